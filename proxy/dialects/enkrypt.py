@@ -1,0 +1,104 @@
+"""Enkrypt AI's proxy: ``apikey``, a deployment header, and detections beside every answer.
+
+Sources: Enkrypt's API reference for ``/ai-proxy/completions`` and its Python SDK, which drops the
+detections of an error that has a ``message`` at its top level.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from proxy.dialects import greet, openai
+from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.fields import Fields, integer, string
+from proxy.errors import ProxyError, Unauthorized
+from proxy.types import Call, Door, Endpoint, Json
+
+EXTRAS: Fields = {
+    "enkrypt_context": string(),
+    "max_tokens": integer(1),
+    "n": integer(1, 128, default=1),
+}
+_ALIAS: Fields = {"context": string()}
+
+FIELDS: dict[Endpoint, Fields] = {
+    "completions": {**openai.COMPLETIONS, **EXTRAS, **_ALIAS},
+    "chat": {**openai.CHAT, **EXTRAS, **_ALIAS},
+}
+
+
+def no_detections() -> Json:
+    """What stands in an answer that no guard has looked at: nothing found, nothing claimed."""
+    empty: Json = {"summary": {}, "details": {}}
+    return {"input_guardrails": empty, "output_guardrails": empty}
+
+
+def greet_enkrypt(headers: Headers, door: Door) -> Door:
+    return replace(
+        door,
+        deployment=door.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
+        tags=door.tags + greet.labels("x-enkrypt-tags", headers),
+        refresh=door.refresh or greet.flag("x-enkrypt-refresh-cache", headers),
+        echo=(("x-enkrypt-correlation-id", door.request_id),),
+    )
+
+
+def to_hub(endpoint: Endpoint, body: Json) -> Json:
+    if body.get("context") is not None and body.get("enkrypt_context") is None:
+        body = body | {"enkrypt_context": body["context"]}
+    body = {k: v for k, v in body.items() if k != "context"}
+    return openai.to_hub(endpoint, body)
+
+
+def whole(call: Call, parts: Mapping[int, Json]) -> Json:
+    return {**parts[0], "prompt": [], "enkrypt_policy_detections": no_detections()}
+
+
+def event(data: Json) -> Json:
+    """The detections ride on the chunk that finishes a choice; other chunks pass untouched."""
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return data
+    if not any(isinstance(c, dict) and c.get("finish_reason") is not None for c in choices):
+        return data
+    return {**data, "enkrypt_policy_detections": no_detections()}
+
+
+def refuse(error: ProxyError, request_id: str) -> Refusal:
+    """The gateway in front speaks for a bad credential, the proxy for everything else."""
+    if isinstance(error, Unauthorized):
+        return Refusal(401, {"message": "Unauthorized", "request_id": request_id})
+    body: Json = {
+        "error": openai.error_object(error),
+        "enkrypt_policy_detections": no_detections(),
+    }
+    return Refusal(error.status, body, openai.retry_headers(error))
+
+
+def say_key(key: str) -> tuple[str, str]:
+    return ("apikey", key)
+
+
+ENKRYPT = Dialect(
+    name="enkrypt",
+    fields=FIELDS,
+    client=Client(
+        routes={
+            ("POST", "/ai-proxy/completions"): "completions",
+            ("POST", "/ai-proxy/chat/completions"): "chat",
+        },
+        credential=lambda headers: greet.plain("apikey", headers),
+        greet=greet_enkrypt,
+        refuse=refuse,
+        rules=openai.OPENAI.client.rules,
+        to_hub=to_hub,
+        whole=whole,
+        event=event,
+    ),
+    server=Server(
+        prefix="/ai-proxy",
+        paths={"completions": "/completions", "chat": "/chat/completions"},
+        authorize=say_key,
+    ),
+)

@@ -1,0 +1,141 @@
+"""Fireworks: OpenAI's form with sampling extras, and usage at the end of every stream.
+
+Source: Fireworks' API reference for ``POST /completions``; newer fields from its Python SDK.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.dialects import greet, hub, openai
+from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.fields import (
+    Field,
+    Fields,
+    array,
+    boolean,
+    choice,
+    either,
+    integer,
+    mapping,
+    number,
+    required,
+    string,
+)
+from proxy.errors import BadField
+from proxy.types import Door, Endpoint, Json
+
+EXTRAS: Fields = {
+    "context_length_exceeded_behavior": choice("truncate", "error", default="truncate"),
+    "ignore_eos": boolean(),
+    "logprobs": either(integer(0, 5), boolean()),
+    "max_completion_tokens": integer(1),
+    "max_tokens": integer(1),
+    "min_p": number(0, 1),
+    "mirostat_lr": number(default=0.1),
+    "mirostat_target": number(default=1.5),
+    "perf_metrics_in_response": boolean(),
+    "prediction": either(mapping(), string()),
+    "prompt_cache_isolation_key": string(),
+    "prompt_cache_key": string(),
+    "raw_output": boolean(),
+    "reasoning_effort": either(string(), integer(), boolean()),
+    "repetition_penalty": number(0, 2, default=1),
+    "response_format": mapping(),
+    "return_token_ids": boolean(),
+    "service_tier": string(),
+    "top_k": integer(1, 128),
+    "top_logprobs": integer(0, 5),
+    "typical_p": number(0, 1),
+}
+
+
+def one_max_tokens(body: Json) -> None:
+    if body.get("max_tokens") is not None and body.get("max_completion_tokens") is not None:
+        raise BadField("max_completion_tokens", "cannot be combined with max_tokens")
+
+
+def _schema_format(value: Any) -> Any:
+    """``{type: json_object, schema}`` is what OpenAI calls a JSON schema."""
+    if not isinstance(value, dict) or value.get("type") != "json_object" or "schema" not in value:
+        return value
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "response", "schema": value["schema"]},
+    }
+
+
+def to_hub(endpoint: Endpoint, body: Json) -> Json:
+    """OpenAI's names for a JSON schema and, on legacy completions, for the output bound."""
+    changed: Json = {}
+    if endpoint == "completions":
+        body = hub.logprobs_as_count(body)
+    elif type(body.get("logprobs")) is int:
+        body = hub.logprobs_as_flag(body)
+    if body.get("response_format") is not None:
+        changed["response_format"] = _schema_format(body["response_format"])
+    if endpoint == "completions" and body.get("max_completion_tokens") is not None:
+        changed["max_tokens"] = body["max_completion_tokens"]
+        body = {k: v for k, v in body.items() if k != "max_completion_tokens"}
+    return body | changed
+
+
+def from_hub(endpoint: Endpoint, body: Json) -> Json:
+    """Legacy completions take a schema in Fireworks' own words only."""
+    wanted = body.get("response_format")
+    if endpoint != "completions" or not isinstance(wanted, dict):
+        return body
+    schema = wanted.get("json_schema")
+    if wanted.get("type") != "json_schema" or not isinstance(schema, dict):
+        return body
+    return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
+
+
+def answer_headers(door: Door, data: Json | None) -> tuple[tuple[str, str], ...]:
+    """Whole answers carry their prompt tokens in a header as well."""
+    usage = data.get("usage") if data else None
+    count = usage.get("prompt_tokens") if isinstance(usage, dict) else None
+    return (("fireworks-prompt-tokens", str(count)),) if type(count) is int else ()
+
+
+def _with_top_k(fields: Fields) -> dict[str, Field]:
+    known = {k: v for k, v in fields.items() if k not in ("best_of", "suffix")}
+    return {**known, **EXTRAS}
+
+
+COMPLETIONS: Fields = {
+    **_with_top_k(openai.COMPLETIONS),
+    "prompt": required(openai.COMPLETIONS["prompt"]),
+    "images": array(str, "an array of strings"),
+}
+CHAT: Fields = {**_with_top_k(openai.CHAT), "logprobs": EXTRAS["logprobs"]}
+
+FIREWORKS = Dialect(
+    name="fireworks",
+    fields={"completions": COMPLETIONS, "chat": CHAT, "embeddings": openai.EMBEDDINGS},
+    client=Client(
+        routes={
+            route: endpoint
+            for route, endpoint in openai.routes("/inference/v1").items()
+            if endpoint in ("completions", "chat")
+        },
+        credential=greet.bearer,
+        greet=lambda headers, door: door,
+        refuse=openai.refuse,
+        rules={
+            "completions": (openai.stream_options_need_a_stream, one_max_tokens),
+            "chat": (openai.stream_options_need_a_stream, one_max_tokens),
+        },
+        to_hub=to_hub,
+        headers=answer_headers,
+        always_usage=True,
+    ),
+    server=Server(
+        prefix="/inference/v1",
+        paths=openai.PATHS,
+        authorize=openai.say_bearer,
+        from_hub=from_hub,
+        usage_option=False,
+        shown=("fireworks-",),
+    ),
+)

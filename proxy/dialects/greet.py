@@ -1,0 +1,73 @@
+"""What the headers of a request say about the caller, common to all dialects.
+
+Headers never choose an upstream, a host or a price. A header that is malformed and would change
+what happens is refused; one that only informs is ignored.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from proxy.dialects.base import Headers
+from proxy.errors import BadRequest
+from proxy.types import Door, Parent, Secret
+
+MAX_TAGS = 32
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_TRUE = frozenset({"true", "1"})
+_FALSE = frozenset({"false", "0", ""})
+
+
+def bearer(headers: Headers) -> Secret | None:
+    """Read ``Authorization: Bearer …``; another scheme is no credential of ours."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    token = token.strip()
+    return Secret(token) if scheme.lower() == "bearer" and token else None
+
+
+def plain(name: str, headers: Headers) -> Secret | None:
+    """Read a header whose whole value is the credential."""
+    token = headers.get(name, "").strip()
+    return Secret(token) if token else None
+
+
+def flag(name: str, headers: Headers) -> bool:
+    """Read a header that says true or false. Raises ``BadRequest`` for anything else."""
+    value = headers.get(name, "").strip().lower()
+    if value in _TRUE:
+        return True
+    if value in _FALSE:
+        return False
+    raise BadRequest(f"{name} must be true or false.", param=name)
+
+
+def labels(name: str, headers: Headers) -> tuple[tuple[str, str | None], ...]:
+    """Read ``k=v,k2=v2`` or bare labels. Raises ``BadRequest`` past ``MAX_TAGS``."""
+    pairs: list[tuple[str, str | None]] = []
+    for part in headers.get(name, "").split(","):
+        key, equals, value = part.partition("=")
+        if key.strip():
+            pairs.append((key.strip(), value.strip() if equals else None))
+    if len(pairs) > MAX_TAGS:
+        raise BadRequest(f"{name} names more than {MAX_TAGS} tags.", param=name)
+    return tuple(pairs)
+
+
+def parent(headers: Headers) -> Parent | None:
+    """Read a W3C ``traceparent``; a malformed one starts a new trace, as its standard says."""
+    match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
+    if match is None or not int(match[1], 16) or not int(match[2], 16):
+        return None
+    return Parent(match[1], match[2])
+
+
+def common(headers: Headers, door: Door) -> Door:
+    """Add what our own headers say; every dialect allows them."""
+    return replace(
+        door,
+        deployment=headers.get("x-headrace-deployment", "").strip() or None,
+        tags=labels("x-headrace-tags", headers),
+        refresh=flag("x-headrace-refresh-cache", headers),
+        parent=parent(headers),
+    )

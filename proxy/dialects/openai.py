@@ -1,0 +1,209 @@
+"""OpenAI's own form: the hub that all other dialects are read into and written from.
+
+Sources: OpenAI's API reference for legacy completions, chat completions and embeddings.
+"""
+
+from __future__ import annotations
+
+from proxy.dialects import greet
+from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.fields import (
+    Fields,
+    array,
+    boolean,
+    choice,
+    either,
+    integer,
+    logit_bias,
+    mapping,
+    messages,
+    number,
+    prompt,
+    required,
+    stop,
+    string,
+)
+from proxy.errors import BadField, MethodNotAllowed, ProxyError
+from proxy.types import Door, Endpoint, Json
+
+START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
+
+COMPLETIONS: Fields = {
+    "model": required(string()),
+    "prompt": required(prompt(), default=START_OF_DOCUMENT),
+    "best_of": integer(0, 20, default=1),
+    "echo": boolean(),
+    "frequency_penalty": number(-2, 2, default=0),
+    "logit_bias": logit_bias(),
+    "logprobs": integer(0, 5),
+    "max_tokens": integer(0),
+    "n": integer(1, 128, default=1),
+    "presence_penalty": number(-2, 2, default=0),
+    "seed": integer(-(2**63), 2**63 - 1),
+    "stop": stop(),
+    "stream": boolean(),
+    "stream_options": mapping(),
+    "suffix": string(),
+    "temperature": number(0, 2, default=1),
+    "top_p": number(0, 1, default=1),
+    "user": string(),
+}
+
+CHAT: Fields = {
+    "model": required(string()),
+    "messages": required(messages()),
+    "audio": mapping(),
+    "frequency_penalty": number(-2, 2, default=0),
+    "function_call": either(string(), mapping()),
+    "functions": array(dict, "an array of objects"),
+    "logit_bias": logit_bias(),
+    "logprobs": boolean(),
+    "max_completion_tokens": integer(1),
+    "max_tokens": integer(1),
+    "metadata": mapping(),
+    "modalities": array(str, "an array of strings"),
+    "n": integer(1, 128, default=1),
+    "parallel_tool_calls": boolean(default=True),
+    "prediction": mapping(),
+    "presence_penalty": number(-2, 2, default=0),
+    "prompt_cache_key": string(),
+    "reasoning_effort": string(),
+    "response_format": mapping(),
+    "safety_identifier": string(),
+    "seed": integer(-(2**63), 2**63 - 1),
+    "service_tier": string(),
+    "stop": stop(),
+    "store": boolean(),
+    "stream": boolean(),
+    "stream_options": mapping(),
+    "temperature": number(0, 2, default=1),
+    "tool_choice": either(string(), mapping()),
+    "tools": array(dict, "an array of objects"),
+    "top_logprobs": integer(0, 20),
+    "top_p": number(0, 1, default=1),
+    "user": string(),
+    "verbosity": string(),
+    "web_search_options": mapping(),
+}
+
+EMBEDDINGS: Fields = {
+    "model": required(string()),
+    "input": required(prompt()),
+    "dimensions": integer(1),
+    "encoding_format": choice("float", "base64", default="float"),
+    "user": string(),
+}
+
+
+def stream_options_need_a_stream(body: Json) -> None:
+    if body.get("stream_options") is not None and body.get("stream") is not True:
+        raise BadField("stream_options", "is only for calls with stream: true")
+
+
+def best_of_fits(body: Json) -> None:
+    """``best_of`` candidates are made, ``n`` of them returned: none of it can be streamed."""
+    best_of = body.get("best_of")
+    if best_of is None:
+        return
+    if best_of < (body.get("n") or 1) and best_of != 0:
+        raise BadField("best_of", "must not be smaller than n")
+    if best_of > 1 and body.get("stream") is True:
+        raise BadField("best_of", "cannot be streamed")
+
+
+def top_logprobs_need_logprobs(body: Json) -> None:
+    if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
+        raise BadField("top_logprobs", "needs logprobs: true")
+
+
+COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
+CHAT_RULES = (stream_options_need_a_stream, top_logprobs_need_logprobs)
+
+
+def to_hub(endpoint: Endpoint, body: Json) -> Json:
+    """Put the default of a null prompt; nothing else differs from the hub."""
+    if endpoint == "completions" and body.get("prompt") is None:
+        return body | {"prompt": START_OF_DOCUMENT}
+    return body
+
+
+def error_object(error: ProxyError) -> Json:
+    return {
+        "message": error.message,
+        "type": error.type,
+        "param": error.param,
+        "code": error.code,
+    }
+
+
+def refuse(error: ProxyError, request_id: str) -> Refusal:
+    """The ``error`` object that SDKs read; everything a client must see is inside of it."""
+    return Refusal(error.status, {"error": error_object(error)}, retry_headers(error))
+
+
+def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
+    """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
+    if isinstance(error, MethodNotAllowed):
+        return (("allow", error.allowed),)
+    if error.retry_after_s is None:
+        return ()
+    milliseconds = max(1, round(error.retry_after_s * 1000))
+    return (
+        ("retry-after", str(-(-milliseconds // 1000))),
+        ("retry-after-ms", str(milliseconds)),
+    )
+
+
+def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
+    """Give the four routes under each prefix."""
+    return {
+        (method, prefix + path): endpoint
+        for prefix in prefixes
+        for method, path, endpoint in _ROUTES
+    }
+
+
+_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/completions", "completions"),
+    ("POST", "/chat/completions", "chat"),
+    ("POST", "/embeddings", "embeddings"),
+    ("GET", "/models", "models"),
+)
+
+PATHS: dict[Endpoint, str] = {
+    "completions": "/completions",
+    "chat": "/chat/completions",
+    "embeddings": "/embeddings",
+}
+
+
+def say_bearer(key: str) -> tuple[str, str]:
+    return ("authorization", f"Bearer {key}")
+
+
+def _greet(headers: Headers, door: Door) -> Door:
+    return door
+
+
+OPENAI = Dialect(
+    name="openai",
+    fields={
+        "completions": COMPLETIONS,
+        "chat": CHAT,
+        "embeddings": EMBEDDINGS,
+    },
+    client=Client(
+        routes=routes("/v1", ""),
+        credential=greet.bearer,
+        greet=_greet,
+        refuse=refuse,
+        rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},
+        to_hub=to_hub,
+    ),
+    server=Server(
+        prefix="/v1",
+        paths=PATHS,
+        authorize=say_bearer,
+        shown=("openai-processing-ms", "openai-version", "openai-model"),
+    ),
+)

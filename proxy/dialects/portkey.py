@@ -1,0 +1,127 @@
+"""Portkey: OpenAI's bodies, everything else in ``x-portkey-*`` headers.
+
+Sources: Portkey's API reference for ``POST /completions`` and the headers that its SDK sends. A
+saved config or virtual key names a deployment. An inline config, a custom host or a provider key
+would let a client choose where a call goes, which is the policy's to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from proxy.dialects import greet, openai
+from proxy.dialects.base import Client, Dialect, Headers, Server
+from proxy.errors import BadRequest
+from proxy.types import Door, Json, Secret
+
+PREFIX = "x-portkey-"
+_HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
+_IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
+
+
+def credential(headers: Headers) -> Secret | None:
+    """The SDK's idle ``Authorization`` is not looked at."""
+    return greet.plain("x-portkey-api-key", headers)
+
+
+def _object(name: str, headers: Headers) -> dict[str, Any]:
+    text = headers.get(name, "").strip()
+    if not text:
+        return {}
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadRequest(f"{name} must be a JSON object.", param=name)
+    return value
+
+
+def _saved_config(headers: Headers) -> tuple[str | None, str | None]:
+    """Give the id of a saved config, or a warning for an inline one that can be left out."""
+    name = "x-portkey-config"
+    text = headers.get(name, "").strip()
+    if not text.startswith("{"):
+        return text or None, None
+    beyond = sorted(_object(name, headers).keys() - _HARMLESS)
+    if beyond:
+        said = f"{name} must name a saved config; one that is inline may not set "
+        raise BadRequest(said + ", ".join(beyond)[:200], param=name)
+    return None, f"{name} ignored: the policy decides on cache, retry and timeout"
+
+
+def _timeout_s(headers: Headers) -> float | None:
+    name = "x-portkey-request-timeout"
+    text = headers.get(name, "").strip()
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:12]) <= 86_400_000:
+        raise BadRequest(f"{name} must be milliseconds, at least 1.", param=name)
+    return int(text) / 1000
+
+
+def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None], ...]]:
+    """``x-portkey-metadata``: ``_user`` is the end user, the rest are tags."""
+    name = "x-portkey-metadata"
+    values = _object(name, headers)
+    if len(values) > greet.MAX_TAGS:
+        raise BadRequest(f"{name} has more than {greet.MAX_TAGS} entries.", param=name)
+    if not all(isinstance(value, str) for value in values.values()):
+        raise BadRequest(f"{name} must have string values.", param=name)
+    tags = tuple((key, value) for key, value in values.items() if key != "_user")
+    return values.get("_user"), tags
+
+
+def greet_portkey(headers: Headers, door: Door) -> Door:
+    if headers.get("x-portkey-custom-host"):
+        raise BadRequest(
+            "x-portkey-custom-host is not allowed: the policy chooses the upstream.",
+            param="x-portkey-custom-host",
+        )
+    config, warning = _saved_config(headers)
+    user, tags = _metadata(headers)
+    trace = headers.get("x-portkey-trace-id", "")
+    ignored = [f"{name} ignored" for name in _IGNORED if headers.get(name)]
+    return replace(
+        door,
+        deployment=door.deployment
+        or config
+        or headers.get("x-portkey-virtual-key", "").strip()
+        or None,
+        tags=door.tags + tags,
+        user=user,
+        timeout_s=_timeout_s(headers),
+        echo=(("x-portkey-trace-id", trace[:256]),) if trace else (),
+        warnings=(*door.warnings, *ignored, *([warning] if warning else ())),
+    )
+
+
+def answer_headers(door: Door, data: Json | None) -> tuple[tuple[str, str], ...]:
+    return (
+        ("x-portkey-cache-status", "DISABLED"),
+        ("x-portkey-retry-attempt-count", "0"),
+        ("x-portkey-last-used-option-index", "config.targets[0]"),
+    )
+
+
+def say_key(key: str) -> tuple[str, str]:
+    return ("x-portkey-api-key", key)
+
+
+PORTKEY = Dialect(
+    name="portkey",
+    fields=openai.OPENAI.fields,
+    client=Client(
+        routes=openai.OPENAI.client.routes,
+        credential=credential,
+        greet=greet_portkey,
+        refuse=openai.refuse,
+        rules=openai.OPENAI.client.rules,
+        to_hub=openai.to_hub,
+        headers=answer_headers,
+    ),
+    server=Server(prefix="/v1", paths=openai.PATHS, authorize=say_key),
+)

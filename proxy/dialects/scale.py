@@ -1,0 +1,175 @@
+"""Scale GenAI Platform: ``x-api-key``, FastAPI's validation errors, streams without ``[DONE]``.
+
+Sources: Scale's API reference for ``POST /v4/beta/completions``, its two Python SDKs, and the
+public llm-engine server for what its own fields mean.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.dialects import greet, hub, openai
+from proxy.dialects.base import Client, Dialect, Refusal, Server
+from proxy.dialects.fields import (
+    Fields,
+    array,
+    boolean,
+    choice,
+    either,
+    integer,
+    mapping,
+    number,
+    required,
+    string,
+)
+from proxy.errors import BadField, ProxyError
+from proxy.types import Endpoint, Json
+
+GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
+_NEVER_INJECTED = frozenset(
+    {"apikey", "authorization", "connection", "content-length", "cookie", "expect", "forwarded"}
+    | {"host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key"}
+    | {"x-openai-api-key", "x-selected-account-id"}
+)
+_NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
+
+EXTRAS: Fields = {
+    "audio": mapping(),
+    "guided_choice": array(str, "an array of strings"),
+    "guided_grammar": string(),
+    "guided_json": mapping(),
+    "guided_regex": string(),
+    "include_stop_str_in_output": boolean(),
+    "inference_extra_headers": mapping(),
+    "inference_extra_params": mapping(),
+    "inference_timeout": number(0),
+    "logprobs": boolean(),
+    "max_completion_tokens": integer(1),
+    "max_new_tokens": integer(1),
+    "max_tokens": integer(0),
+    "modalities": array(str, "an array of the words text and audio"),
+    "n": integer(1, default=1),
+    "parallel_tool_calls": boolean(default=True),
+    "prediction": mapping(),
+    "response_format": mapping(),
+    "return_token_log_probs": boolean(),
+    "seed": integer(-(2**63), 2**63 - 1),
+    "stop_sequences": array(str, "an array of strings"),
+    "temperature": number(0, default=1),
+    "tool_choice": either(choice("none", "auto", "required"), mapping()),
+    "tools": array(dict, "an array of objects"),
+    "top_k": integer(-1, default=-1),
+    "top_logprobs": integer(0, 20),
+}
+
+COMPLETIONS: Fields = {
+    **openai.COMPLETIONS,
+    **EXTRAS,
+    "prompt": required(openai.COMPLETIONS["prompt"]),
+    "logprobs": either(boolean(), integer(0, 5)),
+}
+CHAT: Fields = {**openai.CHAT, **EXTRAS}
+
+
+def one_guide(body: Json) -> None:
+    given = [name for name in GUIDES if body.get(name) is not None]
+    if len(given) > 1:
+        raise BadField(given[1], f"cannot be combined with {given[0]}")
+
+
+def known_modalities(body: Json) -> None:
+    if not set(body.get("modalities") or ()) <= {"text", "audio"}:
+        raise BadField("modalities", "must be an array of the words text and audio")
+
+
+def logprobs_first(body: Json) -> None:
+    if body.get("top_logprobs") is not None and not body.get("logprobs"):
+        raise BadField("top_logprobs", "needs logprobs: true")
+
+
+RULES = (openai.stream_options_need_a_stream, one_guide, known_modalities, logprobs_first)
+
+
+def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
+    """Extra headers may inform a model server; none that authenticates, frames or routes passes."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name.lower() not in _NEVER_INJECTED
+        and not name.lower().startswith(_NEVER_INJECTED_PREFIXES)
+        and isinstance(value, str)
+        and name.isascii()
+        and value.isprintable()
+    }
+
+
+def to_hub(endpoint: Endpoint, body: Json) -> Json:
+    """OpenAI's names for what has one; Scale's other fields stay as they are."""
+    changed: Json = {}
+    dropped = {"max_new_tokens", "stop_sequences"}
+    if body.get("max_new_tokens") is not None and body.get("max_tokens") is None:
+        changed["max_tokens"] = body["max_new_tokens"]
+    if body.get("stop_sequences") is not None and body.get("stop") is None:
+        changed["stop"] = body["stop_sequences"]
+    if body.get("inference_extra_headers") is not None:
+        changed["inference_extra_headers"] = _permitted(body["inference_extra_headers"])
+    body = {k: v for k, v in body.items() if k not in dropped} | changed
+    if body.pop("return_token_log_probs", None) and body.get("logprobs") is None:
+        body["logprobs"] = True
+    if endpoint != "completions":
+        return body
+    bound = body.pop("max_completion_tokens", None)
+    if bound is not None and body.get("max_tokens") is None:
+        body["max_tokens"] = bound
+    return hub.logprobs_as_count(body)
+
+
+def from_hub(endpoint: Endpoint, body: Json) -> Json:
+    return hub.logprobs_as_flag(body) if endpoint == "completions" else body
+
+
+def named(model: str) -> tuple[str, str | None]:
+    """``vendor/model/deployment`` names a deployment in its third part."""
+    vendor, _, rest = model.partition("/")
+    name, slash, deployment = rest.rpartition("/")
+    return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
+
+
+def refuse(error: ProxyError, request_id: str) -> Refusal:
+    """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
+    body: Json = {"error": openai.error_object(error)}
+    if not isinstance(error, BadField):
+        return Refusal(error.status, {"detail": error.message, **body}, openai.retry_headers(error))
+    detail = {"loc": ["body", error.param], "msg": error.problem, "type": "value_error"}
+    return Refusal(422, {"detail": [detail], **body})
+
+
+def say_key(key: str) -> tuple[str, str]:
+    return ("x-api-key", key)
+
+
+SCALE = Dialect(
+    name="scale",
+    fields={"completions": COMPLETIONS, "chat": CHAT},
+    client=Client(
+        routes={
+            ("POST", version + path): endpoint
+            for version in ("/v4/beta", "/v5")
+            for (_, path), endpoint in openai.routes("").items()
+            if endpoint in ("completions", "chat")
+        },
+        credential=lambda headers: greet.plain("x-api-key", headers),
+        greet=lambda headers, door: door,
+        refuse=refuse,
+        rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
+        to_hub=to_hub,
+        named=named,
+        done=False,
+    ),
+    server=Server(
+        prefix="/v4/beta",
+        paths={"completions": "/completions", "chat": "/chat/completions"},
+        authorize=say_key,
+        from_hub=from_hub,
+    ),
+)

@@ -1,0 +1,75 @@
+"""Server-sent events, read as the standard says and written as every SDK can read them.
+
+Source of the format: WHATWG HTML, section 9.2 "Server-sent events".
+"""
+
+from __future__ import annotations
+
+from proxy.errors import UpstreamInvalid
+
+DONE = b"[DONE]"
+
+
+def event(payload: bytes) -> bytes:
+    """Give the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
+    return b"data: " + payload + b"\n\n"
+
+
+class EventReader:
+    """Feed it bytes however they were cut; it gives the data of each event that is complete.
+
+    Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
+    the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes and
+    raises ``UpstreamInvalid``.
+    """
+
+    __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._line = b""
+        self._data: list[bytes] = []
+        self._size = 0
+        self._skip_lf = False
+        self._begun = False
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take the next bytes, give the data of the events they complete."""
+        if not piece:
+            return []
+        if self._skip_lf:
+            self._skip_lf = False
+            if piece[0] == 0x0A:
+                piece = piece[1:]
+        text = self._line + piece
+        if not self._begun:
+            if len(text) < 3 and b"\xef\xbb\xbf".startswith(text):
+                self._line = text
+                return []
+            text = text.removeprefix(b"\xef\xbb\xbf")
+            self._begun = True
+        if b"\r" in text:
+            self._skip_lf = text.endswith(b"\r")
+            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._line = text.split(b"\n")
+        if len(self._line) + self._size > self._limit:
+            raise UpstreamInvalid("The upstream sent an event that is too large.")
+        return self._events(lines)
+
+    def close(self) -> list[bytes]:
+        """The stream has ended: an event without its blank line still counts."""
+        rest, self._line = self._line, b""
+        return self._events([rest, b""])
+
+    def _events(self, lines: list[bytes]) -> list[bytes]:
+        done: list[bytes] = []
+        for line in lines:
+            if line.startswith(b"data:"):
+                data = line[6:] if line[5:6] == b" " else line[5:]
+                self._size += len(data)
+                self._data.append(data)
+            elif not line and self._data:
+                done.append(b"\n".join(self._data))
+                self._data.clear()
+                self._size = 0
+        return done

@@ -1,0 +1,75 @@
+"""The wall towards clients: aiohttp's low-level server, one exchange per request.
+
+Nothing of a request is ever echoed into a log or an error page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from proxy.edge.exchange import HttpExchange
+from proxy.edge.request import Bounds
+from proxy.errors import ClientGone
+from proxy.pipeline import Pipeline
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class QuietHandler(web.RequestHandler):
+    """aiohttp's connection handler, but for a request that is no HTTP: its own error page and log
+    line would show the raw bytes, credentials among them."""
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun; only the connection can be ended")
+        said = "The request is not valid HTTP." if status < 500 else "Something went wrong."
+        error = {"message": said, "type": "invalid_request_error", "param": None, "code": None}
+        body = orjson.dumps({"error": error})
+        response = web.Response(status=status, body=body, content_type="application/json")
+        response.force_close()
+        return response
+
+
+class Server(web.Server):
+    """A server of ``QuietHandler`` connections whose handlers end when their client leaves."""
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        super().__init__(handler, handler_cancellation=True, **options)
+
+    def __call__(self) -> web.RequestHandler:
+        return QuietHandler(self, loop=self._loop, **self._kwargs)
+
+
+def front(
+    pipeline: Pipeline,
+    *,
+    via: str,
+    new_id: Callable[[], str],
+    bounds: Bounds,
+    on_bug: Callable[[BaseException, str], None],
+) -> Handler:
+    """Give the handler of the data port: an exchange, the pipeline, and a net for bugs.
+
+    ``via`` is this process's mark against loops.
+    """
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        exchange = HttpExchange(request, new_id(), via, bounds)
+        try:
+            await pipeline.run(exchange)
+        except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show its insides
+            on_bug(bug, exchange.request_id)
+            return await exchange.apologise()
+        return exchange.response or web.Response(status=ClientGone.status)
+
+    return handle

@@ -1,0 +1,158 @@
+"""One request and the way back to its client, over aiohttp: what the pipeline calls an exchange."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import orjson
+from aiohttp import web
+
+from proxy import dialects
+from proxy.dialects import sse
+from proxy.dialects.strict import read_json
+from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
+from proxy.edge import headers
+from proxy.edge.request import Bounds, Incoming
+from proxy.errors import ClientGone, LoopDetected, ProxyError
+from proxy.record import Record
+from proxy.types import Call, Chunk, Door, Head
+
+SMALL = 32 * 1024
+
+
+class HttpExchange:
+    """Reads one call and writes one answer. ``response`` is there once bytes have left."""
+
+    _head: Head
+    _writer: AnswerWriter
+    _record: Record
+    _call: Call
+
+    def __init__(self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds) -> None:
+        self._request = request
+        self._incoming = Incoming(request, bounds)
+        self._via = via
+        self._stall_s = bounds.stall_s
+        self._client = dialects.speak(self._incoming.path, self._incoming.headers).client
+        self.request_id = self._incoming.given_id or request_id
+        self.response: web.StreamResponse | None = None
+
+    @property
+    def gone(self) -> bool:
+        transport = self._request.transport
+        return transport is None or transport.is_closing()
+
+    def knock(self) -> Door:
+        came = self._incoming
+        came.check_head()
+        if self._via in came.headers.get("x-headrace-via", ""):
+            raise LoopDetected("An upstream of this proxy leads back to it.")
+        return dialects.greeted(self._request.method, came.path, came.headers, self.request_id)
+
+    async def read_call(self, door: Door) -> Call:
+        if door.endpoint == "models":
+            self._call = Call(door, {})
+        else:
+            self._call = dialects.read_call(door, read_json(await self._incoming.body()))
+        return self._call
+
+    async def begin(self, head: Head, record: Record) -> None:
+        self._head = head
+        self._record = record
+        self._writer = (
+            EventWriter(self._client, wants_usage=self._call.wants_usage)
+            if head.streamed
+            else WholeWriter(self._client, self._call)
+        )
+
+    async def send(self, chunk: Chunk) -> None:
+        data = self._writer.feed(chunk)
+        if self._head.streamed:
+            await self._stream(data, last=chunk.last)
+        elif chunk.last:
+            await self._respond(200, data, self._answer_headers(chunk))
+
+    def _answer_headers(self, chunk: Chunk) -> dict[str, str]:
+        said = (self._record, self._head, self._client, self._writer.media_type)
+        return headers.of_answer(*said, None if self._head.streamed else chunk.data)
+
+    async def _stream(self, data: bytes, *, last: bool) -> None:
+        if self.response is None:
+            said = self._answer_headers(Chunk(None))
+            response = web.StreamResponse(status=200, headers=self._named(said))
+            self._note(200)
+            self.response = response
+            await self._out(response.prepare(self._request))
+        if data:
+            await self._write(self.response, data)
+        if last:
+            await self._out(self.response.write_eof())
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        """Write without a timer while the client keeps up, with one when it may block."""
+        transport = self._request.transport
+        backlog = transport.get_write_buffer_size() if transport is not None else 0
+        if not backlog and len(data) < SMALL:
+            await self._out(response.write(data))
+            return
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._out(response.write(data))
+        except TimeoutError:
+            self._cut()
+            raise ClientGone from None
+
+    async def _out(self, writing: Awaitable[object]) -> None:
+        try:
+            await writing
+        except (ConnectionError, RuntimeError):
+            raise ClientGone from None
+
+    async def _respond(self, status: int, body: bytes, said: dict[str, str]) -> None:
+        self.response = web.Response(status=status, body=body, headers=self._named(said))
+        self._note(status)
+        await self._out(self.response.prepare(self._request))
+        await self._out(self.response.write_eof())
+
+    def _named(self, said: dict[str, str]) -> dict[str, str]:
+        return {**said, "x-request-id": self.request_id}
+
+    def _note(self, status: int) -> None:
+        self._record.status = status
+        self._record.first_sent = self._record.now()
+
+    async def refuse(self, error: ProxyError, record: Record) -> None:
+        self._record = record
+        if not isinstance(error, ClientGone) and not self.gone:
+            try:
+                await self._say_no(error)
+            except ClientGone:
+                record.status = ClientGone.status
+        record.status = record.status or ClientGone.status
+
+    async def _say_no(self, error: ProxyError) -> None:
+        refusal = self._client.refuse(error, self.request_id)
+        body = orjson.dumps(refusal.body)
+        if self.response is None:
+            said = {**headers.of_every_response(self._record), **dict(refusal.headers)}
+            await self._respond(refusal.status, body, said)
+            return
+        if self._head.streamed:
+            await self._write(self.response, sse.event(body))
+        self._cut()  # an end without its end: the one sign that every SDK takes for a failure
+
+    def _cut(self) -> None:
+        transport = self._request.transport
+        if transport is not None:
+            transport.close()
+
+    async def apologise(self) -> web.StreamResponse:
+        """Answer for a bug: its number for the log, nothing of its insides."""
+        if self.response is not None:
+            self._cut()
+            return self.response
+        error = ProxyError(f"Something went wrong in the proxy. Request: {self.request_id}")
+        refusal = self._client.refuse(error, self.request_id)
+        said = self._named({"content-type": "application/json", "server": "headrace"})
+        return web.Response(status=500, body=orjson.dumps(refusal.body), headers=said)

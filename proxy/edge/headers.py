@@ -1,0 +1,48 @@
+"""The headers of a response, made by us alone; of an upstream's only those its dialect shows."""
+
+from __future__ import annotations
+
+from proxy.dialects.base import Client
+from proxy.record import Record
+from proxy.types import Head, Json
+
+MAX_WARNING = 1024
+
+
+def of_every_response(record: Record) -> dict[str, str]:
+    """What a response carries whatever it says, a refusal too."""
+    headers = {
+        "content-type": "application/json",
+        "cache-control": "no-store",
+        "server": "headrace",
+        "x-trace-id": record.ids.trace_id,
+        "x-headrace-cache": record.cache,
+    }
+    warnings = list(record.warnings)
+    if record.door is not None:
+        headers.update(record.door.echo)
+        warnings += record.door.warnings
+    if record.plan is not None:
+        headers["x-headrace-policy"] = record.plan.revision
+        warnings += record.plan.warnings
+        if record.plan.deployment is not None:
+            headers["x-headrace-deployment"] = record.plan.deployment
+    if warnings:
+        headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
+    return headers
+
+
+def of_answer(
+    record: Record, head: Head, client: Client, media_type: str, data: Json | None
+) -> dict[str, str]:
+    """What an answer carries beside. The cost of a stream is known only at its end."""
+    headers = of_every_response(record)
+    headers["content-type"] = media_type
+    headers.update(head.headers)
+    if client.headers is not None and record.door is not None:
+        headers.update(client.headers(record.door, data))
+    if head.streamed:
+        headers["x-accel-buffering"] = "no"
+    elif record.meters and (cost := record.cost) is not None:
+        headers["x-headrace-cost-usd"] = f"{cost / 1_000_000:f}"
+    return headers

@@ -1,0 +1,110 @@
+"""A request as it comes in: its head merged, its body read within bounds of size and time."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from proxy.errors import (
+    BadRequest,
+    ExpectationFailed,
+    RequestTimeout,
+    TooLarge,
+    UnsupportedMedia,
+)
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+ONCE = frozenset(
+    {"apikey", "authorization", "content-encoding", "content-type", "expect", "host", "traceparent"}
+    | {"x-api-key", "x-request-id"}
+)
+ONCE_PREFIXES = ("x-headrace-", "x-portkey-", "x-enkrypt-")
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much a client may send and how slowly, in bytes and seconds."""
+
+    body_bytes: int = 16 * 1024 * 1024
+    body_s: float = 30.0
+    stall_s: float = 60.0
+
+
+class Incoming:
+    """One request. ``headers`` are by lower-case name; ``path`` is as it was sent, undecoded."""
+
+    __slots__ = ("_bounds", "_repeated", "_request", "headers", "path")
+
+    def __init__(self, request: web.BaseRequest, bounds: Bounds) -> None:
+        self._request = request
+        self._bounds = bounds
+        self._repeated: str | None = None
+        self.path = request.raw_path.partition("?")[0]
+        self.headers: dict[str, str] = {}
+        for name, value in request.headers.items():
+            self._merge(name.lower(), value)
+
+    def _merge(self, name: str, value: str) -> None:
+        if name not in self.headers:
+            self.headers[name] = value
+        elif name in ONCE or name.startswith(ONCE_PREFIXES):
+            self._repeated = name
+        else:
+            self.headers[name] = f"{self.headers[name]}, {value}"
+
+    @property
+    def given_id(self) -> str | None:
+        """The request id that a client chose, if it may stand in headers and logs."""
+        given = self.headers.get("x-request-id", "")
+        return given if REQUEST_ID.fullmatch(given) else None
+
+    def check_head(self) -> None:
+        """Refuse a header that decides something and came twice: two readers could differ."""
+        if self._repeated is not None:
+            raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
+
+    async def body(self) -> bytes:
+        """Read the body. Raises ``Refused`` for one that is too large, late, or no plain JSON."""
+        self._check_kind()
+        await self._continue()
+        try:
+            async with asyncio.timeout(self._bounds.body_s):
+                return await self._read()
+        except TimeoutError:
+            raise RequestTimeout("The body did not arrive in time.") from None
+
+    def _check_kind(self) -> None:
+        kind = self.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        if kind != JSON:
+            raise UnsupportedMedia(f"The body must be {JSON}.")
+        if self.headers.get("content-encoding", "identity").lower() != "identity":
+            raise UnsupportedMedia("The body must not be encoded.")
+        if int(self.headers.get("content-length", "0")) > self._bounds.body_bytes:
+            raise self._too_large()
+
+    def _too_large(self) -> TooLarge:
+        return TooLarge(f"The body must not exceed {self._bounds.body_bytes} bytes.")
+
+    async def _continue(self) -> None:
+        """Ask for the body of a client that waits to be asked."""
+        expect = self.headers.get("expect")
+        if expect is None:
+            return
+        if expect.lower() != "100-continue":
+            raise ExpectationFailed("Only Expect: 100-continue is known.")
+        writer: Any = self._request.writer
+        await writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        writer.output_size = 0  # the interim response is no part of the answer
+
+    async def _read(self) -> bytes:
+        whole = bytearray()
+        while piece := await self._request.content.readany():
+            whole += piece
+            if len(whole) > self._bounds.body_bytes:
+                raise self._too_large()
+        return bytes(whole)

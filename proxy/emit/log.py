@@ -1,0 +1,161 @@
+"""Log lines: one per call, built directly, and a few events of the process. No text, no keys.
+
+Lines go to a file descriptor through a bounded queue and a thread of their own, so a pipe that
+stalls, a full disk or a reader that left never holds up a call. What does not fit is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import structlog
+
+from proxy.emit import summary
+from proxy.errors import UpstreamError
+from proxy.record import Record
+
+MAX_LINES = 10_000
+MAX_NAME = 64
+
+
+def _name(text: str) -> str:
+    """A client's own word in a line: short and printable."""
+    return "".join(c if c.isprintable() else "?" for c in text[:MAX_NAME])
+
+
+def canonical(record: Record) -> dict[str, Any]:
+    """Give the one line of a call as data. Unknown is null, never zero."""
+    call, plan, door = record.call, record.plan, record.door
+    attempt, first = summary.served(record), summary.first_token(record)
+    error, cost = record.error, record.cost
+    answered = bool(record.meters)
+    return {
+        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "event": "call",
+        "request_id": door.request_id if door else None,
+        "trace_id": record.ids.trace_id,
+        "span_id": record.ids.server_span,
+        "key": plan.key if plan else None,
+        "deployment": plan.deployment if plan else None,
+        "tags": dict(plan.tags) if plan else {},
+        "policy": plan.revision if plan else None,
+        "dialect": summary.dialect(record),
+        "route": door.route if door else None,
+        "endpoint": summary.endpoint(record),
+        "stream": call.stream if call else False,
+        "models": [_name(model) for model in call.models] if call else [],
+        "provider": attempt.target.upstream.provider if attempt else None,
+        "upstream": attempt.target.upstream.name if attempt else None,
+        "model": attempt.target.model if attempt else None,
+        "status": record.status,
+        "outcome": record.outcome,
+        "error": error.code if error else None,
+        "upstream_status": error.upstream_status if isinstance(error, UpstreamError) else None,
+        "duration_ms": _ms(summary.duration(record)),
+        "ttft_ms": None if first is None else _ms(first),
+        "overhead_ms": _ms(summary.overhead(record)),
+        "tokens": summary.token_counts(record) if answered else None,
+        "usage_source": record.source,
+        "cost_usd": f"{cost / 1_000_000:f}" if answered and cost is not None else None,
+        "cache": record.cache,
+        "attempts": len(record.attempts),
+        "finish_reasons": summary.finish_reasons(record),
+        "warnings": record.warnings,
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+class LineWriter:
+    """A thread that writes lines to a file descriptor. ``put`` never waits."""
+
+    def __init__(self, fd: int, dropped: Callable[[str, int], None]) -> None:
+        self._fd = fd
+        self._dropped = dropped
+        self._lines: deque[bytes] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        if len(self._lines) >= MAX_LINES:
+            self._dropped("queue_full", 1)
+            return
+        self._lines.append(line)
+        self._wake.set()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Write what is waiting, for at most ``timeout`` seconds."""
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout)
+        if self._thread.is_alive() and self._lines:
+            self._dropped("shutdown", len(self._lines))
+
+    def _run(self) -> None:
+        while not self._closing or self._lines:
+            self._wake.wait()
+            if not self._closing:
+                self._wake.clear()
+            while self._lines:
+                batch = [self._lines.popleft() for _ in range(min(len(self._lines), 256))]
+                self._write(b"".join(batch), len(batch))
+
+    def _write(self, data: bytes, lines: int) -> None:
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError:
+            self._dropped("write_failed", lines)
+
+
+class CallLog:
+    """The sink that writes one line per call."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        self._put(orjson.dumps(canonical(record)) + b"\n")
+
+
+class _Lines:
+    """What structlog calls a logger: it takes a finished line."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self._put = put
+
+    def msg(self, line: str) -> None:
+        self._put(line.encode() + b"\n")
+
+    debug = info = warning = error = critical = msg
+
+
+def events(put: Callable[[bytes], None]) -> structlog.typing.FilteringBoundLogger:
+    """Give the logger for events of the process, such as ``policy.in_force``."""
+    logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+        _Lines(put),
+        processors=[structlog.processors.add_log_level, _stamp, _rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+    )
+    return logger
+
+
+def _stamp(logger: Any, method: str, event: Any) -> Any:
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
+
+
+def _rendered(logger: Any, method: str, event: Any) -> str:
+    return orjson.dumps(event, default=str).decode()

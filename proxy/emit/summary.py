@@ -1,0 +1,61 @@
+"""What all emitters say of a record in the same words: names, durations, sums."""
+
+from __future__ import annotations
+
+from proxy.record import Attempt, Record
+
+UNKNOWN = "unknown"
+
+
+def deployment(record: Record) -> str:
+    """Give the deployment's name, from policy only; a call that reached none has none."""
+    return (record.plan.deployment if record.plan else None) or UNKNOWN
+
+
+def dialect(record: Record) -> str:
+    return record.door.dialect if record.door else UNKNOWN
+
+
+def endpoint(record: Record) -> str:
+    return record.door.endpoint if record.door else UNKNOWN
+
+
+def provider(attempt: Attempt) -> str:
+    return attempt.target.upstream.provider or UNKNOWN
+
+
+def served(record: Record) -> Attempt | None:
+    """Give the attempt whose answer was used: the last one."""
+    return record.attempts[-1] if record.attempts else None
+
+
+def duration(record: Record) -> float:
+    return (record.ended or record.started) - record.started
+
+
+def first_token(record: Record) -> float | None:
+    """Seconds from the request to the first text of any leg."""
+    moments = [m.first_token_at for m in record.meters.values() if m.first_token_at is not None]
+    return min(moments) - record.started if moments else None
+
+
+def overhead(record: Record) -> float:
+    """Seconds that the proxy itself took: all but the time from first to last of its upstreams."""
+    if not record.attempts:
+        return duration(record)
+    ends = [attempt.ended for attempt in record.attempts if attempt.ended is not None]
+    waited = max(ends) - record.attempts[0].started if ends else 0.0
+    return max(0.0, duration(record) - waited)
+
+
+def finish_reasons(record: Record) -> list[str]:
+    return sorted(
+        {why for meter in record.meters.values() for why in meter.finish_reasons.values()}
+    )
+
+
+def token_counts(record: Record) -> dict[str, int]:
+    """Give the disjoint counts that are not zero."""
+    tokens = record.tokens
+    counts = {name: getattr(tokens, name) for name in type(tokens).__dataclass_fields__}
+    return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,229 @@
+"""Every reason for which a call may be refused, in one tree, and what a client may read of it.
+
+    ProxyError
+    ├── Refused                  the client's doing, 4xx
+    │   ├── BadRequest           400  the request cannot be understood
+    │   │   └── BadField         400  one named field has a wrong type, range or combination
+    │   ├── Unauthorized         401  no virtual key, or an unknown one
+    │   ├── Forbidden            403  a known key without the permission
+    │   ├── NotFound             404  no such route, deployment or model
+    │   ├── MethodNotAllowed     405
+    │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
+    │   ├── TooLarge             413
+    │   ├── UnsupportedMedia     415
+    │   ├── ExpectationFailed    417
+    │   ├── LoopDetected         508  the call has come through this proxy before
+    │   └── ClientGone           499  nobody is left to read the answer
+    ├── UpstreamError            the provider's doing
+    │   ├── UpstreamRefused      4xx  passed on: the request itself is at fault
+    │   ├── UpstreamRejectedKey  502  our credential, not the client's, was refused
+    │   ├── UpstreamUnavailable  502 / 503 / 429
+    │   ├── UpstreamTimeout      504
+    │   └── UpstreamInvalid      502  an answer that is none
+    └── Stopping                 503  the proxy is shutting down
+
+Messages are written for the client: they never hold a key, a prompt or an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+
+class ProxyError(Exception):
+    """A call ends here; ``dialects`` renders it once, in the client's own form.
+
+    ``status`` is what an OpenAI-shaped answer uses, ``code`` is stable and bounded (it is a
+    metric label), ``param`` names the offending field, ``retry_after_s`` asks to wait.
+    """
+
+    status: int = 500
+    code: str = "internal_error"
+    type: str = "server_error"
+    retryable: bool = False
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after_s: float | None = None
+
+
+class Refused(ProxyError):
+    """The client's doing: another attempt with the same request fails the same way."""
+
+    status = 400
+    code = "bad_request"
+    type = "invalid_request_error"
+
+
+class BadRequest(Refused):
+    """The request cannot be understood."""
+
+
+class BadField(BadRequest):
+    """One named field has a wrong type, a value out of its range, or does not fit another."""
+
+    code = "invalid_value"
+
+    def __init__(self, param: str, problem: str) -> None:
+        super().__init__(f"{param}: {problem}", param=param)
+        self.problem = problem
+
+
+class Unauthorized(Refused):
+    """No virtual key, or an unknown one; the same words for both."""
+
+    status = 401
+    code = "invalid_api_key"
+    type = "authentication_error"
+
+    def __init__(self) -> None:
+        super().__init__("The virtual key is missing or not valid.")
+
+
+class Forbidden(Refused):
+    """A known key that may not do this."""
+
+    status = 403
+    code = "permission_denied"
+    type = "permission_error"
+
+
+class NotFound(Refused):
+    """No such route, deployment or model, or none that this key may know of."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(Refused):
+    """The path exists, for another method."""
+
+    status = 405
+    code = "method_not_allowed"
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(f"This path answers to {allowed} only.")
+        self.allowed = allowed
+
+
+class RequestTimeout(Refused):
+    """The request did not arrive in time, or used up the time that it allowed itself."""
+
+    status = 408
+    code = "request_timeout"
+
+
+class TooLarge(Refused):
+    """The body exceeds the bound; it was not read to its end."""
+
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedMedia(Refused):
+    """Only plain ``application/json`` is read."""
+
+    status = 415
+    code = "unsupported_media_type"
+
+
+class ExpectationFailed(Refused):
+    """An ``Expect`` other than ``100-continue``."""
+
+    status = 417
+    code = "expectation_failed"
+
+
+class LoopDetected(Refused):
+    """An upstream of this proxy leads back to it."""
+
+    status = 508
+    code = "loop_detected"
+
+
+class ClientGone(Refused):
+    """Nobody is left to read the answer; never rendered, only recorded."""
+
+    status = 499
+    code = "client_gone"
+
+    def __init__(self) -> None:
+        super().__init__("The client closed the connection.")
+
+
+class UpstreamError(ProxyError):
+    """The provider's doing. ``upstream_status`` is what it said, if it said anything."""
+
+    status = 502
+    code = "upstream_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        upstream_status: int | None = None,
+    ) -> None:
+        super().__init__(message, param=param)
+        self.upstream_status = upstream_status
+
+
+class UpstreamRefused(UpstreamError):
+    """The upstream finds the request itself at fault; its 4xx status and message pass."""
+
+    code = "upstream_refused"
+    type = "invalid_request_error"
+
+    def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
+        super().__init__(message, param=param, upstream_status=upstream_status)
+        self.status = upstream_status
+
+
+class UpstreamRejectedKey(UpstreamError):
+    """The upstream refused the credential that the policy gave; the client cannot mend it."""
+
+    code = "upstream_rejected_key"
+
+
+class UpstreamUnavailable(UpstreamError):
+    """Not reachable, overloaded or failing; another try may do."""
+
+    code = "upstream_unavailable"
+    retryable = True
+
+    def __init__(
+        self, message: str, *, status: int = 502, upstream_status: int | None = None
+    ) -> None:
+        super().__init__(message, upstream_status=upstream_status)
+        self.status = status
+
+
+class UpstreamTimeout(UpstreamError):
+    """The upstream kept silent for longer than its ``timeouts`` allow in this phase."""
+
+    status = 504
+    retryable = True
+
+    def __init__(self, phase: Literal["connect", "first_byte", "idle", "total"]) -> None:
+        super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
+        self.code = f"upstream_{phase}_timeout"
+
+
+class UpstreamInvalid(UpstreamError):
+    """The upstream answered with something that is no answer."""
+
+    code = "upstream_invalid_response"
+    retryable = True
+
+
+class Stopping(ProxyError):
+    """The proxy is shutting down and the time for running calls is over."""
+
+    status = 503
+    code = "stopping"
+
+    def __init__(self) -> None:
+        super().__init__("The proxy is shutting down.")
+        self.retry_after_s = 1.0

@@ -1,0 +1,80 @@
+"""The way of one call. This module alone knows the order of the stages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from proxy.errors import ClientGone, ProxyError, Stopping
+from proxy.ports import (
+    Answer,
+    Cache,
+    Emitter,
+    Exchange,
+    Forwarding,
+    Guards,
+    Limits,
+    Policies,
+)
+from proxy.record import Record
+from proxy.types import Call, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One collaborator per room, wired once in ``app``."""
+
+    policies: Policies
+    limits: Limits
+    guards: Guards
+    cache: Cache
+    upstreams: Forwarding
+    emitter: Emitter
+    start_record: Callable[[], Record]
+
+    async def run(self, client: Exchange) -> None:
+        """Carry one call from the door to the upstream, and its answer back.
+
+        What must happen exactly once per call (settle the limits, close the upstream, emit the
+        record) is an ``async with``: it happens on every way out, be it an answer, a refusal, a
+        failing upstream, a client that leaves or a cancellation.
+        """
+        record = self.start_record()
+        async with self.emitter.observing(record):  # emit
+            try:
+                door = client.knock()  # accept: the head
+                record.join(door)
+                policy = await self.policies.read(door)  # one revision from here to the end
+                policy.identify(door)  # no body is read for a stranger
+                call = record.call = await client.read_call(door)  # accept: the body
+                plan = record.plan = policy.decide(call)  # identify
+                async with self.limits.admit(plan, call, record):  # admit, later settle
+                    call = await self.guards.inspect(plan, call)  # inspect input
+                    async with await self.answer(plan, call, record) as answer:
+                        await self.deliver(plan, call, answer, record, client)
+            except ProxyError as error:
+                record.error = error
+                await client.refuse(error, record)
+            except asyncio.CancelledError:
+                record.error = ClientGone() if client.gone else Stopping()
+                await client.refuse(record.error, record)
+                raise
+
+    async def answer(self, plan: Plan, call: Call, record: Record) -> Answer:
+        """Give the kept answer if there is one, else the first that an upstream begins."""
+        kept = await self.cache.find(plan, call)
+        return kept or await self.upstreams.open(plan, call, record)
+
+    async def deliver(
+        self, plan: Plan, call: Call, answer: Answer, record: Record, client: Exchange
+    ) -> None:
+        """Hand the answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
+        keep = self.cache.keep(plan, call)
+        watch = self.guards.watch(plan)
+        await client.begin(answer.head, record)  # leaves with the first chunk
+        async for chunk in answer.chunks():
+            record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
+            for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
+                await client.send(safe)
+                await keep.feed(safe)  # remember what was shown, once the last chunk is out

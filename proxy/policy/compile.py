@@ -1,0 +1,214 @@
+"""From schema to snapshot, once a revision: references resolved, secrets read, indices built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import date
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from proxy import usage
+from proxy.policy import schema
+from proxy.policy.load import Loaded, maybe, secret
+from proxy.policy.snapshot import Deployment, Key, Snapshot, TagRule
+from proxy.policy.source import Document, Path_, PolicyError
+from proxy.types import Secret, Target, Timeouts, Upstream
+
+BY_DIALECT = frozenset({"openai", "fireworks"})
+
+
+def compile_policies(loaded: Loaded, environ: Mapping[str, str], on: date) -> Snapshot:
+    """Give the snapshot. Raises ``PolicyError`` with every reference that leads nowhere."""
+    work = _Compiler(loaded.policies, loaded.document, environ, on)
+    snapshot = work.snapshot(loaded.revision)
+    if loaded.document.problems:
+        raise PolicyError(loaded.document.problems)
+    return snapshot
+
+
+class _Compiler:
+    """Notes problems in the document and goes on, so that all are told at once."""
+
+    def __init__(
+        self, policies: schema.Policies, document: Document, environ: Mapping[str, str], on: date
+    ) -> None:
+        self.policies = policies
+        self.document = document
+        self.environ = environ
+        self.on = on
+        self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
+
+    def snapshot(self, revision: str) -> Snapshot:
+        upstreams = {
+            name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
+        }
+        deployments = {
+            name: self.deployment(name, each, upstreams)
+            for name, each in self.policies.deployments.items()
+        }
+        keys = [self.key(name, each, deployments) for name, each in self.policies.keys.items()]
+        self.distinct(keys)
+        return Snapshot(
+            revision=revision,
+            keys=MappingProxyType({key.digest: key for key in keys}),
+            tags=MappingProxyType(self.rules),
+            refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
+            deployments=tuple(sorted(deployments)),
+        )
+
+    def upstream(self, name: str, said: schema.Upstream) -> Upstream:
+        path: Path_ = ("upstreams", name)
+        key = self.secret((*path, "api_key"), said.api_key) if said.api_key else None
+        headers = [
+            (header, self.header((*path, "headers", header), value))
+            for header, value in said.headers.items()
+        ]
+        return Upstream(
+            name=name,
+            dialect=said.dialect,
+            base_url=said.base_url,
+            api_key=key,
+            headers=tuple(headers),
+            timeouts=Timeouts(**said.timeouts.model_dump()),
+            provider=said.provider or (said.dialect if said.dialect in BY_DIALECT else None),
+            accepts=frozenset(said.accepts),
+            max_answer_bytes=said.max_answer_bytes,
+            propagate_trace=said.propagate_trace,
+        )
+
+    def header(self, path: Path_, value: str) -> Secret:
+        refers = value.startswith(("${", "file:"))
+        return self.secret(path, value) if refers else Secret(value)
+
+    def secret(self, path: Path_, ref: str) -> Secret:
+        try:
+            value = secret(ref, self.environ)
+        except ValueError as error:
+            self.document.complain(path, str(error))
+            return Secret("")
+        if not value.isprintable() or not value.isascii():
+            self.document.complain(path, "holds characters that no header can carry")
+        return Secret(value)
+
+    def deployment(
+        self, name: str, said: schema.Deployment, upstreams: Mapping[str, Upstream]
+    ) -> Deployment:
+        path: Path_ = ("deployments", name)
+        self.tags(path, said.tags)
+        targets = [
+            self.target((*path, "targets", index), each, upstreams)
+            for index, each in enumerate(said.targets)
+        ]
+        good = tuple(target for target in targets if target is not None)
+        return Deployment(name, MappingProxyType(dict(said.tags)), good, _serves(good))
+
+    def target(
+        self, path: Path_, said: schema.Target, upstreams: Mapping[str, Upstream]
+    ) -> Target | None:
+        upstream = upstreams.get(said.upstream)
+        if upstream is None:
+            self.unknown((*path, "upstream"), "upstream", said.upstream, upstreams)
+            return None
+        price = _price(said.price) if said.price else self.listed(upstream, said.model)
+        return Target(upstream, said.model, said.endpoint, price)
+
+    def listed(self, upstream: Upstream, model: str) -> usage.Price | None:
+        """Find the price in the table; only the rows of a model in use are looked at closely."""
+        rows = self.policies.prices.get(upstream.provider or "", {})
+        starts = (n for n in rows if n.endswith("*") and model.startswith(n[:-1]))
+        name = model if model in rows else max(starts, key=len, default=None)
+        if upstream.provider is None or name is None:
+            return None
+        path: Path_ = ("prices", upstream.provider, name)
+        dated = rows[name] if isinstance(rows[name], list) else [rows[name]]
+        prices = [price for row in dated if (price := self.row(path, row)) is not None]
+        book = usage.PriceBook({upstream.provider: {name: prices}})
+        return book.find(upstream.provider, model, self.on)
+
+    def row(self, path: Path_, said: Any) -> usage.Price | None:
+        try:
+            return _price(schema.Price.model_validate(said))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            self.document.complain((*path, *first["loc"]), first["msg"])
+            return None
+
+    def key(self, name: str, said: schema.Key, deployments: Mapping[str, Deployment]) -> Key:
+        path: Path_ = ("keys", name)
+        self.tags(path, said.tags)
+        reached: dict[str, Deployment] = {}
+        for index, wanted in enumerate(said.deployments):
+            if wanted in deployments:
+                reached[wanted] = deployments[wanted]
+            else:
+                self.unknown((*path, "deployments", index), "deployment", wanted, deployments)
+        named = _named(reached)
+        return Key(
+            name=name,
+            digest=bytes.fromhex(said.sha256),
+            deployments=MappingProxyType(reached),
+            named=MappingProxyType(named),
+            listing=tuple(sorted(named)),
+            tags=MappingProxyType(dict(said.tags)),
+            may_refresh="refresh" in said.may,
+        )
+
+    def distinct(self, keys: list[Key]) -> None:
+        first: dict[bytes, str] = {}
+        for key in keys:
+            if key.digest in first:
+                path: Path_ = ("keys", key.name, "sha256")
+                self.document.complain(path, f"is the same key as {first[key.digest]}")
+            first.setdefault(key.digest, key.name)
+
+    def tags(self, path: Path_, tags: Mapping[str, str]) -> None:
+        for tag, value in tags.items():
+            rule = self.rules.get(tag)
+            at: Path_ = (*path, "tags", tag)
+            if rule is None:
+                self.unknown(at, "tag", tag, self.rules)
+            elif not rule.allows(value):
+                near = maybe(value, rule.values or ())
+                self.document.complain(at, f"{value!r} is not a value of this tag{near}")
+
+    def unknown(self, path: Path_, kind: str, name: str, known: Iterable[str]) -> None:
+        self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+
+
+def _rule(tag: schema.Tag) -> TagRule:
+    return TagRule(
+        values=frozenset(tag.values) if tag.values is not None else None,
+        pattern=re.compile(tag.pattern) if tag.pattern is not None else None,
+        caller=tag.caller,
+    )
+
+
+def _price(said: schema.Price) -> usage.Price:
+    fields = said.model_dump(exclude={"tiers"})
+    tiers = tuple(usage.Tier(**tier.model_dump()) for tier in said.tiers)
+    return usage.Price(**fields, tiers=tiers)
+
+
+def _serves(targets: tuple[Target, ...]) -> Mapping[str, tuple[Target, ...]]:
+    """A target answers to its model, and to that with its provider or upstream before it."""
+    found: dict[str, list[Target]] = {}
+    for target in targets:
+        upstream = target.upstream
+        prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
+        for prefix in ("", *sorted(prefixes)):
+            found.setdefault(prefix + target.model, []).append(target)
+    return MappingProxyType({name: tuple(each) for name, each in found.items()})
+
+
+def _named(reached: Mapping[str, Deployment]) -> dict[str, tuple[Deployment, ...]]:
+    """Who serves a name: the deployment of that name, else all that have such a model."""
+    named: dict[str, list[Deployment]] = {}
+    for deployment in reached.values():
+        for model in deployment.serves:
+            named.setdefault(model, []).append(deployment)
+    return {name: tuple(each) for name, each in named.items()} | {
+        name: (deployment,) for name, deployment in reached.items()
+    }

@@ -1,0 +1,190 @@
+"""The policy files as types: these models are the schema, and every key an operator may write.
+
+A section is a mapping from names to what they mean. Models are frozen and refuse unknown keys.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from proxy.policy import units
+
+NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+DialectName = Literal["openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt"]
+Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
+Model = Annotated[str, StringConstraints(min_length=1, max_length=256)]
+TagKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+TagValue = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+Duration = Annotated[float, BeforeValidator(units.duration)]
+Size = Annotated[int, BeforeValidator(units.size)]
+Usd = Annotated[Decimal, BeforeValidator(units.money), Field(ge=0)]
+
+
+class Section(BaseModel):
+    """What all parts of a policy have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _secret(value: str) -> str:
+    if not re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|file:.+", value):
+        raise ValueError("must be ${VARIABLE} or file:/path, never the secret itself")
+    return value
+
+
+SecretRef = Annotated[str, AfterValidator(_secret)]
+
+
+class Timeouts(Section):
+    """How long an upstream may take in each phase."""
+
+    connect: Duration = 5.0
+    first_byte: Duration = 60.0
+    idle: Duration = 30.0
+    total: Duration = 600.0
+
+
+class Upstream(Section):
+    """A provider endpoint."""
+
+    dialect: DialectName
+    base_url: str
+    api_key: SecretRef | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+    provider: Name | None = None
+    accepts: list[str] = Field(default_factory=list)
+    max_answer_bytes: Size = 64 * 1024 * 1024
+    propagate_trace: bool = False
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("must be an http or https URL")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("must not hold credentials, a query or a fragment")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, content in value.items():
+            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not content.isprintable():
+                raise ValueError(f"{name!r} is not a header of plain text")
+        return value
+
+
+class Tag(Section):
+    """The values a tag may have: a closed list, a pattern, or just set (``flag``)."""
+
+    values: list[TagValue] | None = None
+    pattern: str | None = None
+    flag: bool = False
+    caller: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, value: Any) -> Any:
+        if isinstance(value, list):
+            return {"values": value}
+        return {"flag": True} if value == "flag" else value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if [self.values is not None, self.pattern is not None, self.flag].count(True) != 1:
+            raise ValueError("must be a list of values, a pattern, or flag")
+        return self
+
+    @field_validator("pattern")
+    @classmethod
+    def _compiles(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return value
+
+
+class CallerTags(Section):
+    """What becomes of a caller's tag that the policy does not allow."""
+
+    otherwise: Literal["drop", "refuse"] = "drop"
+
+
+class Key(Section):
+    """A virtual key, known by the SHA-256 of its text."""
+
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    deployments: Annotated[list[Name], Field(min_length=1)]
+    description: str = ""
+    tags: dict[TagKey, str] = Field(default_factory=dict)
+    may: list[Literal["refresh"]] = Field(default_factory=list)
+
+
+class Tier(Section):
+    """Other prices for prompts above a number of tokens."""
+
+    above: int
+    input: Usd | None = None
+    cached_input: Usd | None = None
+    cache_write: Usd | None = None
+    output: Usd | None = None
+
+
+class Price(Section):
+    """USD per million tokens, from a day on."""
+
+    since: Annotated[date | None, BeforeValidator(units.day)] = Field(None, alias="from")
+    input: Usd = Decimal(0)
+    output: Usd = Decimal(0)
+    cached_input: Usd | None = None
+    cache_write: Usd | None = None
+    reasoning: Usd | None = None
+    audio_input: Usd | None = None
+    audio_output: Usd | None = None
+    tiers: list[Tier] = Field(default_factory=list)
+
+
+class Target(Section):
+    """An upstream and a model there."""
+
+    upstream: Name
+    model: Model
+    endpoint: Literal["completions", "chat"] | None = None
+    price: Price | None = None
+
+
+class Deployment(Section):
+    """The saved name that an application calls."""
+
+    description: str = ""
+    tags: dict[TagKey, str] = Field(default_factory=dict)
+    targets: Annotated[list[Target], Field(min_length=1)]
+
+
+class Policies(Section):
+    """All sections of a folder, merged. Prices are checked one by one when they are used."""
+
+    upstreams: dict[Name, Upstream] = Field(default_factory=dict)
+    tags: dict[TagKey, Tag] = Field(default_factory=dict)
+    caller_tags: CallerTags = Field(default_factory=CallerTags)
+    keys: dict[Name, Key] = Field(default_factory=dict)
+    deployments: dict[Name, Deployment] = Field(default_factory=dict)
+    prices: dict[str, dict[str, Any]] = Field(default_factory=dict)

@@ -1,0 +1,63 @@
+"""One revision of the policies, compiled: everything a call needs is an index or an object here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.types import Target
+
+
+@dataclass(frozen=True, slots=True)
+class TagRule:
+    """Which values a tag may have. ``values`` None and ``pattern`` None: it is only set or not."""
+
+    values: frozenset[str] | None
+    pattern: re.Pattern[str] | None
+    caller: bool
+
+    def allows(self, value: str) -> bool:
+        if self.values is not None:
+            return value in self.values
+        if self.pattern is not None:
+            return self.pattern.fullmatch(value) is not None
+        return value == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A deployment with its targets in order. ``serves`` gives those for a model's name."""
+
+    name: str
+    tags: Mapping[str, str]
+    targets: tuple[Target, ...]
+    serves: Mapping[str, tuple[Target, ...]]
+
+    def legs(self, model: str) -> tuple[Target, ...]:
+        """Give the targets for a name asked for; one that is not known leaves it to the policy."""
+        return self.serves.get(model, self.targets)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it."""
+
+    name: str
+    digest: bytes
+    deployments: Mapping[str, Deployment]
+    named: Mapping[str, tuple[Deployment, ...]]
+    listing: tuple[str, ...]
+    tags: Mapping[str, str]
+    may_refresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is in force. ``keys`` are found by the SHA-256 of a credential."""
+
+    revision: str
+    keys: Mapping[bytes, Key]
+    tags: Mapping[str, TagRule]
+    refuse_caller_tags: bool
+    deployments: tuple[str, ...]

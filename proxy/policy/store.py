@@ -1,0 +1,91 @@
+"""The policies in force. A new revision replaces the old by one assignment, or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import date
+from pathlib import Path
+from typing import Protocol
+
+from proxy.errors import Unauthorized
+from proxy.policy import InForce, identify
+from proxy.policy.compile import compile_policies
+from proxy.policy.load import load
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.source import PolicyError
+from proxy.types import Door
+
+SECONDS_BETWEEN = 1.0
+
+
+class Log(Protocol):
+    """Where events of the process go."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None: ...
+
+
+def read_folder(folder: Path, environ: Mapping[str, str], on: date) -> Snapshot:
+    """Load and compile a folder. Raises ``PolicyError``."""
+    return compile_policies(load(folder), environ, on)
+
+
+class PolicyStore:
+    """Keeps the snapshot in force and re-reads its folder when a call may ask for it.
+
+    Calls that run keep the snapshot they began with. At most one reading a second.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Snapshot],
+        now: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]],
+        log: Log,
+    ) -> None:
+        """Read the folder for the first time. Raises ``PolicyError``."""
+        self._read = read
+        self._now = now
+        self._sleep = sleep
+        self._log = log
+        self._reading = asyncio.Lock()
+        self.current = read()
+        self._read_at = -SECONDS_BETWEEN
+        log.info("policy.in_force", revision=self.current.revision)
+
+    async def read(self, door: Door) -> InForce:
+        """Give what is in force for this call, re-read from disk first if its key may ask so."""
+        if door.refresh and self._may_refresh(door):
+            await self.refresh()
+        return InForce(self.current)
+
+    def _may_refresh(self, door: Door) -> bool:
+        try:
+            return identify(self.current, door).may_refresh
+        except Unauthorized:
+            return False
+
+    async def refresh(self) -> None:
+        """Re-read the folder, off the loop. What is wrong is logged, and the old stays in force.
+
+        Callers that wait together share one reading, which begins after the last of them came.
+        """
+        came = self._now()
+        async with self._reading:
+            if self._read_at > came:
+                return
+            await self._sleep(max(0.0, self._read_at + SECONDS_BETWEEN - came))
+            self._read_at = self._now()
+            try:
+                fresh = await asyncio.to_thread(self._read)
+            except PolicyError as error:
+                problems = [str(problem) for problem in error.problems]
+                self._log.error(
+                    "policy.rejected", in_force=self.current.revision, problems=problems
+                )
+                return
+            if fresh.revision != self.current.revision:
+                self.current = fresh
+                self._log.info("policy.in_force", revision=fresh.revision)

@@ -1,0 +1,63 @@
+"""Durations, sizes, money and days as people write them."""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+
+
+def duration(value: Any) -> Any:
+    """Read ``500ms``, ``5s`` or ``1m30s`` as seconds. Raises ``ValueError`` for a bare number."""
+    if isinstance(value, float) and not isinstance(value, bool):
+        return value
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value) if isinstance(value, str) else []
+    if not parts or "".join(n + unit for n, unit in parts) != value:
+        raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
+    seconds = sum(float(n) * _SECONDS[unit] for n, unit in parts)
+    if seconds <= 0:
+        raise ValueError("must be longer than nothing")
+    return seconds
+
+
+def size(value: Any) -> Any:
+    """Read ``64MiB`` or ``512kB`` as bytes. Raises ``ValueError``."""
+    match = (
+        re.fullmatch(r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)", value) if isinstance(value, str) else None
+    )
+    if match is None:
+        raise ValueError("must be a size such as 512kB or 64MiB")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def money(value: Any) -> Any:
+    """Read a number of USD exactly, without a detour through binary fractions."""
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError("must be a number of USD")  # noqa: TRY004  # pydantic reads ValueError
+    try:
+        amount = Decimal(str(value))
+    except InvalidOperation:
+        raise ValueError("must be a number of USD") from None
+    if not amount.is_finite():
+        raise ValueError("must be a number of USD")
+    return amount
+
+
+def day(value: Any) -> Any:
+    """Read ``2026-01-31``. Raises ``ValueError``."""
+    if value is None or isinstance(value, date):
+        return value
+    try:
+        return date.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError("must be a day such as 2026-01-31") from None

@@ -1,0 +1,127 @@
+"""What each room promises the pipeline. Any object of this shape fits; ``app`` chooses which."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Protocol, Self
+
+from proxy.errors import ProxyError
+from proxy.record import Record
+from proxy.types import Call, Chunk, Door, Head, Plan
+
+
+class Exchange(Protocol):
+    """One client at the door: its request, and the way back to it."""
+
+    @property
+    def gone(self) -> bool:
+        """True once nobody is left to read."""
+
+    def knock(self) -> Door:
+        """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
+
+    async def read_call(self, door: Door) -> Call:
+        """Read the body, within bounds of size and time, and check each of its fields."""
+
+    async def begin(self, head: Head, record: Record) -> None:
+        """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
+
+    async def send(self, chunk: Chunk) -> None:
+        """Write one chunk in the client's dialect. Raises ``ClientGone``."""
+
+    async def refuse(self, error: ProxyError, record: Record) -> None:
+        """Say no: an error response, or an error event and a broken end once bytes have left."""
+
+
+class Policy(Protocol):
+    """One revision of the policies; a call is decided by the same one from start to end."""
+
+    def identify(self, door: Door) -> str:
+        """Name the virtual key. Raises ``Unauthorized``."""
+
+    def decide(self, call: Call) -> Plan:
+        """Say what is to happen to this call. Pure. Raises a ``Refused``."""
+
+
+class Policies(Protocol):
+    """Where the policy in force is kept."""
+
+    async def read(self, door: Door) -> Policy:
+        """Give the revision for this call, re-read from disk if its key may ask for that."""
+
+
+class Answer(Protocol):
+    """An answer that has begun; entering owns it, leaving closes the upstream."""
+
+    @property
+    def head(self) -> Head: ...
+
+    def chunks(self) -> AsyncIterator[Chunk]:
+        """End with a chunk marked ``last``, or raise an ``UpstreamError``."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Limits(Protocol):
+    """What a key, a deployment or a tag may still use."""
+
+    def admit(self, plan: Plan, call: Call, record: Record) -> AbstractAsyncContextManager[None]:
+        """Reserve on entering, settle to what was really used on every way out."""
+
+
+class Watch(Protocol):
+    """The output guards of one call."""
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Give what may now be shown: nothing yet, this chunk, or earlier ones too."""
+
+
+class Guards(Protocol):
+    """The detectors that a plan asks for."""
+
+    async def inspect(self, plan: Plan, call: Call) -> Call:
+        """Pass the call, or give it with texts masked. Raises when it is blocked."""
+
+    def watch(self, plan: Plan) -> Watch:
+        """Start watching one answer."""
+
+
+class Keep(Protocol):
+    """The memory of one answer while it passes."""
+
+    async def feed(self, chunk: Chunk) -> None:
+        """Remember a chunk as it was shown; the last one makes the answer whole."""
+
+
+class Cache(Protocol):
+    """Answers given before."""
+
+    async def find(self, plan: Plan, call: Call) -> Answer | None:
+        """Give the kept answer to this very question under this very policy, if there is one."""
+
+    def keep(self, plan: Plan, call: Call) -> Keep:
+        """Start remembering one answer."""
+
+
+class Forwarding(Protocol):
+    """The upstreams."""
+
+    async def open(self, plan: Plan, call: Call, record: Record) -> Answer:
+        """Give the first answer that begins. Raises ``UpstreamError``, or ``BadField`` for a
+        request that the target's dialect cannot express."""
+
+
+class Emitter(Protocol):
+    """What the world learns of a call."""
+
+    def observing(self, record: Record) -> AbstractAsyncContextManager[None]:
+        """Emit the record once, on every way out; never raise, never wait."""

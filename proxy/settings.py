@@ -1,0 +1,90 @@
+"""Settings of the process: flags win over the environment. Nobody else reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+class BadSetting(ValueError):
+    """A flag or variable that cannot be understood; its message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen. Port 0 asks the system for a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything a process is told from outside its policies.
+
+    ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
+    ``trace_ratio`` is the share of calls that are traced. ``drain_s`` is how long running calls
+    may go on after a signal to stop, ``body_bytes`` how large a request may be.
+    """
+
+    policies: Path
+    listen: Address = Address("127.0.0.1", 8080)
+    admin: Address = Address("127.0.0.1", 8081)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    otlp_endpoint: str | None = None
+    trace_ratio: float = 1.0
+    drain_s: float = 30.0
+    body_bytes: int = 16 * 1024 * 1024
+
+
+def address(text: str) -> Address:
+    """Read ``HOST:PORT`` or ``[IPV6]:PORT``. Raises ``BadSetting``."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise BadSetting(f"{text!r} is not HOST:PORT")
+    return Address(host, int(port))
+
+
+def environment() -> Mapping[str, str]:
+    """Give the environment of the process: policies may name variables that hold secrets."""
+    return os.environ
+
+
+def from_environment(
+    policies: Path, listen: Address, admin: Address, environ: Mapping[str, str]
+) -> Settings:
+    """Join flags and ``HEADRACE_*`` (and the standard OTLP) variables. Raises ``BadSetting``."""
+    defaults = Settings(policies)
+    endpoint = environ.get("HEADRACE_OTLP_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    return Settings(
+        policies=policies,
+        listen=listen,
+        admin=admin,
+        environ=environ,
+        otlp_endpoint=endpoint or None,
+        trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
+        drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
+        body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
+    )
+
+
+def _number(
+    environ: Mapping[str, str], name: str, default: float, high: float = float("inf")
+) -> float:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= high:
+        raise BadSetting(f"{name} must be a number from 0 to {high:g}, not {text!r}")
+    return value

@@ -1,0 +1,38 @@
+"""The answer to ``GET /models``: what a key may use, said by policy itself."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from proxy.types import Chunk, Head
+
+WHOLE = Head(streamed=False)
+
+
+@dataclass(slots=True)
+class Listed:
+    """The models that a key may use: policy itself is the answer."""
+
+    names: tuple[str, ...]
+    head: Head = WHOLE
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        models = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "headrace"}
+            for name in self.names
+        ]
+        yield Chunk({"object": "list", "data": models}, last=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None

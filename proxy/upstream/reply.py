@@ -1,0 +1,42 @@
+"""What this room needs of an HTTP client; ``client`` fulfils it with aiohttp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Protocol, Self
+
+from proxy.types import Timeouts
+
+
+class Reply(Protocol):
+    """A response whose head is there; entering owns it, leaving closes it."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    async def piece(self) -> bytes: ...
+
+    async def body(self, limit: int) -> bytes: ...
+
+    async def finish(self) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Http(Protocol):
+    """What sends a request; raises ``UpstreamError`` when no response head comes."""
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
+    ) -> Reply: ...

@@ -1,0 +1,77 @@
+"""Several models asked at once: one chunk for each, in the order in which they finish."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from proxy.errors import ProxyError
+from proxy.ports import Answer
+from proxy.types import Chunk, Head, Json
+
+Begin = Callable[[int], Awaitable[Answer]]
+
+
+WHOLE = Head(streamed=False)
+
+
+@dataclass(slots=True)
+class Together:
+    """The answers of all legs. Entering asks them all; leaving stops those still at work.
+
+    A model that fails gives a chunk that says so. When all fail the first failure is raised, and
+    as a whole answer leaves only with its last chunk, that is still a clean error.
+    """
+
+    begin: Begin
+    legs: int
+    now: Callable[[], float]
+    head: Head = WHOLE
+    _done: asyncio.Queue[tuple[int, Json | ProxyError]] = field(default_factory=asyncio.Queue)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        failures: list[ProxyError] = []
+        for remaining in range(self.legs - 1, -1, -1):
+            leg, part = await self._done.get()
+            if isinstance(part, ProxyError):
+                failures.append(part)
+                if len(failures) == self.legs:
+                    raise failures[0]
+                part = _failed(part)
+            yield Chunk(part, leg=leg, last=remaining == 0)
+
+    async def _ask(self, leg: int) -> None:
+        started = self.now()
+        try:
+            async with await self.begin(leg) as answer:
+                parts = [chunk.data or {} async for chunk in answer.chunks()]
+        except ProxyError as error:
+            self._done.put_nowait((leg, error))
+            return
+        spent = round((self.now() - started) * 1000)
+        self._done.put_nowait((leg, {**parts[-1], "prediction_time_ms": spent}))
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._tasks = [self._group.create_task(self._ask(leg)) for leg in range(self.legs)]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
+
+
+def _failed(error: ProxyError) -> Json:
+    choice = {"index": 0, "text": "", "finish_reason": "error", "logprobs": None}
+    return {"choices": [choice], "error": {"message": error.message, "code": error.code}}
