@@ -76,6 +76,7 @@ class Record:
     cache: str = "bypass"
     first_sent: float | None = None
     ended: float | None = None
+    _final: list[Bill] | None = None
 
     def join(self, door: Door) -> None:
         """Note who knocked, and join the trace the caller is in."""
@@ -98,7 +99,12 @@ class Record:
 
     def bills(self) -> list[Bill]:
         """Give usage and cost of each leg as known now: reported, else estimated, else nothing."""
-        return [self._bill(leg, meter) for leg, meter in self.meters.items()]
+        if self._final is not None:
+            return self._final
+        bills = [self._bill(leg, meter) for leg, meter in self.meters.items()]
+        if self.ended is not None:
+            self._final = bills
+        return bills
 
     def _bill(self, leg: int, meter: Meter) -> Bill:
         last = next(a for a in reversed(self.attempts) if a.leg == leg)

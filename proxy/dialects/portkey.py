@@ -83,7 +83,8 @@ def greet_portkey(headers: Headers, door: Door) -> Door:
         )
     config, warning = _saved_config(headers)
     user, tags = _metadata(headers)
-    trace = headers.get("x-portkey-trace-id", "")
+    given = headers.get("x-portkey-trace-id", "")[:256]
+    trace = given if given.isascii() and given.isprintable() and given else door.request_id
     ignored = [f"{name} ignored" for name in _IGNORED if headers.get(name)]
     return replace(
         door,
@@ -94,7 +95,7 @@ def greet_portkey(headers: Headers, door: Door) -> Door:
         tags=door.tags + tags,
         user=user,
         timeout_s=_timeout_s(headers),
-        echo=(("x-portkey-trace-id", trace[:256]),) if trace else (),
+        echo=(("x-portkey-trace-id", trace),),  # its SDK leaves retries to who sets it
         warnings=(*door.warnings, *ignored, *([warning] if warning else ())),
     )
 

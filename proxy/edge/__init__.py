@@ -5,6 +5,7 @@ Nothing of a request is ever echoed into a log or an error page.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,12 +17,32 @@ from proxy.edge.request import Bounds
 from proxy.errors import ClientGone
 from proxy.pipeline import Pipeline
 
+HEAD_S = 10.0
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class QuietHandler(web.RequestHandler):
-    """aiohttp's connection handler, but for a request that is no HTTP: its own error page and log
-    line would show the raw bytes, credentials among them."""
+    """aiohttp's connection handler, with two differences.
+
+    A request that is no HTTP gets an error that does not show its raw bytes, credentials among
+    them, and no log line. A connection on which no request begins in time is closed.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_S, self._expect_request)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        """Later requests on the connection are bounded by the keep-alive time."""
+        if self._request_count == 0 and self.transport is not None:
+            self.transport.abort()
 
     def handle_error(
         self,

@@ -95,12 +95,17 @@ class HttpExchange:
         backlog = transport.get_write_buffer_size() if transport is not None else 0
         if not backlog and len(data) < SMALL:
             await self._out(response.write(data))
-            return
+        else:
+            await self._patiently(response.write(data))
+
+    async def _patiently(self, writing: Awaitable[object]) -> None:
+        """Wait for a client that reads slowly, but not for one that has stopped."""
         try:
             async with asyncio.timeout(self._stall_s):
-                await self._out(response.write(data))
+                await self._out(writing)
         except TimeoutError:
-            self._cut()
+            if self._request.transport is not None:
+                self._request.transport.abort()
             raise ClientGone from None
 
     async def _out(self, writing: Awaitable[object]) -> None:
@@ -113,7 +118,7 @@ class HttpExchange:
         self.response = web.Response(status=status, body=body, headers=self._named(said))
         self._note(status)
         await self._out(self.response.prepare(self._request))
-        await self._out(self.response.write_eof())
+        await self._patiently(self.response.write_eof())
 
     def _named(self, said: dict[str, str]) -> dict[str, str]:
         return {**said, "x-request-id": self.request_id}

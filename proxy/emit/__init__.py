@@ -56,6 +56,8 @@ class Observation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.record.bug = isinstance(error, Exception) and not isinstance(error, ProxyError)
+        if isinstance(error, Exception) and not isinstance(error, ProxyError):
+            self.record.bug = True
+            self.record.status = 500
         self.record.ended = self.record.now()
         self.emitters.tell(lambda sink: sink.end(self.record))

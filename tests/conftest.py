@@ -1,0 +1,142 @@
+"""What all tests share: no way out of this machine, and a proxy in front of a scripted upstream."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy import app
+from proxy.settings import Address, Settings
+from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
+
+KEY = "hr-test-key"
+LOOPBACK = ("127.", "::1", "localhost")
+
+
+def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        host = str(arguments[1][0])
+        if not host.startswith(LOOPBACK):
+            raise ConnectionRefusedError(f"tests stay on this machine: {host}")
+
+
+sys.addaudithook(_stay_here)
+
+
+@dataclass
+class Proxy:
+    """A running proxy and what it recorded."""
+
+    url: str
+    admin: str
+    policies: Path
+    sink: MemorySink
+    key: str = KEY
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[Any]:
+        return self.sink.records
+
+
+def world(upstream: str) -> str:
+    """The small world of all tests: an upstream of each dialect, two teams, two deployments."""
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    stranger = hashlib.sha256(b"hr-search-key").hexdigest()
+    others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt")
+    ups = "\n".join(f"  {d}: {{dialect: {d}, base_url: '{upstream}'{_key()}}}" for d in others)
+    deps = "\n".join(
+        f"  via-{d}: {{targets: [{{upstream: {d}, model: {d}-model{_price()}}}]}}" for d in others
+    )
+    reach = ", ".join(f"via-{d}" for d in others)
+    return f"""
+upstreams:
+  openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts()}}}
+{ups}
+tags:
+  team: [support, search]
+  env: [prod, staging]
+  feature: {{pattern: '[a-z-]+', caller: true}}
+  beta: {{flag: true, caller: true}}
+keys:
+  support-widget:
+    sha256: {digest}
+    deployments: [support-chat, search-answers, legacy-only, compare, {reach}]
+    tags: {{team: support}}
+    may: [refresh]
+  search-box: {{sha256: {stranger}, deployments: [search-answers]}}
+deployments:
+  support-chat:
+    tags: {{team: search, env: prod}}
+    targets: [{{upstream: openai, model: gpt-4o-mini{_price()}}}]
+  search-answers:
+    targets: [{{upstream: openai, model: smol, endpoint: chat}}]
+  legacy-only:
+    targets: [{{upstream: openai, model: smol-legacy, endpoint: completions}}]
+  compare:
+    targets:
+      - {{upstream: openai, model: first{_price()}}}
+      - {{upstream: openai, model: second{_price()}}}
+      - {{upstream: openai, model: third, endpoint: chat}}
+{deps}
+"""
+
+
+def _key() -> str:
+    return ", api_key: '${UPSTREAM_KEY}'"
+
+
+def _price() -> str:
+    return ", price: {input: 0.15, output: 0.6, cached_input: 0.075}"
+
+
+def _timeouts() -> str:
+    return "{connect: 1s, first_byte: 800ms, idle: 800ms, total: 5s}"
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    async with scripted_upstream() as running:
+        yield running
+
+
+@asynccontextmanager
+async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIterator[Proxy]:
+    folder.mkdir(exist_ok=True)
+    (folder / "policies.yaml").write_text(policies)
+    sink = MemorySink()
+    chosen = Settings(
+        policies=folder,
+        listen=Address("127.0.0.1", 0),
+        admin=Address("127.0.0.1", 0),
+        environ={"UPSTREAM_KEY": "sk-upstream-secret"},
+        **{"drain_s": 1.0, **settings},
+    )
+    reading, writing = os.pipe()
+    try:
+        async with app.running(chosen, sink, log_fd=writing) as running:
+            yield Proxy(f"http://{running.listen}", f"http://{running.admin}", folder, sink)
+    finally:
+        os.close(writing)
+        os.close(reading)
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(proxy: Proxy) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(base_url=proxy.url) as session:
+        yield session

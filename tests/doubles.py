@@ -1,0 +1,289 @@
+"""The real servers and small fakes that tests talk to: no mocks, real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.record import Record
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Asked:
+    """One request as an upstream saw it. ``closed`` is set once its connection has gone."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+    closed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Wire:
+    """The way back from a scripted upstream: bytes as the script wants them."""
+
+    writer: asyncio.StreamWriter
+    keep: bool = True
+
+    async def send(self, *pieces: bytes) -> None:
+        for piece in pieces:
+            self.writer.write(piece)
+        await self.writer.drain()
+
+    def cut(self) -> None:
+        """Reset the connection: no goodbye."""
+        self.keep = False
+        self.writer.transport.abort()
+
+
+Script = Callable[[Asked, Wire], Awaitable[None]]
+
+
+def head(status: int, media_type: str, *more: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"content-type: {media_type}", *more, "", ""]
+    return "\r\n".join(lines).encode()
+
+
+def answer(
+    body: Any, status: int = 200, *more: str, media_type: str = "application/json"
+) -> Script:
+    """Answer with one whole document."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        length = f"content-length: {len(data)}"
+        await wire.send(head(status, media_type, length, *more) + data)
+
+    return script
+
+
+def piece(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def event(data: Any) -> bytes:
+    return b"data: " + (data if isinstance(data, bytes) else json.dumps(data).encode()) + b"\n\n"
+
+
+def stream(
+    events: Iterable[Any],
+    *,
+    done: bool = True,
+    cut_after: int | None = None,
+    gate: asyncio.Event | None = None,
+) -> Script:
+    """Stream events; ``cut_after`` resets the connection after so many, ``gate`` makes it wait
+    after the first until the test allows more."""
+    sent = list(events)
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for number, each in enumerate(sent):
+            if number == cut_after:
+                wire.cut()
+                return
+            await wire.send(piece(event(each)))
+            if number == 0 and gate is not None:
+                await gate.wait()
+        await wire.send(piece(event(b"[DONE]")) if done else b"", b"0\r\n\r\n")
+
+    return script
+
+
+def cut_before_head() -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        wire.cut()
+
+    return script
+
+
+def hang() -> Script:
+    """Say nothing until the other side leaves."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await asked.closed.wait()
+
+    return script
+
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, asyncio.Event], Awaitable[None]]
+
+
+class Leaving(asyncio.StreamReaderProtocol):
+    """A stream protocol that notes when the other side has left."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.left = asyncio.Event()
+        super().__init__(asyncio.StreamReader(), lambda r, w: serve(r, w, self.left))
+
+    def eof_received(self) -> bool | None:
+        self.left.set()
+        return super().eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.left.set()
+        super().connection_lost(exc)
+
+
+class ScriptedUpstream:
+    """A provider over a real socket that does as the test says, request by request.
+
+    ``answer_with`` sets what every request gets; ``by_model`` what those for one model get;
+    ``then`` queues scripts for the next requests.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Asked] = []
+        self.connections = 0
+        self.url = ""
+        self.by_model: dict[str, Script] = {}
+        self._always: Script = answer(legacy())
+        self._next: list[Script] = []
+
+    def answer_with(self, script: Script) -> None:
+        self._always = script
+
+    def then(self, *scripts: Script) -> None:
+        self._next.extend(scripts)
+
+    def protocol(self) -> Leaving:
+        return Leaving(self.connected)
+
+    async def connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: asyncio.Event
+    ) -> None:
+        self.connections += 1
+        wire = Wire(writer)
+        try:
+            while wire.keep:
+                asked = await self._read(reader, left)
+                self.requests.append(asked)
+                await self._script(asked)(asked, wire)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def _script(self, asked: Asked) -> Script:
+        if self._next:
+            return self._next.pop(0)
+        model = asked.json.get("model") if asked.body else None
+        return self.by_model.get(str(model), self._always)
+
+    async def _read(self, reader: asyncio.StreamReader, left: asyncio.Event) -> Asked:
+        raw = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = raw.decode("latin-1").split("\r\n")[:-2]
+        method, path, _ = first.split(" ")
+        headers = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
+        return Asked(method, path, headers, body, left)
+
+
+@asynccontextmanager
+async def scripted_upstream() -> AsyncIterator[ScriptedUpstream]:
+    upstream = ScriptedUpstream()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(upstream.protocol, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    upstream.url = f"http://{host}:{port}"
+    try:
+        yield upstream
+    finally:
+        server.close()
+
+
+class MemorySink:
+    """Keeps the records of all calls; ``wait`` gives them once there are so many."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._came = asyncio.Event()
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        self.records.append(record)
+        self._came.set()
+
+    async def wait(self, count: int = 1) -> list[Any]:
+        async with asyncio.timeout(5):
+            while len(self.records) < count:
+                self._came.clear()
+                await self._came.wait()
+        return self.records
+
+
+def usage(prompt: int = 5, completion: int = 3) -> Json:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
+
+
+def legacy(text: str = " Paris.", **more: Any) -> Json:
+    """A whole legacy completion as OpenAI answers it."""
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": "stop"}
+    return {
+        "id": "cmpl-1",
+        "object": "text_completion",
+        "created": 1_700_000_000,
+        "model": "gpt-4o-mini",
+        "choices": [choice],
+        "usage": usage(),
+        **more,
+    }
+
+
+def chat(text: str = "Paris.", **more: Any) -> Json:
+    """A whole chat completion as OpenAI answers it."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    return {
+        **legacy(),
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "choices": [choice],
+        **more,
+    }
+
+
+def legacy_events(*texts: str, with_usage: bool = True) -> list[Json]:
+    """The events of a legacy stream, its bare usage chunk last."""
+    base = {k: v for k, v in legacy().items() if k not in ("choices", "usage")}
+    said = [
+        {**base, "choices": [{"index": 0, "text": t, "logprobs": None, "finish_reason": None}]}
+        for t in texts
+    ]
+    end = {"index": 0, "text": "", "logprobs": None, "finish_reason": "stop"}
+    events = [*said, {**base, "choices": [end]}]
+    return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
+
+
+def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
+    """The events of a chat stream: a role, texts, an end, and its bare usage chunk."""
+    base = {k: v for k, v in chat().items() if k not in ("choices", "usage")}
+    base["object"] = "chat.completion.chunk"
+
+    def said(delta: Json, finish: str | None = None) -> Json:
+        return {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    events = [said({"role": "assistant", "content": ""}), *(said({"content": t}) for t in texts)]
+    events.append(said({}, "stop"))
+    return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events

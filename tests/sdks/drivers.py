@@ -1,0 +1,200 @@
+"""Drives a real SDK: ``python drivers.py SDK BASE_URL KEY``, steps as JSON lines in, results out.
+
+Runs in the environment of the SDKs, apart from the product's. Each step names what to do and the
+arguments for the SDK's own method; each result says what the SDK gave, or the exception it raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+Step = dict[str, Any]
+
+
+def stay_here(event: str, arguments: tuple[Any, ...]) -> None:
+    """No way out of this machine."""
+    if event != "socket.connect" or not isinstance(arguments[1], tuple):
+        return
+    if not str(arguments[1][0]).startswith(("127.", "::1", "localhost")):
+        raise ConnectionRefusedError(f"tests stay on this machine: {arguments[1][0]}")
+
+
+def plain(value: Any) -> Any:
+    """Give an SDK's object as plain data."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    return value
+
+
+def text_of(data: Any) -> str:
+    """Join the texts of all choices of an answer or chunk, legacy or chat."""
+    said = ""
+    for choice in (data or {}).get("choices") or ():
+        part = choice.get("message") or choice.get("delta") or choice
+        said += part.get("content") or part.get("text") or ""
+    return said
+
+
+def whole(answer: Any) -> Step:
+    data = plain(answer)
+    return {"ok": True, "text": text_of(data), "data": data}
+
+
+def streamed(chunks: list[Any]) -> Step:
+    all_data = [plain(chunk) for chunk in chunks]
+    usages = [data.get("usage") for data in all_data if data.get("usage")]
+    said = "".join(map(text_of, all_data))
+    return {"ok": True, "text": said, "usage": usages[-1] if usages else None, "data": all_data}
+
+
+def failed(error: BaseException) -> Step:
+    response = getattr(error, "response", None)
+    return {
+        "ok": False,
+        "exception": type(error).__name__,
+        "mro": [kind.__name__ for kind in type(error).__mro__],
+        "status": getattr(error, "status_code", getattr(response, "status_code", None)),
+        "message": str(error)[:2000],
+        "code": getattr(error, "code", None),
+        "param": getattr(error, "param", None),
+        "body": getattr(error, "body", None),
+        "request_id": getattr(error, "request_id", None),
+    }
+
+
+def answered(answer: Any, step: Step) -> Step:
+    return streamed(list(answer)) if step["with"].get("stream") else whole(answer)
+
+
+def openai_like(client: Any, step: Step) -> Step:
+    """The calls that all SDKs made by the same generator share."""
+    said = step["with"]
+    if step["do"] == "completion":
+        return answered(client.completions.create(**said), step)
+    if step["do"] == "chat":
+        return answered(client.chat.completions.create(**said), step)
+    if step["do"] == "embeddings":
+        return whole(client.embeddings.create(**said))
+    if step["do"] == "models":
+        return whole(client.models.list())
+    raise ValueError(step["do"])
+
+
+def openai(base: str, key: str, step: Step) -> Step:
+    from openai import OpenAI
+
+    options = {"max_retries": 0, **step.get("client", {})}
+    client = OpenAI(base_url=f"{base}/v1", api_key=key, **options)
+    if step["do"] == "request_id":
+        return {"ok": True, "request_id": client.completions.create(**step["with"])._request_id}
+    return openai_like(client, step)
+
+
+def openai_async(base: str, key: str, step: Step) -> Step:
+    from openai import AsyncOpenAI
+
+    async def run() -> Step:
+        async with AsyncOpenAI(base_url=f"{base}/v1", api_key=key, max_retries=0) as client:
+            said = step["with"]
+            made = client.chat.completions if step["do"] == "chat" else client.completions
+            answer = await made.create(**said)
+            if said.get("stream"):
+                return streamed([chunk async for chunk in answer])
+            return whole(answer)
+
+    return asyncio.run(run())
+
+
+def portkey(base: str, key: str, step: Step) -> Step:
+    from portkey_ai import Portkey
+
+    options = {"virtual_key": "support-chat", **step.get("client", {})}
+    return openai_like(Portkey(base_url=f"{base}/v1", api_key=key, **options), step)
+
+
+def fireworks(base: str, key: str, step: Step) -> Step:
+    from fireworks import Fireworks
+
+    client = Fireworks(base_url=f"{base}/inference", api_key=key, max_retries=0)
+    return openai_like(client, step)
+
+
+def scale(base: str, key: str, step: Step) -> Step:
+    from scale_gp import SGPClient
+
+    client = SGPClient(base_url=base, api_key=key, account_id="acc", max_retries=0)
+    return openai_like(client.beta, step)
+
+
+def scale_beta(base: str, key: str, step: Step) -> Step:
+    from scale_gp_beta import SGPClient
+
+    client = SGPClient(base_url=base, api_key=key, account_id="acc", max_retries=0)
+    return openai_like(client, step)
+
+
+def langchain(base: str, key: str, step: Step) -> Step:
+    from langchain_openai import ChatOpenAI, OpenAI, OpenAIEmbeddings
+
+    said = {**step["with"], "base_url": f"{base}/v1", "api_key": key, "max_retries": 0}
+    if step["do"] == "embeddings":
+        made = OpenAIEmbeddings(check_embedding_ctx_length=False, **said)
+        return {"ok": True, "text": "", "data": made.embed_documents(["hello"])}
+    stream = said.pop("stream", False)
+    model = OpenAI(**said) if step["do"] == "completion" else ChatOpenAI(**said)
+    parts = list(model.stream(step["say"])) if stream else [model.invoke(step["say"])]
+    texts = [part if isinstance(part, str) else str(part.content) for part in parts]
+    return {"ok": True, "text": "".join(texts), "data": texts}
+
+
+def thiggle(base: str, key: str, step: Step) -> Step:
+    from thiggle import API
+
+    api = API(key)
+    api.base_url = base
+    answer = api.completion(**step["with"])
+    return {"ok": True, "text": text_of(answer), "data": answer}
+
+
+def enkrypt(base: str, key: str, step: Step) -> Step:
+    from enkryptai_sdk import AIProxyClient
+
+    client = AIProxyClient(api_key=key, base_url=base)
+    options = {"deployment_name": "support-chat", **step.get("client", {})}
+    answer = client.chat(step["with"], **options)
+    data = answer.to_dict()
+    return {"ok": True, "text": text_of(data), "kind": type(answer).__name__, "data": data}
+
+
+DRIVERS = {
+    "openai": openai,
+    "openai-async": openai_async,
+    "portkey": portkey,
+    "fireworks": fireworks,
+    "scale": scale,
+    "scale-beta": scale_beta,
+    "langchain": langchain,
+    "thiggle": thiggle,
+    "enkrypt": enkrypt,
+}
+
+
+def main() -> None:
+    sys.addaudithook(stay_here)
+    driver, base, key = DRIVERS[sys.argv[1]], sys.argv[2], sys.argv[3]
+    for line in sys.stdin:
+        try:
+            result = driver(base, key, json.loads(line))
+        except Exception as error:
+            result = failed(error)
+        sys.stdout.write(json.dumps(result, default=str) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""The real SDKs drive the proxy: each parses its answers and raises its own right exceptions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.sdks.conftest import Drive
+
+MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
+SDKS = ("openai", "openai-async", "portkey", "fireworks", "scale", "scale-beta")
+SCALE = ("scale", "scale-beta")
+
+
+def step(do: str, **said: Any) -> dict[str, Any]:
+    """One call: the model names a deployment, which every dialect may do."""
+    body = {"messages": MESSAGES} if do == "chat" else {"prompt": "The capital of France is"}
+    return {"do": do, "with": {"model": "support-chat", **body, **said}}
+
+
+EVERY = [pytest.param(sdk, do, id=f"{sdk}-{do}") for sdk in SDKS for do in ("completion", "chat")]
+every_sdk = pytest.mark.parametrize(("sdk", "do"), EVERY)
+
+
+@every_sdk
+async def test_an_sdk_reads_whole_and_streamed_answers(
+    sdk: str, do: str, drive: Drive, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    events = chat_events if do == "chat" else legacy_events
+    upstream.then(
+        answer(chat(" Paris.") if do == "chat" else legacy()), stream(events(" Par", "is."))
+    )
+
+    whole, streamed = await drive(sdk, step(do), step(do, stream=True))
+
+    assert (whole["ok"], whole["text"]) == (True, " Paris."), whole
+    assert (streamed["ok"], streamed["text"]) == (True, " Paris."), streamed
+    assert whole["data"]["usage"]["total_tokens"] == 8
+    assert [record.outcome for record in await proxy.sink.wait(2)] == ["success", "success"]
+
+
+@every_sdk
+async def test_an_sdk_raises_its_own_exception_for_each_refusal(
+    sdk: str, do: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
+
+    wrong, limited, failing = await drive(
+        sdk, step(do, extra_body={"temperature": 9}), step(do), step(do)
+    )
+    [stranger] = await drive(sdk, step(do), key="hr-wrong")
+
+    if sdk in SCALE:  # its temperature has no upper bound: the upstream's own range refuses it
+        assert wrong["status"] in (400, 422)
+    else:
+        assert ("BadRequestError" in wrong["mro"], wrong["status"]) == (True, 400)
+    assert "temperature" in wrong["message"]
+    assert ("RateLimitError" in limited["mro"], limited["status"]) == (True, 429)
+    assert ("InternalServerError" in failing["mro"], failing["status"]) == (True, 502)
+    assert ("AuthenticationError" in stranger["mro"], stranger["status"]) == (True, 401)
+
+
+@every_sdk
+async def test_an_sdk_notices_a_stream_that_was_cut(
+    sdk: str, do: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    events = chat_events if do == "chat" else legacy_events
+    upstream.answer_with(stream(events(" Par", "is."), cut_after=2))
+
+    [cut] = await drive(sdk, step(do, stream=True))
+
+    assert not cut["ok"], cut
+
+
+@pytest.mark.parametrize("sdk", ["openai", "openai-async", "portkey", "fireworks"])
+async def test_usage_comes_to_whom_it_was_promised(
+    sdk: str, drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is.")))
+
+    silent, asked = await drive(
+        sdk,
+        step("completion", stream=True),
+        step("completion", stream=True, extra_body={"stream_options": {"include_usage": True}}),
+    )
+
+    assert asked["usage"]["total_tokens"] == 8
+    assert (silent["usage"] is not None) == (sdk == "fireworks")
+    assert all(each.json["stream_options"]["include_usage"] for each in upstream.requests)
+
+
+async def test_the_openai_sdk_reads_embeddings_models_and_the_request_id(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    vectors = {"object": "list", "model": "m", "data": [{"embedding": [0.5], "index": 0}]}
+    upstream.then(answer({**vectors, "usage": {"prompt_tokens": 2, "total_tokens": 2}}))
+
+    embedded, listed, identified = await drive(
+        "openai",
+        {
+            "do": "embeddings",
+            "with": {"model": "support-chat", "input": "hi", "encoding_format": "float"},
+        },
+        {"do": "models", "with": {}},
+        {"do": "request_id", "with": step("completion")["with"]},
+    )
+
+    assert embedded["data"]["data"][0]["embedding"] == [0.5]
+    assert "support-chat" in [model["id"] for model in listed["data"]["data"]]
+    assert identified["request_id"].startswith("req_")
+
+
+async def test_the_openai_sdk_does_not_retry_a_refusal_and_waits_before_a_retry(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    retrying = {"client": {"max_retries": 2}}
+    upstream.then(answer({"error": {"message": "slow down"}}, 429, "retry-after: 1"))
+
+    refused, served = await drive(
+        "openai",
+        {**step("completion", extra_body={"n": 1000}), **retrying},
+        {**step("completion"), **retrying},
+    )
+
+    assert (refused["status"], refused["param"], refused["code"]) == (400, "n", "invalid_value")
+    assert refused["request_id"].startswith("req_")
+    assert served["text"] == " Paris."
+    outcomes = [record.outcome for record in await proxy.sink.wait(3)]
+    assert outcomes == ["client_error", "upstream_error", "success"]
+
+
+async def test_portkeys_placeholder_and_headers_never_reach_the_upstream(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    options = {
+        "config": {"cache": {"mode": "simple"}, "retry": {"attempts": 2}},
+        "trace_id": "tr1",
+        "metadata": {"_user": "u1", "feature": "search-box"},
+    }
+
+    [served] = await drive("portkey", {**step("completion"), "client": options})
+
+    assert served["ok"], served
+    [asked] = upstream.requests
+    assert asked.headers["authorization"] == "Bearer sk-upstream-secret"
+    assert not [name for name in asked.headers if name.startswith("x-portkey")]
+    [record] = await proxy.sink.wait()
+    assert record.plan.tags == {"env": "prod", "team": "support", "feature": "search-box"}
+
+
+async def test_langchains_nulls_and_one_element_prompts_pass(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(legacy()), stream(legacy_events(" Par", "is.")), answer(chat(" Paris.")))
+    model = {"model": "support-chat"}
+
+    whole, streamed, chatted = await drive(
+        "langchain",
+        {"do": "completion", "say": "Hello", "with": model},
+        {"do": "completion", "say": "Hello", "with": {**model, "stream": True}},
+        {"do": "chat", "say": "Hello", "with": model},
+    )
+
+    assert [each["text"] for each in (whole, streamed, chatted)] == [" Paris."] * 3
+    assert upstream.requests[0].json["prompt"] == ["Hello"]
+
+
+async def test_the_multi_model_client_gets_one_choice_for_each_model(
+    drive: Drive, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"first": answer(legacy(" one")), "second": answer({}, 503)}
+    said = {"prompt": "Once", "max_tokens": 5}
+
+    both, single, bare, none = await drive(
+        "thiggle",
+        {"do": "completion", "with": {**said, "model": ["first", "second"]}},
+        {"do": "completion", "with": {**said, "model": ["first"]}},
+        {"do": "completion", "with": {**said, "model": "first"}},
+        {"do": "completion", "with": {**said, "model": ["second"]}},
+    )
+
+    first, second = both["data"]["choices"]
+    assert (first["model"], first["text"], first["finish_reason"]) == ("first", " one", "stop")
+    assert (second["model"], second["finish_reason"]) == ("second", "error")
+    assert both["data"]["usage"]["total_tokens"] == first["usage"]["total_tokens"] == 8
+    assert single["data"]["choices"][0]["text"] == bare["data"]["choices"][0]["text"] == " one"
+    assert none["exception"] == "HTTPError"
+
+
+async def test_the_enkrypt_client_gets_its_detections_and_its_errors(
+    drive: Drive, upstream: ScriptedUpstream, proxy: Proxy
+) -> None:
+    upstream.then(answer(chat("Paris.")))
+    body = {"model": "m", "messages": MESSAGES, "enkrypt_context": "France"}
+    options = {"tags": "beta", "refresh_cache": True, "return_error": True}
+
+    served, refused = await drive(
+        "enkrypt",
+        {"do": "chat", "with": body, "client": options},
+        {"do": "chat", "with": {**body, "n": 1000}, "client": options},
+    )
+
+    assert served["ok"], served
+    assert served["text"] == "Paris."
+    assert "enkrypt_policy_detections" in served["data"]
+    assert refused["kind"] == "ChatCompletionErrorResponse", refused
+    record, _ = await proxy.sink.wait(2)
+    assert record.plan.tags["beta"] == "true"
+    assert "enkrypt_context" not in upstream.requests[0].json

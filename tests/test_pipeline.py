@@ -1,0 +1,286 @@
+"""Every route, streamed and whole, on every way out: one record, upstream closed, right status."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    cut_before_head,
+    hang,
+    legacy,
+    legacy_events,
+    stream,
+)
+
+PROMPT = {"prompt": "The capital of France is"}
+MESSAGES = {"messages": [{"role": "user", "content": "Name the capital of France."}]}
+
+
+@dataclass(frozen=True)
+class Route:
+    """A route of a dialect, and how its clients say who they are."""
+
+    path: str
+    credential: dict[str, str]
+    said: dict[str, Any]
+    streams: bool = True
+
+    def body(self, *, streamed: bool, **more: Any) -> dict[str, Any]:
+        extra = {"stream": True} if streamed else {}
+        return {"model": "gpt-4o-mini", **self.said, **extra, **more}
+
+    @property
+    def chat(self) -> bool:
+        return "messages" in self.said
+
+
+BEARER = {"Authorization": f"Bearer {KEY}"}
+SCALE = {"x-api-key": KEY}
+ENKRYPT = {"apikey": KEY, "x-enkrypt-deployment": "support-chat"}
+PORTKEY = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
+
+ROUTES = {
+    "openai": Route("/v1/completions", BEARER, PROMPT),
+    "openai-bare": Route("/completions", BEARER, PROMPT),
+    "openai-chat": Route("/v1/chat/completions", BEARER, MESSAGES),
+    "openai-bare-chat": Route("/chat/completions", BEARER, MESSAGES),
+    "portkey": Route("/v1/completions", PORTKEY, PROMPT),
+    "portkey-chat": Route("/v1/chat/completions", PORTKEY, MESSAGES),
+    "fireworks": Route("/inference/v1/completions", BEARER, PROMPT),
+    "fireworks-chat": Route("/inference/v1/chat/completions", BEARER, MESSAGES),
+    "scale-4": Route("/v4/beta/completions", SCALE, PROMPT),
+    "scale-4-chat": Route("/v4/beta/chat/completions", SCALE, MESSAGES),
+    "scale-5": Route("/v5/completions", SCALE, PROMPT),
+    "scale-5-chat": Route("/v5/chat/completions", SCALE, MESSAGES),
+    "multimodel": Route("/v1/completion", BEARER, PROMPT, streams=False),
+    "enkrypt": Route("/ai-proxy/completions", ENKRYPT, PROMPT),
+    "enkrypt-chat": Route("/ai-proxy/chat/completions", ENKRYPT, MESSAGES),
+}
+
+CASES = [
+    pytest.param(route, streamed, id=f"{name}-{'streamed' if streamed else 'whole'}")
+    for name, route in ROUTES.items()
+    for streamed in ((False, True) if route.streams else (False,))
+]
+every_route = pytest.mark.parametrize(("route", "streamed"), CASES)
+
+
+def good(route: Route, *, streamed: bool, **how: Any) -> Any:
+    """A good answer of the upstream to this route."""
+    if streamed:
+        events = chat_events if route.chat else legacy_events
+        return stream(events(" Par", "is."), **how)
+    return answer(chat(" Paris.") if route.chat else legacy())
+
+
+def texts(route: Route, raw: bytes, *, streamed: bool) -> str:
+    """What the client reads, in any dialect."""
+    if not streamed:
+        choice = json.loads(raw)["choices"][0]
+        return str(choice["message"]["content"] if route.chat else choice["text"])
+    said = ""
+    for line in raw.splitlines():
+        if line.startswith(b"data: {"):
+            for choice in json.loads(line[6:]).get("choices", ()):
+                said += choice["delta"].get("content") or "" if route.chat else choice["text"]
+    return said
+
+
+@every_route
+async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
+    route: Route,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.answer_with(good(route, streamed=streamed))
+
+    async with client.post(
+        route.path, headers=route.credential, json=route.body(streamed=streamed)
+    ) as response:
+        raw = await response.read()
+
+    assert response.status == 200
+    assert texts(route, raw, streamed=streamed) == " Paris."
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "success"
+    assert (record.tokens.input, record.tokens.output) == (5, 3)
+    assert record.source == "provider"
+    assert record.cost is not None
+    assert float(record.cost) == pytest.approx(5 * 0.15 + 3 * 0.6)
+    assert [(a.status, a.error) for a in record.attempts] == [(200, None)]
+
+
+@every_route
+async def test_a_stranger_is_refused_before_anything_is_asked(
+    route: Route,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    wrong = {k: v.replace(KEY, "hr-wrong") for k, v in route.credential.items()}
+
+    async with client.post(
+        route.path, headers=wrong, json=route.body(streamed=streamed)
+    ) as response:
+        await response.read()
+
+    assert response.status == 401
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_error"
+    assert upstream.requests == []
+
+
+@every_route
+async def test_a_wrong_field_is_refused_by_name_in_the_dialects_own_form(
+    route: Route,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    body = route.body(streamed=streamed, temperature="hot")
+
+    async with client.post(route.path, headers=route.credential, json=body) as response:
+        said = await response.json()
+
+    scale = "x-api-key" in route.credential
+    assert response.status == (422 if scale else 400)
+    assert said["error"]["param"] == "temperature"
+    if scale:
+        assert said["detail"][0]["loc"] == ["body", "temperature"]
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_error"
+    assert upstream.requests == []
+
+
+@every_route
+async def test_an_upstream_that_dies_before_its_head_is_a_502(
+    route: Route,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.answer_with(cut_before_head())
+
+    async with client.post(
+        route.path, headers=route.credential, json=route.body(streamed=streamed)
+    ) as response:
+        said = await response.json()
+
+    assert response.status == 502
+    assert said["error"]["code"] == "upstream_unavailable"
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "upstream_error"
+    assert record.tokens.total == 0
+    assert len(upstream.requests) == 1
+
+
+@pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
+async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_end(
+    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(good(route, streamed=True, cut_after=2))
+    raw = b""
+
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with client.post(
+            route.path, headers=route.credential, json=route.body(streamed=True)
+        ) as response:
+            async for piece in response.content.iter_any():
+                raw += piece
+
+    assert response.status == 200
+    assert b'"error"' in raw
+    assert b"[DONE]" not in raw
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "upstream_error"
+    assert record.source == "partial_estimate"
+    assert record.tokens.output > 0
+
+
+async def test_a_whole_answer_that_is_cut_is_a_clean_502(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    async def half(asked: Any, wire: Any) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
+        await wire.send(b'content-length: 100\r\n\r\n{"choices": [')
+        wire.cut()
+
+    upstream.answer_with(half)
+
+    async with client.post(
+        "/v1/completions", headers=BEARER, json=ROUTES["openai"].body(streamed=False)
+    ) as response:
+        said = await response.json()
+
+    assert response.status == 502
+    assert said["error"]["code"] == "upstream_invalid_response"
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "upstream_error"
+
+
+async def leave(client: aiohttp.ClientSession, route: Route, *, streamed: bool, read: bool) -> None:
+    """Ask, read a first piece if wanted, and close the connection."""
+    request = client.post(route.path, headers=route.credential, json=route.body(streamed=streamed))
+    if read:
+        response = await request
+        await response.content.readany()
+        response.close()
+        return
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await request
+
+
+@every_route
+async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once(
+    route: Route,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.answer_with(hang())
+
+    await leave(client, route, streamed=streamed, read=False)
+
+    [record] = await proxy.sink.wait()
+    async with asyncio.timeout(0.5):
+        await upstream.requests[0].closed.wait()
+    assert record.outcome == "client_abort"
+    assert record.status == 499
+    assert record.tokens.total == 0
+
+
+@pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
+async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted(
+    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    gate = asyncio.Event()
+    events = chat_events("Paris", "...") if route.chat else legacy_events("Paris", "...")
+    upstream.answer_with(stream(events[1:] if route.chat else events, gate=gate))
+
+    await leave(client, route, streamed=True, read=True)
+
+    [record] = await proxy.sink.wait()
+    async with asyncio.timeout(0.5):
+        await upstream.requests[0].closed.wait()
+    assert record.outcome == "client_abort"
+    assert record.source == "partial_estimate"
+    assert record.tokens.output == 2
+    gate.set()
