@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import orjson
@@ -17,11 +17,15 @@ Turn = Callable[[Json], Json | None]
 
 
 class AnswerReader(Protocol):
-    """Feed it bytes; it gives the chunks they complete. ``close`` tells it that no more come."""
+    """Feed it bytes; it gives the chunks they complete. ``close`` tells it that no more come.
 
-    def feed(self, piece: bytes) -> list[Chunk]: ...
+    Chunks come one by one, so what was good before a fault is given before the fault is raised,
+    however the bytes were cut.
+    """
 
-    def close(self) -> list[Chunk]: ...
+    def feed(self, piece: bytes) -> Iterator[Chunk]: ...
+
+    def close(self) -> Iterator[Chunk]: ...
 
 
 def turning(came: Endpoint, goes: Endpoint, streamed: bool) -> Turn | None:
@@ -64,33 +68,31 @@ class StreamReader:
         self._finished = False
         self._done = False
 
-    def feed(self, piece: bytes) -> list[Chunk]:
+    def feed(self, piece: bytes) -> Iterator[Chunk]:
         return self._chunks(self._events.feed(piece))
 
-    def close(self) -> list[Chunk]:
-        chunks = self._chunks(self._events.close())
+    def close(self) -> Iterator[Chunk]:
+        yield from self._chunks(self._events.close())
         if self._done:
-            return chunks
+            return
         if not self._finished:
             raise UpstreamInvalid("The upstream ended its stream before the answer was whole.")
-        return [*chunks, Chunk(None, leg=self._leg, last=True)]
+        yield Chunk(None, leg=self._leg, last=True)
 
-    def _chunks(self, payloads: list[bytes]) -> list[Chunk]:
-        chunks: list[Chunk] = []
+    def _chunks(self, payloads: list[bytes]) -> Iterator[Chunk]:
         for payload in payloads:
             if self._done:
-                break
+                return
             if payload == sse.DONE:
                 self._done = True
-                chunks.append(Chunk(None, leg=self._leg, last=True))
-                break
+                yield Chunk(None, leg=self._leg, last=True)
+                return
             data = _parsed(payload)
             self._finished = self._finished or _finishes(data.get("choices"))
             if self._turn is None:
-                chunks.append(Chunk(data, payload, self._leg))
+                yield Chunk(data, payload, self._leg)
             elif (turned := self._turn(data)) is not None:
-                chunks.append(Chunk(turned, leg=self._leg))
-        return chunks
+                yield Chunk(turned, leg=self._leg)
 
 
 class WholeReader:
@@ -120,14 +122,14 @@ class WholeReader:
         self._size = 0
         self._pieces: list[bytes] = []
 
-    def feed(self, piece: bytes) -> list[Chunk]:
+    def feed(self, piece: bytes) -> Iterator[Chunk]:
         self._size += len(piece)
         if self._size > self._limit:
             raise UpstreamInvalid("The upstream sent an answer that is too large.")
         self._pieces.append(piece)
-        return []
+        return iter(())
 
-    def close(self) -> list[Chunk]:
+    def close(self) -> Iterator[Chunk]:
         raw: bytes | None = b"".join(self._pieces)
         data = _parsed(raw or b"")
         if not isinstance(data.get(self._wants), list):
@@ -137,6 +139,8 @@ class WholeReader:
         if self._turn is not None:
             data, raw = self._turn(data) or data, None
         if not self._stream:
-            return [Chunk(data, raw, self._leg, last=True)]
-        events = [Chunk(event, leg=self._leg) for event in hub.as_stream(data)]
-        return [*events, Chunk(None, leg=self._leg, last=True)]
+            yield Chunk(data, raw, self._leg, last=True)
+            return
+        for event in hub.as_stream(data):
+            yield Chunk(event, leg=self._leg)
+        yield Chunk(None, leg=self._leg, last=True)

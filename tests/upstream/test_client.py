@@ -1,0 +1,239 @@
+"""Faults of upstreams: each has its status and code, and none hurts the next call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    event,
+    hang,
+    head,
+    legacy,
+    legacy_events,
+    piece,
+    stream,
+)
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+
+
+def raw(*pieces: bytes) -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+        wire.keep = False
+
+    return script
+
+
+def stall(*pieces: bytes) -> Script:
+    """Send something, then keep silent until the other side leaves."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+        await asked.closed.wait()
+
+    return script
+
+
+STREAM_HEAD = head(200, "text/event-stream", "transfer-encoding: chunked")
+FIRST = piece(event(legacy_events(" Par")[0]))
+WHOLE_FAULTS = {
+    "hang": (hang(), 504, "upstream_first_byte_timeout"),
+    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncontent-"), 504, "upstream_first_byte_timeout"),
+    "stall in the body": (
+        stall(head(200, "application/json", "content-length: 50") + b'{"ch'),
+        504,
+        "upstream_idle_timeout",
+    ),
+    "empty": (answer(b""), 502, "upstream_invalid_response"),
+    "html": (answer(b"<html>", media_type="text/html"), 502, "upstream_invalid_response"),
+    "an array": (answer([]), 502, "upstream_invalid_response"),
+    "null": (answer(b"null"), 502, "upstream_invalid_response"),
+    "truncated json": (answer(b'{"choices": ['), 502, "upstream_invalid_response"),
+    "no choices": (answer({"id": "x"}), 502, "upstream_invalid_response"),
+    "an error under 200": (answer({"error": {"message": "x"}}), 502, "upstream_unavailable"),
+    "204": (answer(b"", 204), 502, "upstream_invalid_response"),
+    "redirect": (
+        answer(b"", 307, "location: http://127.0.0.1:1/"),
+        502,
+        "upstream_invalid_response",
+    ),
+    "gzip unasked": (
+        answer(b"xx", 200, "content-encoding: gzip"),
+        502,
+        "upstream_invalid_response",
+    ),
+    "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), 502, "upstream_invalid_response"),
+    "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 502, "upstream_rejected_key"),
+    "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
+    "404": (answer({"detail": "no such model"}, 404), 404, "upstream_refused"),
+    "429": (answer({}, 429, "retry-after: 7"), 429, "upstream_unavailable"),
+    "500": (answer({}, 500), 502, "upstream_unavailable"),
+    "503": (answer({}, 503, "retry-after: later"), 503, "upstream_unavailable"),
+    "529": (answer({}, 529), 502, "upstream_unavailable"),
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "code"), [pytest.param(*v, id=k) for k, v in WHOLE_FAULTS.items()]
+)
+async def test_a_fault_has_its_status_and_the_next_call_is_fine(
+    script: Script,
+    status: int,
+    code: str,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.then(script)
+    body = ROUTE.body(streamed=False)
+
+    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+        said = await response.json()
+    async with client.post(ROUTE.path, headers=BEARER, json=body) as fine:
+        assert (await fine.json())["choices"]
+
+    assert (response.status, said["error"]["code"]) == (status, code)
+    assert "sk-" not in json.dumps(said)
+    assert response.headers.get("retry-after") == ("7" if status == 429 else None)
+
+
+STREAM_FAULTS = {
+    "stall": (stall(STREAM_HEAD, FIRST), "upstream_idle_timeout"),
+    "bad json": (
+        raw(STREAM_HEAD, FIRST, piece(event(b"{oops"))),
+        "upstream_invalid_response",
+    ),
+    "an error event": (
+        raw(STREAM_HEAD, FIRST, piece(event({"error": {"message": "overloaded"}}))),
+        "upstream_unavailable",
+    ),
+    "an end without an end": (
+        raw(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
+        "upstream_invalid_response",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [pytest.param(*v, id=k) for k, v in STREAM_FAULTS.items()]
+)
+async def test_a_fault_in_a_stream_ends_it_with_an_error_event(
+    script: Script,
+    code: str,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.answer_with(script)
+    seen = b""
+
+    with pytest.raises(aiohttp.ClientPayloadError):
+        async with client.post(
+            ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+        ) as response:
+            async for part in response.content.iter_any():
+                seen += part
+
+    assert code.encode() in seen
+    assert b"[DONE]" not in seen
+    [record] = await proxy.sink.wait()
+    assert record.error.code == code
+
+
+async def test_a_fault_before_any_text_is_a_clean_error(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.then(
+        raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
+        raw(STREAM_HEAD, b"zz\r\n"),
+    )
+
+    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
+        said = await response.json()
+
+    assert (response.status, said["error"]["code"]) == (502, "upstream_unavailable")
+
+
+async def test_a_stream_without_done_but_with_a_finish_is_whole(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is."), done=False))
+
+    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)) as response:
+        seen = await response.read()
+
+    assert seen.count(b"[DONE]") == 1
+
+
+async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_noticing(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    async def answer_then_break_on_reuse(asked: Asked, wire: Wire) -> None:
+        await answer(legacy())(asked, wire)
+
+    async def close_instead(asked: Asked, wire: Wire) -> None:
+        wire.cut()
+
+    upstream.then(answer_then_break_on_reuse, close_instead)
+    body = ROUTE.body(streamed=False)
+
+    for _ in range(2):
+        async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+            assert response.status == 200
+
+    assert (len(upstream.requests), upstream.connections) == (3, 2)
+    assert [record.outcome for record in await proxy.sink.wait(2)] == ["success", "success"]
+
+
+async def test_connections_are_reused_after_whole_and_streamed_answers(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    for streamed in (False, True, True, False):
+        upstream.answer_with(stream(legacy_events("x")) if streamed else answer(legacy()))
+        async with client.post(
+            ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=streamed)
+        ) as response:
+            await response.read()
+
+    assert (len(upstream.requests), upstream.connections) == (4, 1)
+
+
+async def test_an_upstream_that_nobody_serves_is_a_502(tmp_path: Any) -> None:
+    nowhere = world("http://127.0.0.1:9")
+    async with (
+        running_proxy(tmp_path / "policies", nowhere) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+    ):
+        said = await response.json()
+
+    assert (response.status, said["error"]["code"]) == (502, "upstream_unavailable")
+
+
+async def test_the_time_a_portkey_client_allows_is_its_own(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(hang())
+    route = ROUTES["portkey"]
+    headers = {**route.credential, "x-portkey-request-timeout": "100"}
+
+    async with asyncio.timeout(2):
+        async with client.post(
+            route.path, headers=headers, json=route.body(streamed=False)
+        ) as response:
+            said = await response.json()
+
+    assert (response.status, said["error"]["code"]) == (408, "request_timeout")

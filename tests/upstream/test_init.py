@@ -1,0 +1,199 @@
+"""A client of any dialect is served by an upstream of any dialect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import (
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy,
+    legacy_events,
+    stream,
+    usage,
+)
+from tests.test_pipeline import ROUTES, Route, texts
+
+UPSTREAMS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "openai": ("/v1/completions", "/v1/chat/completions", {"authorization": "Bearer {}"}),
+    "portkey": ("/v1/completions", "/v1/chat/completions", {"x-portkey-api-key": "{}"}),
+    "fireworks": (
+        "/inference/v1/completions",
+        "/inference/v1/chat/completions",
+        {"authorization": "Bearer {}"},
+    ),
+    "scale": ("/v4/beta/completions", "/v4/beta/chat/completions", {"x-api-key": "{}"}),
+    "multimodel": ("/v1/completion", "/v1/completion", {"authorization": "Bearer {}"}),
+    "enkrypt": ("/ai-proxy/completions", "/ai-proxy/chat/completions", {"apikey": "{}"}),
+}
+CLIENTS = ("openai", "openai-chat", "portkey", "fireworks", "scale-5", "enkrypt", "enkrypt-chat")
+
+MULTI = {
+    "id": "5f0f3c1e-0b5e-4a27-9d6a-0d6f8f5f9a11",
+    "object": "text_completion",
+    "created": "2026-01-02T03:04:05Z",
+    "choices": [
+        {
+            "text": " Paris.",
+            "created": 1_700_000_000,
+            "model": "multimodel-model",
+            "finish_reason": "stop",
+            "usage": {**usage(), "prediction_time_ms": 7},
+        }
+    ],
+    "usage": {**usage(), "prediction_time_ms": 7},
+}
+
+
+def served(spoken: str, route: Route, *, streamed: bool) -> Script:
+    """What an upstream of a dialect answers."""
+    if spoken == "multimodel":
+        return answer(MULTI)
+    if not streamed:
+        return answer(chat(" Paris.") if route.chat else legacy())
+    events = (chat_events if route.chat else legacy_events)(" Par", "is.")
+    return stream(events, done=spoken != "scale")
+
+
+CASES = [
+    pytest.param(ROUTES[name], spoken, streamed, id=f"{name}-by-{spoken}-{streamed}")
+    for name in (*CLIENTS, "multimodel")
+    for spoken in UPSTREAMS
+    for streamed in ((False, True) if ROUTES[name].streams else (False,))
+]
+
+
+@pytest.mark.parametrize(("route", "spoken", "streamed"), CASES)
+async def test_any_client_is_served_by_any_upstream(
+    route: Route,
+    spoken: str,
+    streamed: bool,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
+) -> None:
+    upstream.answer_with(served(spoken, route, streamed=streamed))
+    deployment = "support-chat" if spoken == "openai" else f"via-{spoken}"
+    headers = {**route.credential, "x-headrace-deployment": deployment}
+
+    async with client.post(
+        route.path, headers=headers, json=route.body(streamed=streamed)
+    ) as response:
+        raw = await response.read()
+
+    assert response.status == 200, raw
+    assert texts(route, raw, streamed=streamed) == " Paris."
+    ends_with_done = raw.rstrip().endswith(b"[DONE]")
+    assert ends_with_done == (streamed and "x-api-key" not in route.credential)
+    legacy_path, chat_path, credential = UPSTREAMS[spoken]
+    [asked] = upstream.requests
+    assert asked.path == (chat_path if route.chat else legacy_path)
+    for name, form in credential.items():
+        assert asked.headers[name] == form.format("sk-upstream-secret")
+    assert KEY not in str(asked.headers)
+    [record] = await proxy.sink.wait()
+    assert (record.tokens.input, record.tokens.output) == (5, 3)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_legacy_call_is_served_by_a_model_that_only_chats(
+    streamed: bool, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["openai"]
+    upstream.answer_with(
+        stream(chat_events(" Par", "is.")) if streamed else answer(chat(" Paris."))
+    )
+    body = {**route.body(streamed=streamed, logprobs=2), "model": "search-answers"}
+
+    async with client.post(route.path, headers=route.credential, json=body) as response:
+        raw = await response.read()
+
+    assert texts(route, raw, streamed=streamed) == " Paris."
+    assert b"text_completion" in raw
+    asked = upstream.requests[0].json
+    assert upstream.requests[0].path == "/v1/chat/completions"
+    assert asked["messages"] == [{"role": "user", "content": "The capital of France is"}]
+    assert (asked["logprobs"], asked["top_logprobs"], asked["model"]) == (True, 2, "smol")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_chat_is_served_by_a_model_that_only_completes(
+    streamed: bool, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["openai-chat"]
+    upstream.answer_with(
+        stream(legacy_events(" Par", "is.")) if streamed else answer(legacy(" Paris."))
+    )
+    body = {**route.body(streamed=streamed), "model": "legacy-only"}
+
+    async with client.post(route.path, headers=route.credential, json=body) as response:
+        raw = await response.read()
+
+    assert texts(route, raw, streamed=streamed) == " Paris."
+    asked = upstream.requests[0].json
+    assert asked["prompt"] == "user: Name the capital of France.\n\nassistant:"
+
+
+async def test_what_a_target_cannot_express_is_refused_and_what_tunes_is_dropped_aloud(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["fireworks"]
+    tuned = route.body(streamed=False, mirostat_lr=0.5, top_k=40, n=1, unheard_of={"a": 1})
+    shaped = route.body(streamed=False, images=["data:image/png;base64,AA"])
+
+    async with client.post(route.path, headers=route.credential, json=tuned) as response:
+        assert response.status == 200
+        assert response.headers["x-headrace-warning"] == "mirostat_lr dropped; top_k dropped"
+    async with client.post(route.path, headers=route.credential, json=shaped) as response:
+        said = await response.json()
+
+    assert (response.status, said["error"]["param"]) == (400, "images")
+    [asked] = upstream.requests
+    assert asked.json["unheard_of"] == {"a": 1}
+    assert "mirostat_lr" not in asked.json
+
+
+async def test_several_models_answer_side_by_side_with_their_own_usage(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {
+        "first": answer(legacy(" one")),
+        "second": answer(legacy(" two", usage=usage(7, 11))),
+        "third": answer(chat(" three")),
+    }
+    body = {"model": ["third", "first", "second"], "prompt": "Once upon a time"}
+
+    async with client.post(
+        "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
+    ) as response:
+        said = await response.json()
+
+    assert [c["text"] for c in said["choices"]] == [" three", " one", " two"]
+    assert [c["usage"]["completion_tokens"] for c in said["choices"]] == [3, 3, 11]
+    assert said["usage"]["completion_tokens"] == 17
+    [record] = await proxy.sink.wait()
+    assert record.tokens.completion_total == 17
+    assert record.cost is None  # one of the three has no known price
+    assert len(record.attempts) == 3
+
+
+async def test_all_models_failing_is_an_error(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.answer_with(answer({}, 503))
+    body = {"model": ["first", "second"], "prompt": "Once upon a time"}
+
+    async with client.post(
+        "/v1/completion", headers=ROUTES["multimodel"].credential, json=body
+    ) as response:
+        said: Any = await response.json()
+
+    assert response.status == 503
+    assert said["error"]["code"] == "upstream_unavailable"
