@@ -60,7 +60,7 @@ class Usage:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < MAX_TOKENS else None
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
 def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -216,7 +216,25 @@ def prompt_length(body: Mapping[str, Any]) -> int:
 
 
 READ = ("prompt", "messages", "input", "suffix", "tools", "functions")
-SPOKEN = ("content", "text", "reasoning_content", "reasoning", "refusal")
+SPOKEN = ("content", "text", "reasoning_content", "refusal", "function_call")
+
+
+def _said(by: Mapping[str, Any]) -> int:
+    """Count what a model wrote. Some servers say the reasoning twice, under its two names."""
+    length = 0
+    for name in SPOKEN:
+        text = by.get(name)
+        if text is not None:
+            length += len(text) if isinstance(text, str) else text_length(text)
+    if by.get("reasoning") and not by.get("reasoning_content"):
+        length += text_length(by["reasoning"])
+    calls = by.get("tool_calls")
+    return length + sum(map(_called, calls)) if isinstance(calls, list) else length
+
+
+def _called(call: Any) -> int:
+    """Count a tool's name and arguments; the ids and numbers around them no model wrote."""
+    return text_length([call.get("function"), call.get("custom")]) if isinstance(call, dict) else 0
 
 
 class Meter:
@@ -269,15 +287,7 @@ class Meter:
             index = choice.get("index")
             self.finish_reasons[index if type(index) is int else 0] = finish
         said = choice.get("delta") or choice.get("message") or choice
-        if not isinstance(said, dict):
-            return 0
-        length = 0
-        for name in SPOKEN:
-            text = said.get(name)
-            if text is not None:
-                length += len(text) if isinstance(text, str) else text_length(text)
-        calls = said.get("tool_calls")
-        return length + text_length(calls) if calls else length
+        return _said(said) if isinstance(said, dict) else 0
 
     def settle(self, prompt_chars: Callable[[], int]) -> Usage:
         """Give what was used: as reported, else a quarter of the characters, rounded up."""

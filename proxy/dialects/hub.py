@@ -145,7 +145,7 @@ class LegacyToChat:
 
     __slots__ = ("_opened", "_streamed")
 
-    def __init__(self, streamed: bool) -> None:
+    def __init__(self, *, streamed: bool) -> None:
         self._streamed = streamed
         self._opened: set[int] = set()
 

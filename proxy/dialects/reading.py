@@ -28,12 +28,12 @@ class AnswerReader(Protocol):
     def close(self) -> Iterator[Chunk]: ...
 
 
-def turning(came: Endpoint, goes: Endpoint, streamed: bool) -> Turn | None:
+def turning(came: Endpoint, goes: Endpoint, *, streamed: bool) -> Turn | None:
     """Give what turns a target's answer into the form of the client's endpoint, if need be."""
     if came == "completions" and goes == "chat":
         return hub.ChatToLegacy().feed
     if came == "chat" and goes == "completions":
-        return hub.LegacyToChat(streamed).feed
+        return hub.LegacyToChat(streamed=streamed).feed
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 import orjson
@@ -22,7 +23,16 @@ def _distinct(pairs: list[tuple[str, Any]]) -> Json:
     return whole
 
 
-_decode = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_no_constant).decode
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise BadRequest("The body holds a number that is out of range.")
+    return number
+
+
+_decode = json.JSONDecoder(
+    object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite
+).decode
 
 
 def read_json(raw: bytes) -> Json:

@@ -142,7 +142,7 @@ def _reader(asked: Asked, reply: Reply) -> AnswerReader:
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     call, leg, goes = asked.call, asked.attempt.leg, asked.question.endpoint
-    turn = turning(call.door.endpoint, goes, call.stream)
+    turn = turning(call.door.endpoint, goes, streamed=call.stream)
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "text/event-stream" and call.stream:
         return StreamReader(leg, turn)

@@ -1,0 +1,49 @@
+"""Enkrypt's headers, its context, and errors that its SDK can read."""
+
+from __future__ import annotations
+
+from proxy.dialects import DIALECTS, greeted, read_call
+from proxy.errors import BadField, Unauthorized
+
+HEADERS = {
+    "apikey": "ek",
+    "authorization": "Bearer idle",
+    "x-enkrypt-deployment": "support-chat",
+    "x-enkrypt-tags": "a,b",
+    "x-enkrypt-refresh-cache": "true",
+}
+REFUSE = DIALECTS["enkrypt"].client.refuse
+
+
+def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
+    door = greeted("POST", "/ai-proxy/completions", HEADERS, "req_1")
+
+    assert door.credential is not None
+    assert door.credential.reveal() == "ek"
+    assert (door.deployment, door.refresh) == ("support-chat", True)
+    assert door.tags == (("a", None), ("b", None))
+    assert door.echo == (("x-enkrypt-correlation-id", "req_1"),)
+
+
+def test_context_is_another_name_for_its_context() -> None:
+    door = greeted("POST", "/ai-proxy/completions", HEADERS, "req_1")
+
+    body = read_call(door, {"model": "m", "prompt": None, "context": "c"}).body
+
+    assert body["enkrypt_context"] == "c"
+    assert "context" not in body
+    assert body["prompt"] == "<|endoftext|>"
+
+
+def test_a_bad_key_is_answered_as_its_gateway_does() -> None:
+    refusal = REFUSE(Unauthorized(), "req_1")
+
+    assert refusal.body == {"message": "Unauthorized", "request_id": "req_1"}
+
+
+def test_other_errors_keep_the_detections_readable() -> None:
+    refusal = REFUSE(BadField("n", "must be an integer"), "req_1")
+
+    assert "message" not in refusal.body
+    assert refusal.body["error"]["param"] == "n"
+    assert "enkrypt_policy_detections" in refusal.body

@@ -1,0 +1,143 @@
+"""Every field of the five API documents: its type, its inclusive range, null for its default."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.fields import Field, check_body, required, string
+from proxy.errors import BadField
+
+BASE = {
+    "completions": {"model": "m", "prompt": "p"},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+}
+
+INCLUSIVE: list[tuple[str, str, list[Any], list[Any]]] = [
+    # dialect, field, values within (both edges first), values without
+    ("fireworks", "frequency_penalty", [-2, 2, 0.5], [-2.1, 2.1, "0"]),
+    ("fireworks", "presence_penalty", [-2, 2], [-3, 3]),
+    ("fireworks", "logprobs", [0, 5, True], [-1, 6, 1.0]),
+    ("fireworks", "max_tokens", [1, 4096], [0, -1, 1.5, True]),
+    ("fireworks", "n", [1, 128], [0, 129, "5", True]),
+    ("fireworks", "repetition_penalty", [0, 2], [-0.1, 2.1]),
+    ("fireworks", "temperature", [0, 2], [-0.1, 2.1]),
+    ("fireworks", "top_k", [1, 128], [0, 129]),
+    ("fireworks", "top_p", [0, 1], [-0.1, 1.1]),
+    ("fireworks", "context_length_exceeded_behavior", ["truncate", "error"], ["cut", 1]),
+    ("fireworks", "mirostat_lr", [0.1], ["x"]),
+    ("fireworks", "mirostat_target", [1.5], [None.__class__]),
+    ("fireworks", "images", [[], ["data:"]], ["x", [1]]),
+    ("fireworks", "ignore_eos", [True, False], ["yes", 1]),
+    ("fireworks", "response_format", [{"type": "json_object"}], ["json"]),
+    ("scale", "max_new_tokens", [1], [0, "1"]),
+    ("scale", "stop_sequences", [["a"]], ["a", [1]]),
+    ("scale", "return_token_log_probs", [True], ["true", 1]),
+    ("scale", "presence_penalty", [-2, 2], [-2.1, 2.1]),
+    ("scale", "top_k", [-1, 40], ["1"]),
+    ("scale", "include_stop_str_in_output", [True], [1]),
+    ("scale", "guided_json", [{}], ["{}"]),
+    ("scale", "guided_regex", ["a+"], [1]),
+    ("scale", "guided_choice", [["a"]], ["a"]),
+    ("scale", "guided_grammar", ["root"], [1]),
+    ("scale", "stream_options", [], [True]),
+    ("scale", "logit_bias", [{"50256": -100}, {"1": 100}], [{"1": 101}, {"1": "x"}, []]),
+    ("scale", "logprobs", [True, False], ["1"]),
+    ("scale", "n", [1], [0, True]),
+    ("scale", "seed", [-(2**63), 2**63 - 1], [2**63, 1.0]),
+    ("scale", "suffix", ["x"], [1]),
+    ("scale", "user", ["u"], [1]),
+    ("scale", "audio", [{}], ["x"]),
+    ("scale", "inference_timeout", [0, 1.5], ["1"]),
+    ("scale", "max_completion_tokens", [1], [0]),
+    ("scale", "modalities", [["text", "audio"]], ["text", ["video"]]),
+    ("scale", "inference_extra_params", [{}], ["x"]),
+    ("scale", "inference_extra_headers", [{}], ["x"]),
+    ("scale", "tools", [[{}]], ["x", ["y"]]),
+    ("scale", "tool_choice", ["none", "auto", "required"], ["maybe", 1]),
+    ("scale", "parallel_tool_calls", [True], ["x"]),
+    ("scale", "best_of", [1, 20], [21]),
+    ("scale", "prediction", [{}], ["x"]),
+    ("scale", "stop", ["a", ["a", "b", "c", "d"]], [["a"] * 5, 1]),
+    ("multimodel", "temperature", [0, 1], [1.5, -0.1]),
+    ("multimodel", "top_p", [0, 1], [1.1]),
+    ("multimodel", "stop", [["a"]], ["a"]),
+    ("multimodel", "presence_penalty", [-2, 2], [2.1]),
+    ("multimodel", "frequency_penalty", [-2, 2], [-2.1]),
+    ("multimodel", "max_tokens", [1], [0]),
+    ("multimodel", "model", ["m", ["a", "b"]], [[], 1, [1]]),
+    ("portkey", "best_of", [1, 20], [-1, "2"]),
+    ("portkey", "echo", [True], ["x"]),
+    ("portkey", "logprobs", [0, 5], [6, True]),
+    ("portkey", "max_tokens", [0, 16], [-1, "16"]),
+    ("portkey", "n", [1, 128], [0]),
+    ("portkey", "temperature", [0, 2], [2.1]),
+    ("portkey", "suffix", ["x"], [1]),
+    ("portkey", "prompt", ["p", ["p", "q"], [1, 2], [[1], [2]]], [1, [], [1, "p"], [[]], {}]),
+    ("enkrypt", "best_of", [1, 20], [21]),
+    ("enkrypt", "enkrypt_context", ["c"], [1]),
+    ("enkrypt", "context", ["c"], [1]),
+    ("enkrypt", "frequency_penalty", [-2, 2], [2.1]),
+    ("enkrypt", "logprobs", [0, 5], [6]),
+    ("enkrypt", "max_tokens", [1], [0]),
+    ("enkrypt", "n", [1, 128], [0, 129]),
+    ("enkrypt", "seed", [-(2**63), 2**63 - 1], [2**63]),
+    ("enkrypt", "temperature", [0, 2], [2.01]),
+    ("enkrypt", "top_p", [0, 1], [1.01]),
+    ("openai", "stop", ["a", ["a"] * 4], [["a"] * 5]),
+]
+
+
+def accepts(dialect: str, body: dict[str, Any]) -> bool:
+    spoken = DIALECTS[dialect]
+    try:
+        check_body(spoken.fields["completions"], body)
+        for rule in spoken.client.rules["completions"]:
+            rule(body)
+    except BadField:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("dialect", "name", "within", "without"),
+    [pytest.param(*row, id=f"{row[0]}-{row[1]}") for row in INCLUSIVE],
+)
+def test_a_field_has_its_type_and_its_inclusive_range(
+    dialect: str, name: str, within: list[Any], without: list[Any]
+) -> None:
+    base = BASE["completions"]
+
+    assert all(accepts(dialect, {**base, name: value}) for value in within)
+    assert not any(accepts(dialect, {**base, name: value}) for value in without)
+
+
+@pytest.mark.parametrize("endpoint", ["completions", "chat"])
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> None:
+    fields = DIALECTS[dialect].fields.get(endpoint)
+    if fields is None:
+        assert (dialect, endpoint) == ("multimodel", "chat")
+        return
+    nulls = {name: None for name, field in fields.items() if not field.required}
+
+    check_body(fields, {**nulls, **BASE[endpoint]})
+
+
+@pytest.mark.parametrize("name", ["model", "prompt"])
+def test_a_missing_field_is_named(name: str) -> None:
+    body = {k: v for k, v in BASE["completions"].items() if k != name}
+
+    with pytest.raises(BadField, match=name):
+        check_body(DIALECTS["scale"].fields["completions"], body)
+
+
+def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
+    plain: dict[str, Field] = {"name": required(string())}
+    meant: dict[str, Field] = {"name": required(string(), default="x")}
+
+    check_body(meant, {"name": None})
+    with pytest.raises(BadField):
+        check_body(plain, {"name": None})

@@ -1,0 +1,79 @@
+"""What headers say about a caller, in every dialect."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.dialects import greet, greeted
+from proxy.errors import BadRequest
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Basic abc", None),
+        ("Bearer", None),
+        ("", None),
+    ],
+)
+def test_a_bearer_token_is_read(header: str, token: str | None) -> None:
+    secret = greet.bearer({"authorization": header})
+
+    assert (secret.reveal() if secret else None) == token
+
+
+def test_a_secret_never_shows() -> None:
+    assert "abc" not in repr(greet.bearer({"authorization": "Bearer abc"}))
+
+
+def test_tags_are_pairs_or_bare_labels() -> None:
+    headers = {"x-headrace-tags": "team=support, beta ,, a=b=c"}
+
+    assert greet.labels("x-headrace-tags", headers) == (
+        ("team", "support"),
+        ("beta", None),
+        ("a", "b=c"),
+    )
+
+
+def test_tags_are_bounded() -> None:
+    with pytest.raises(BadRequest):
+        greet.labels("x", {"x": ",".join(f"t{i}" for i in range(33))})
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])
+def test_a_flag_is_true_or_false(text: str, value: bool) -> None:
+    assert greet.flag("x", {"x": text}) is value
+
+
+def test_another_word_is_no_flag() -> None:
+    with pytest.raises(BadRequest):
+        greet.flag("x", {"x": "maybe"})
+
+
+def test_a_trace_is_joined() -> None:
+    found = greet.parent({"traceparent": TRACE})
+
+    assert found is not None
+    assert found.trace_id == "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.mark.parametrize("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
+def test_a_malformed_trace_starts_a_new_one(text: str) -> None:
+    assert greet.parent({"traceparent": text}) is None
+
+
+def test_an_all_zero_trace_starts_a_new_one() -> None:
+    assert greet.parent({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
+
+
+def test_our_own_headers_count_in_every_dialect() -> None:
+    headers = {"x-headrace-deployment": "support-chat", "x-headrace-refresh-cache": "true"}
+
+    door = greeted("POST", "/v5/completions", headers, "req_1")
+
+    assert (door.deployment, door.refresh, door.dialect) == ("support-chat", True, "scale")

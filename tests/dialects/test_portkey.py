@@ -1,0 +1,83 @@
+"""Portkey's headers: which are read, which ignored aloud, which refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.dialects import greeted, speak
+from proxy.errors import BadRequest
+from proxy.types import Door
+
+KEY = {"x-portkey-api-key": "pk"}
+
+
+def knock(**headers: str) -> Door:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return greeted("POST", "/v1/completions", {**KEY, **named}, "req_1")
+
+
+def test_any_portkey_header_makes_the_dialect() -> None:
+    assert speak("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
+    assert speak("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
+    assert speak("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
+
+
+def test_the_idle_authorization_is_not_the_credential() -> None:
+    door = knock(authorization="Bearer OPENAI_API_KEY")
+
+    assert door.credential is not None
+    assert door.credential.reveal() == "pk"
+
+
+def test_a_saved_config_goes_before_a_virtual_key() -> None:
+    assert knock(x_portkey_virtual_key="vk").deployment == "vk"
+    assert knock(x_portkey_virtual_key="vk", x_portkey_config="pc").deployment == "pc"
+    assert knock(x_portkey_config="pc", x_headrace_deployment="own").deployment == "own"
+
+
+def test_a_harmless_inline_config_is_ignored_aloud() -> None:
+    door = knock(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
+
+    assert door.deployment is None
+    assert "ignored" in door.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x_portkey_config": '{"provider": "openai", "api_key": "sk"}'},
+        {"x_portkey_config": '{"targets": []}'},
+        {"x_portkey_config": "{broken"},
+        {"x_portkey_custom_host": "http://10.0.0.1"},
+        {"x_portkey_metadata": "[]"},
+        {"x_portkey_metadata": '{"a": 1}'},
+        {"x_portkey_request_timeout": "soon"},
+        {"x_portkey_request_timeout": "0"},
+    ],
+)
+def test_what_would_choose_an_upstream_or_is_malformed_is_refused(
+    headers: dict[str, str],
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        knock(**headers)
+
+    assert refused.value.param == next(iter(headers)).replace("_", "-")
+
+
+def test_metadata_are_tags_and_an_end_user() -> None:
+    door = knock(x_portkey_metadata='{"_user": "u1", "team": "support"}')
+
+    assert (door.user, door.tags) == ("u1", (("team", "support"),))
+
+
+@pytest.mark.parametrize(
+    ("given", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
+)
+def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:
+    door = knock(x_portkey_trace_id=given)
+
+    assert door.echo == (("x-portkey-trace-id", echoed),)
+
+
+def test_the_time_it_allows_is_milliseconds() -> None:
+    assert knock(x_portkey_request_timeout="1500").timeout_s == 1.5

@@ -1,0 +1,100 @@
+"""Reading an upstream's answer: the same chunks, and the same fault, however its bytes are cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.openai import OPENAI
+from proxy.dialects.reading import StreamReader, WholeReader, turning
+from proxy.errors import UpstreamError, UpstreamInvalid
+from proxy.types import Chunk
+from tests.doubles import chat, chat_events, event, legacy, legacy_events
+
+GOOD = b"".join(map(event, legacy_events(" Par", "is."))) + event(b"[DONE]")
+BROKEN = b"".join(map(event, legacy_events(" Par", "is.")[:2])) + event(b"{oops")
+
+
+def read(pieces: list[bytes]) -> tuple[list[Chunk], str | None]:
+    """Give the chunks and the fault's code."""
+    reader = StreamReader(0, None)
+    chunks: list[Chunk] = []
+    try:
+        for piece in pieces:
+            chunks += reader.feed(piece)
+        chunks += reader.close()
+    except UpstreamError as error:
+        return chunks, error.code
+    return chunks, None
+
+
+@pytest.mark.parametrize("wire", [GOOD, BROKEN], ids=["good", "broken"])
+@given(cuts=st.lists(st.integers(0, 400), max_size=10))
+def test_any_split_gives_the_same_chunks_and_the_same_end(wire: bytes, cuts: list[int]) -> None:
+    edges = [0, *sorted(min(cut, len(wire)) for cut in cuts), len(wire)]
+
+    assert read([wire[a:b] for a, b in itertools.pairwise(edges)]) == read([wire])
+
+
+def test_bytes_of_an_untouched_chunk_are_kept() -> None:
+    chunks, _ = read([b'data: {"choices" : [ ] }\n\n', event(b"[DONE]")])
+
+    assert chunks[0].raw == b'{"choices" : [ ] }'
+    assert chunks[-1] == Chunk(None, last=True)
+
+
+def test_what_follows_done_is_not_read() -> None:
+    chunks, fault = read([GOOD + event(b"{oops")])
+
+    assert (chunks[-1].last, fault) == (True, None)
+
+
+def test_a_stream_that_never_finished_was_cut() -> None:
+    _, fault = read([event(legacy_events(" Par")[0])])
+
+    assert fault == "upstream_invalid_response"
+
+
+def whole(data: Any, **options: Any) -> list[Chunk]:
+    chosen = {"wants": "choices", "stream": False, "limit": 10_000, **options}
+    reader = WholeReader(0, chosen.pop("turn", None), OPENAI.server, **chosen)
+    raw = json.dumps(data).encode()
+    return [*reader.feed(raw[:5]), *reader.feed(raw[5:]), *reader.close()]
+
+
+def test_a_whole_answer_is_one_chunk() -> None:
+    [chunk] = whole(legacy())
+
+    assert (chunk.data, chunk.last) == (legacy(), True)
+    assert json.loads(chunk.raw or b"") == legacy()
+
+
+def test_a_whole_answer_is_bounded() -> None:
+    with pytest.raises(UpstreamInvalid):
+        whole(legacy(), limit=20)
+
+
+def test_a_whole_chat_becomes_the_events_of_a_stream() -> None:
+    chunks = whole(chat("Paris."), stream=True)
+
+    first = chunks[0].data or {}
+    assert first["object"] == "chat.completion.chunk"
+    assert first["choices"][0]["delta"] == {"role": "assistant", "content": "Paris."}
+    assert (chunks[1].data or {})["usage"] == chat()["usage"]
+    assert chunks[-1] == Chunk(None, last=True)
+
+
+def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
+    reader = StreamReader(0, turning("completions", "chat", streamed=True))
+    wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")
+
+    chunks = list(reader.feed(wire))
+
+    said = [c.data["choices"][0]["text"] for c in chunks if c.data and c.data["choices"]]
+    assert said == ["Par", "is.", ""]
+    assert all(chunk.raw is None for chunk in chunks)

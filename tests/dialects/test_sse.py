@@ -1,0 +1,55 @@
+"""Server-sent events: any split of the bytes gives the same events."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects.sse import EventReader, event
+from proxy.errors import UpstreamInvalid
+
+WIRE = (
+    b"\xef\xbb\xbf: hello\r\n\r\ndata: one\r\n\r\ndata:two\ndata: lines\n\n"
+    b"id: 3\nevent: x\nretry: 1\ndata: three\r\rdata: \xc3\xa9\n\n\n\ndata: [DONE]\n\n"
+)
+EVENTS = [b"one", b"two\nlines", b"three", b"\xc3\xa9", b"[DONE]"]
+
+
+@given(st.lists(st.integers(0, len(WIRE)), max_size=12))
+def test_any_split_gives_the_same_events(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(WIRE)]
+    reader = EventReader(1000)
+
+    seen = [e for a, b in itertools.pairwise(edges) for e in reader.feed(WIRE[a:b])]
+
+    assert seen + reader.close() == EVENTS
+
+
+def test_one_byte_at_a_time_gives_the_same_events() -> None:
+    reader = EventReader(1000)
+
+    seen = [e for byte in WIRE for e in reader.feed(bytes([byte]))]
+
+    assert seen == EVENTS
+
+
+def test_an_event_without_its_blank_line_counts_at_the_end() -> None:
+    reader = EventReader(100)
+
+    assert reader.feed(b"data: x") == []
+    assert reader.close() == [b"x"]
+
+
+def test_an_endless_line_is_cut_at_the_limit() -> None:
+    reader = EventReader(100)
+
+    with pytest.raises(UpstreamInvalid):
+        for _ in range(20):
+            reader.feed(b"data: xxxxxxxxxx")
+
+
+def test_what_is_written_is_read_again() -> None:
+    assert EventReader(100).feed(event(b'{"a":1}')) == [b'{"a":1}']
