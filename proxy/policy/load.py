@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,15 @@ from proxy.policy import schema
 from proxy.policy.source import Document, Path_, PolicyError, Problem, read_file
 
 REVISION_LENGTH = 12
+SAID = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "too_short": "must have at least one item",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +76,29 @@ def _checked(document: Document) -> schema.Policies | None:
     try:
         return schema.Policies.model_validate(document.data)
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False):
-            _complain(document, detail)
+        unread = {problem.path for problem in document.problems}
+        for detail in error.errors(include_url=False):
+            path = tuple(part for part in detail["loc"] if part != "[key]")
+            if ".".join(map(str, path)) not in unread:
+                _complain(document, path, detail)
         return None
 
 
-def _complain(document: Document, detail: ErrorDetails) -> None:
-    path: Path_ = tuple(part for part in detail["loc"] if part != "[key]")
+def _complain(document: Document, path: Path_, detail: ErrorDetails) -> None:
     if detail["type"] == "extra_forbidden":
         document.complain(path, "is not known" + maybe(str(path[-1]), known_keys(path[:-1])))
     elif detail["type"] == "missing":
         document.complain(path[:-1], f"{path[-1]} is missing")
     elif "[key]" in detail["loc"]:
         document.complain(path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64")
+    elif detail["type"] in SAID:
+        document.complain(path, SAID[detail["type"]])
+    elif detail["type"] == "literal_error":
+        words = re.findall(r"'(.*?)'", detail["msg"])
+        document.complain(path, f"must be {' or '.join(words)}{maybe(str(detail['input']), words)}")
     else:
         message = detail["msg"].removeprefix("Value error, ")
-        document.complain(path, message[0].lower() + message[1:])
+        document.complain(path, message.replace("Input should be", "must be"))
 
 
 def maybe(word: str, known: Iterable[str]) -> str:

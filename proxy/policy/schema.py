@@ -47,6 +47,13 @@ def _secret(value: str) -> str:
     return value
 
 
+def _digest(value: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise ValueError("must be a SHA-256 in hex: `headrace key NAME` gives one")
+    return value
+
+
+Digest = Annotated[str, AfterValidator(_digest)]
 SecretRef = Annotated[str, AfterValidator(_secret)]
 
 
@@ -131,7 +138,7 @@ class CallerTags(Section):
 class Key(Section):
     """A virtual key, known by the SHA-256 of its text."""
 
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    sha256: Digest
     deployments: Annotated[list[Name], Field(min_length=1)]
     description: str = ""
     tags: dict[TagKey, str] = Field(default_factory=dict)

@@ -90,12 +90,14 @@ def read_file(file: Path, shown: str, into: Document) -> None:
         into.problems.append(Problem(shown, 1, 1, "", f"is larger than {MAX_FILE_BYTES} bytes"))
         return
     try:
-        node = yaml.compose(raw.decode("utf-8"), Loader=yaml.CSafeLoader)
+        text = raw.decode("utf-8")
     except UnicodeDecodeError:
         into.problems.append(Problem(shown, 1, 1, "", "is not UTF-8"))
         return
+    try:
+        node = yaml.compose(text, Loader=yaml.CSafeLoader)
     except yaml.MarkedYAMLError as error:
-        into.problems.append(_syntax(error, shown))
+        into.problems.append(_syntax(error, text, shown))
         return
     except (yaml.YAMLError, RecursionError):
         into.problems.append(Problem(shown, 1, 1, "", "is not YAML"))
@@ -104,11 +106,13 @@ def read_file(file: Path, shown: str, into: Document) -> None:
         _Reader(shown, into).file(node)
 
 
-def _syntax(error: yaml.MarkedYAMLError, shown: str) -> Problem:
+def _syntax(error: yaml.MarkedYAMLError, text: str, shown: str) -> Problem:
     mark = error.problem_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     said = error.problem or "is not YAML"
-    if "\\t" in said:
+    if "another document" in said:
+        said = "a file holds one document"
+    elif "\t" in "".join(text.splitlines()[line - 1 : line])[:column]:
         said = "a tab cannot indent; use spaces"
     return Problem(shown, line, column, "", said)
 

@@ -1,0 +1,151 @@
+"""The committed prices are what the tool writes, and what their source would charge."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from importlib import metadata
+
+import pytest
+
+from proxy.policy import load, schema
+from proxy.usage import Price, PriceBook, Tier, Tokens
+
+if os.environ.get("CI") != "true":
+    pytest.importorskip("genai_prices")
+from genai_prices import data, types  # only a missing package in CI is a failure
+
+from tools import prices
+
+SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
+LARGE = Tokens(input=300_000, cached_input=1000, output=300)
+HEARD = Tokens(input=200, output=300, audio_input=40, audio_output=50)
+DAYS = (date(2025, 1, 1), date(2026, 7, 30), prices.TAKEN, date(2027, 6, 1))
+SOURCE = {provider.id: provider for provider in data.providers if provider.id in prices.PROVIDERS}
+
+
+@pytest.fixture(scope="module")
+def book() -> PriceBook:
+    said = load.load(prices.FILE.parent).policies.prices
+    return PriceBook(
+        {
+            provider: {
+                name: [_price(row) for row in (rows if isinstance(rows, list) else [rows])]
+                for name, rows in models.items()
+            }
+            for provider, models in said.items()
+        }
+    )
+
+
+def _price(row: object) -> Price:
+    said = schema.Price.model_validate(row)
+    tiers = tuple(Tier(**tier.model_dump()) for tier in said.tiers)
+    return Price(**said.model_dump(exclude={"tiers"}), tiers=tiers)
+
+
+def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | None:
+    """What the source charges in micro-USD, in the dearest hour; None when it knows no model."""
+    model = SOURCE[provider].find_model(name, all_providers=data.providers)
+    if model is None:
+        return None
+    usage = types.Usage(
+        input_tokens=tokens.prompt_total,
+        cache_read_tokens=tokens.cached_input or None,
+        cache_write_tokens=tokens.cache_write or None,
+        input_audio_tokens=tokens.audio_input or None,
+        output_tokens=tokens.completion_total,
+        output_audio_tokens=tokens.audio_output or None,
+    )
+    hours = range(24) if provider == "deepseek" else (12,)
+    moments = (datetime(day.year, day.month, day.day, hour, tzinfo=UTC) for hour in hours)
+    priced = (
+        model.calc_price(usage, SOURCE[provider], genai_request_timestamp=moment)
+        for moment in moments
+    )
+    return max(each.total_price for each in priced) * 10**6
+
+
+def test_the_committed_prices_are_what_the_tool_writes() -> None:
+    assert prices.FILE.read_text("utf-8") == prices.render()
+
+
+def test_the_tool_says_that_the_committed_prices_are_up_to_date() -> None:
+    command = [sys.executable, "-m", "tools.prices", "--check"]
+
+    done = subprocess.run(command, cwd=prices.FILE.parent.parent, capture_output=True, check=False)
+
+    assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_the_licence_of_the_prices_lies_beside_them() -> None:
+    notice = metadata.distribution("genai-prices").read_text("licenses/LICENSE")
+
+    assert (prices.FILE.parent / "prices.LICENSE").read_text("utf-8") == notice
+
+
+@pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])
+def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, model: str) -> None:
+    price = book.find("openai", model, prices.TAKEN)
+
+    assert price is not None
+    assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285
+
+
+@pytest.mark.parametrize("provider", prices.PROVIDERS)
+def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str) -> None:
+    for entry in book.rows[provider]:
+        name = entry.removesuffix("*")
+        for day in DAYS:
+            price = book.find(provider, name, day)
+            assert price is not None, name
+            for tokens in (SMALL, LARGE, HEARD):
+                charged = _charged(provider, name, tokens, day)
+                assert price.cost(tokens) == charged, (name, day, tokens)
+
+
+@pytest.mark.parametrize("provider", prices.PROVIDERS)
+def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
+    ids = {model.id for each in data.providers for model in each.models}
+    names = ids | {name.rpartition("/")[2] for name in ids}
+
+    for name in names:
+        price = book.find(provider, name, prices.TAKEN)
+        if price is not None:
+            assert price.cost(SMALL) == _charged(provider, name, SMALL, prices.TAKEN), name
+
+
+@pytest.mark.parametrize(
+    ("provider", "model"),
+    [
+        pytest.param("perplexity", "sonar", id="by-the-request"),
+        pytest.param("openai", "whisper-1", id="by-the-minute"),
+        pytest.param("google", "gemini-2.5-flash-image", id="by-the-picture"),
+        pytest.param("mistral", "mistral-ocr-latest", id="by-the-page"),
+        pytest.param("google", "gemma-3", id="said-to-be-free"),
+        pytest.param("openai", "smol", id="never-heard-of"),
+    ],
+)
+def test_what_the_token_does_not_pay_has_no_price(
+    book: PriceBook, provider: str, model: str
+) -> None:
+    assert book.find(provider, model, prices.TAKEN) is None
+
+
+def test_a_price_waits_for_its_day(book: PriceBook) -> None:
+    before = book.find("openai", "o3", date(2025, 6, 9))
+    after = book.find("openai", "o3", date(2025, 6, 10))
+
+    assert before is not None
+    assert after is not None
+    assert (before.output, after.output) == (40, 8)
+
+
+def test_where_the_hours_differ_the_dearest_counts(book: PriceBook) -> None:
+    price = book.find("deepseek", "deepseek-chat", prices.TAKEN)
+
+    assert price is not None
+    assert price.output == Decimal("1.1")
