@@ -108,7 +108,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
 
 def _reading(settings: Settings) -> Callable[[], Snapshot]:
     def read() -> Snapshot:
-        return read_folder(settings.policies, settings.environ, datetime.now(UTC).date())
+        return read_folder(settings.policies, settings.environ)
 
     return read
 

@@ -7,7 +7,6 @@ import hashlib
 import secrets
 import signal
 from collections.abc import Coroutine
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +73,8 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 @click.argument("folder", type=FOLDER)
 def check(folder: Path) -> None:
     """Say everything that is wrong in a folder of policy files. Exits 1 if anything is."""
-    today = datetime.now(UTC).date()
     try:
-        snapshot = read_folder(folder, settings.environment(), today)
+        snapshot = read_folder(folder, settings.environment())
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None

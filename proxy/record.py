@@ -14,7 +14,7 @@ from typing import Literal
 
 from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
 from proxy.types import Call, Door, Plan, Target
-from proxy.usage import Meter, Source, Tokens, Usage, prompt_length
+from proxy.usage import Meter, Source, Tokens, Usage, in_force, prompt_length
 
 Outcome = Literal[
     "success", "client_error", "upstream_error", "timeout", "proxy_error", "client_abort"
@@ -112,7 +112,7 @@ class Record:
             return Bill(last.target, Usage(Tokens(), "none"), Decimal(0))
         body = self.call.body if self.call else {}
         usage = meter.settle(lambda: prompt_length(body))
-        price = last.target.price
+        price = in_force(last.target.prices, self.started_at.date())
         return Bill(last.target, usage, price.cost(usage.tokens) if price else None)
 
     @property

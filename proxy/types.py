@@ -115,13 +115,13 @@ class Target:
     """An upstream and the model a deployment uses there.
 
     ``endpoint`` is set when the target speaks only one of legacy completions and chat; the other
-    is then translated.
+    is then translated. ``prices`` are dated; the one that counts is that of the call's day.
     """
 
     upstream: Upstream
     model: str
     endpoint: Literal["completions", "chat"] | None = None
-    price: Price | None = None
+    prices: tuple[Price, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ a sum of products and no division loses anything. Unknown is None, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -131,8 +131,8 @@ class Price:
     audio input like input, reasoning and audio output like output.
     """
 
-    input: Decimal
-    output: Decimal
+    input: Decimal | None
+    output: Decimal | None
     cached_input: Decimal | None = None
     cache_write: Decimal | None = None
     reasoning: Decimal | None = None
@@ -141,8 +141,8 @@ class Price:
     tiers: tuple[Tier, ...] = ()
     since: date | None = None
 
-    def cost(self, tokens: Tokens) -> Decimal:
-        """Give the exact cost in micro-USD."""
+    def cost(self, tokens: Tokens) -> Decimal | None:
+        """Give the exact cost in micro-USD, None when a type that was used has no price."""
         price = self._at(tokens.prompt_total)
         rates = (
             price.input,
@@ -153,8 +153,14 @@ class Price:
             _or(price.audio_input, price.input),
             _or(price.audio_output, price.output),
         )
-        counts = (getattr(tokens, name) for name in TOKEN_TYPES)
-        return sum((n * rate for n, rate in zip(counts, rates, strict=True) if n), Decimal(0))
+        total = Decimal(0)
+        for name, rate in zip(TOKEN_TYPES, rates, strict=True):
+            count = getattr(tokens, name)
+            if count and rate is None:
+                return None
+            if count and rate is not None:
+                total += count * rate
+        return total
 
     def _at(self, prompt: int) -> Price:
         """Give the prices that hold for a prompt of this size."""
@@ -165,33 +171,31 @@ class Price:
         return Price(
             input=_or(tier.input, self.input),
             output=_or(tier.output, self.output),
-            cached_input=tier.cached_input if tier.cached_input is not None else self.cached_input,
-            cache_write=tier.cache_write if tier.cache_write is not None else self.cache_write,
+            cached_input=_or(tier.cached_input, self.cached_input),
+            cache_write=_or(tier.cache_write, self.cache_write),
             reasoning=self.reasoning,
             audio_input=self.audio_input,
             audio_output=self.audio_output,
         )
 
 
-def _or(own: Decimal | None, other: Decimal) -> Decimal:
+def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:
     return other if own is None else own
 
 
-@dataclass(frozen=True, slots=True)
-class PriceBook:
-    """Prices by provider and model; a model ``name*`` stands for all that begin so."""
+def in_force(prices: Sequence[Price], on: date) -> Price | None:
+    """Give the price of a day: the latest that had begun."""
+    begun = [price for price in prices if price.since is None or price.since <= on]
+    return max(begun, key=lambda price: price.since or date.min, default=None)
 
-    rows: Mapping[str, Mapping[str, Sequence[Price]]]
 
-    def find(self, provider: str | None, model: str, on: date) -> Price | None:
-        """Give the price in force on a day: of the very name, else of its longest prefix."""
-        models = self.rows.get(provider or "", {})
-        found = models.get(model)
-        if found is None:
-            starts = [n for n in models if n.endswith("*") and model.startswith(n[:-1])]
-            found = models[max(starts, key=len)] if starts else ()
-        valid = [price for price in found if price.since is None or price.since <= on]
-        return max(valid, key=lambda price: price.since or date.min, default=None)
+def listed(names: Iterable[str], model: str) -> str | None:
+    """Find a model in a table: by its very name, else by the longest ``prefix*``."""
+    known = list(names)
+    if model in known:
+        return model
+    prefixes = (name for name in known if name.endswith("*") and model.startswith(name[:-1]))
+    return max(prefixes, key=len, default=None)
 
 
 def micro_usd(cost: Decimal) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from proxy.record import Record
+from proxy.usage import Price, in_force, listed
 
 Json = dict[str, Any]
 
@@ -287,3 +289,15 @@ def chat_events(*texts: str, with_usage: bool = True) -> list[Json]:
     events = [said({"role": "assistant", "content": ""}), *(said({"content": t}) for t in texts)]
     events.append(said({}, "stop"))
     return [*events, {**base, "choices": [], "usage": usage()}] if with_usage else events
+
+
+@dataclass(frozen=True)
+class PriceBook:
+    """A table of prices, found in as a policy finds them."""
+
+    rows: Mapping[str, Mapping[str, Sequence[Price]]]
+
+    def find(self, provider: str | None, model: str, on: date) -> Price | None:
+        models = self.rows.get(provider or "", {})
+        name = listed(models, model)
+        return in_force(models[name], on) if name else None

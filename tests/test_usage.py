@@ -1,9 +1,10 @@
-"""Tokens never overlap, money is exact, unknown stays unknown, and streams count as whole answers."""
+"""Tokens never overlap, money is exact, unknown stays unknown, streams count as wholes do."""
 
 from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,12 +15,12 @@ from proxy.usage import (
     MAX_TOKENS,
     Meter,
     Price,
-    PriceBook,
     Tier,
     Tokens,
     micro_usd,
     read_usage,
 )
+from tests.doubles import PriceBook
 
 MINI = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
 PLAIN = Price(input=Decimal(2), output=Decimal(8))
@@ -77,7 +78,7 @@ def test_a_cost_is_in_millionths_of_a_usd() -> None:
     )
 
     assert tokens is not None
-    assert MINI.cost(tokens) / 10**6 == Decimal("0.000285")
+    assert MINI.cost(tokens) == Decimal("0.000285") * 10**6
 
 
 @pytest.mark.parametrize(
@@ -370,7 +371,7 @@ def tool(arguments: str) -> dict[str, Any]:
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     ends = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(ends)]
 
 
 @given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from datetime import date
 from types import MappingProxyType
 from typing import Any
 
@@ -20,9 +19,9 @@ from proxy.types import Secret, Target, Timeouts, Upstream
 BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
-def compile_policies(loaded: Loaded, environ: Mapping[str, str], on: date) -> Snapshot:
+def compile_policies(loaded: Loaded, environ: Mapping[str, str]) -> Snapshot:
     """Give the snapshot. Raises ``PolicyError`` with every reference that leads nowhere."""
-    work = _Compiler(loaded.policies, loaded.document, environ, on)
+    work = _Compiler(loaded.policies, loaded.document, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
         raise PolicyError(loaded.document.problems)
@@ -33,12 +32,11 @@ class _Compiler:
     """Notes problems in the document and goes on, so that all are told at once."""
 
     def __init__(
-        self, policies: schema.Policies, document: Document, environ: Mapping[str, str], on: date
+        self, policies: schema.Policies, document: Document, environ: Mapping[str, str]
     ) -> None:
         self.policies = policies
         self.document = document
         self.environ = environ
-        self.on = on
         self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
 
     def snapshot(self, revision: str) -> Snapshot:
@@ -112,21 +110,18 @@ class _Compiler:
         if upstream is None:
             self.unknown((*path, "upstream"), "upstream", said.upstream, upstreams)
             return None
-        price = _price(said.price) if said.price else self.listed(upstream, said.model)
-        return Target(upstream, said.model, said.endpoint, price)
+        prices = tuple(map(_price, said.price)) or self.listed(upstream, said.model)
+        return Target(upstream, said.model, said.endpoint, prices)
 
-    def listed(self, upstream: Upstream, model: str) -> usage.Price | None:
-        """Find the price in the table; only the rows of a model in use are looked at closely."""
+    def listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
+        """Find the prices in the table; only rows of a model in use are looked at closely."""
         rows = self.policies.prices.get(upstream.provider or "", {})
-        starts = (n for n in rows if n.endswith("*") and model.startswith(n[:-1]))
-        name = model if model in rows else max(starts, key=len, default=None)
+        name = usage.listed(rows, model)
         if upstream.provider is None or name is None:
-            return None
+            return ()
         path: Path_ = ("prices", upstream.provider, name)
         dated = rows[name] if isinstance(rows[name], list) else [rows[name]]
-        prices = [price for row in dated if (price := self.row(path, row)) is not None]
-        book = usage.PriceBook({upstream.provider: {name: prices}})
-        return book.find(upstream.provider, model, self.on)
+        return tuple(price for row in dated if (price := self.row(path, row)) is not None)
 
     def row(self, path: Path_, said: Any) -> usage.Price | None:
         try:

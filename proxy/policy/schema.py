@@ -159,8 +159,8 @@ class Price(Section):
     """USD per million tokens, from a day on."""
 
     since: Annotated[date | None, BeforeValidator(units.day)] = Field(None, alias="from")
-    input: Usd = Decimal(0)
-    output: Usd = Decimal(0)
+    input: Usd | None = None
+    output: Usd | None = None
     cached_input: Usd | None = None
     cache_write: Usd | None = None
     reasoning: Usd | None = None
@@ -169,13 +169,18 @@ class Price(Section):
     tiers: list[Tier] = Field(default_factory=list)
 
 
+def _several(value: Any) -> Any:
+    """One price, or several that are dated."""
+    return [value] if isinstance(value, dict) else value
+
+
 class Target(Section):
     """An upstream and a model there."""
 
     upstream: Name
     model: Model
     endpoint: Literal["completions", "chat"] | None = None
-    price: Price | None = None
+    price: Annotated[list[Price], BeforeValidator(_several)] = Field(default_factory=list)
 
 
 class Deployment(Section):

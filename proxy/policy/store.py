@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Protocol
 
@@ -27,9 +26,9 @@ class Log(Protocol):
     def error(self, event: str, **fields: object) -> None: ...
 
 
-def read_folder(folder: Path, environ: Mapping[str, str], on: date) -> Snapshot:
+def read_folder(folder: Path, environ: Mapping[str, str]) -> Snapshot:
     """Load and compile a folder. Raises ``PolicyError``."""
-    return compile_policies(load(folder), environ, on)
+    return compile_policies(load(folder), environ)
 
 
 class PolicyStore:

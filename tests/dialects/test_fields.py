@@ -10,7 +10,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.fields import Field, check_body, required, string
 from proxy.errors import BadField
 
-BASE = {
+BASE: dict[str, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
     "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,17 +21,17 @@ DOOR = Door("openai", "completions", "/v1/completions", "req_1", credential=Secr
 def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     folder = tmp_path_factory.mktemp("policies")
     (folder / "policies.yaml").write_text(world("http://127.0.0.1:9"))
-    return read_folder(folder, {"UPSTREAM_KEY": "sk"}, date(2026, 1, 1))
+    return read_folder(folder, {"UPSTREAM_KEY": "sk"})
 
 
 def call(*models: str, deployment: str | None = None, **door: Any) -> Call:
     return Call(replace(DOOR, **door), {}, models=models, deployment=deployment)
 
 
-@pytest.mark.parametrize("token", ["", "hr-test-ke", "HR-TEST-KEY", "' OR 1=1", "\udcff", KEY + " "])
-def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(
-    token: str, snapshot: Snapshot
-) -> None:
+@pytest.mark.parametrize(
+    "token", ["", "hr-test-ke", "HR-TEST-KEY", "' OR 1=1", "\udcff", KEY + " "]
+)
+def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
         identify(snapshot, replace(DOOR, credential=Secret(token)))
 
@@ -169,4 +167,3 @@ def test_a_decision_is_the_same_each_time(snapshot: Snapshot) -> None:
     asked = call("support-chat", tags=(("beta", None),))
 
     assert decide(snapshot, asked) == decide(snapshot, asked)
-

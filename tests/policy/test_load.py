@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from datetime import date
 from pathlib import Path
 
 import pytest
@@ -22,10 +21,10 @@ def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Pat
 
     if not expected:
         assert file.stem == "empty-file"
-        read_folder(tmp_path, {}, date(2026, 1, 1))
+        read_folder(tmp_path, {})
         return
     with pytest.raises(PolicyError) as refused:
-        read_folder(tmp_path, {}, date(2026, 1, 1))
+        read_folder(tmp_path, {})
 
     assert str(refused.value).splitlines() == expected
 
@@ -48,12 +47,12 @@ def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.yaml").write_text("tags:\n  team: [support]\n")
 
-    with pytest.raises(PolicyError, match=r"b.yaml:2:3: tags.team: .* said at a.yaml:2:3"):
+    with pytest.raises(PolicyError, match=r"b\.yaml:2:3: tags\.team: .* said at a\.yaml:2:3"):
         load(tmp_path)
 
 
 def test_a_folder_without_files_is_told() -> None:
-    with pytest.raises(PolicyError, match="holds no .yaml file"):
+    with pytest.raises(PolicyError, match=r"holds no \.yaml file"):
         load(Path(__file__).with_name("nowhere"))
 
 
@@ -79,7 +78,7 @@ def test_the_revision_changes_with_every_byte(tmp_path: Path) -> None:
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "tags.yaml").write_text("#" * (4 * 1024 * 1024 + 1))
 
-    with pytest.raises(PolicyError, match="larger than"):
+    with pytest.raises(PolicyError, match="is larger than"):
         load(tmp_path)
 
 
