@@ -98,5 +98,5 @@ def test_near_words_are_suggested() -> None:
 def test_the_schema_knows_its_keys_at_every_depth() -> None:
     assert "base_url" in known_keys(("upstreams", "openai"))
     assert "connect" in known_keys(("upstreams", "openai", "timeouts"))
-    assert "from" in known_keys(("deployments", "x", "targets", 0, "price"))
+    assert "from" in known_keys(("deployments", "x", "targets", 0, "price", 0))
     assert known_keys(("nothing",)) == []

@@ -1,0 +1,42 @@
+"""The admin listener: metrics, liveness and readiness, and nothing else."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.test_pipeline import BEARER, ROUTES
+
+
+async def test_metrics_hold_what_happened_and_no_secret(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["openai"]
+    async with client.post(route.path, headers=BEARER, json=route.body(streamed=False)):
+        pass
+    await proxy.sink.wait()
+
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        said = await response.text()
+
+    assert response.headers["content-type"].startswith("text/plain")
+    assert 'headrace_requests_total{deployment="support-chat"' in said
+    assert 'token_type="output"' in said
+    assert KEY not in said
+    assert "sk-upstream-secret" not in said
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/healthz", 200), ("/readyz", 200), ("/v1/models", 404), ("/", 404)]
+)
+async def test_there_is_nothing_but_health_and_metrics(
+    path: str, status: int, proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.get(f"{proxy.admin}{path}") as response:
+        assert response.status == status
+
+
+async def test_it_cannot_be_written_to(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+    async with client.post(f"{proxy.admin}/metrics") as response:
+        assert response.status == 405

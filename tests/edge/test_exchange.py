@@ -1,0 +1,97 @@
+"""The way back to the client: back-pressure, stalls, and bugs that show no insides."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+from aiohttp.test_utils import RawTestServer
+
+from proxy import edge
+from proxy.app import new_record
+from proxy.cache import Forgetful
+from proxy.edge.request import Bounds
+from proxy.emit import Emitters
+from proxy.emit.metrics import Metrics
+from proxy.guardrails import Unguarded
+from proxy.limits import Unlimited
+from proxy.pipeline import Pipeline
+from proxy.upstream import Upstreams
+from proxy.upstream.client import HttpClient
+from tests.conftest import Proxy
+from tests.doubles import Asked, ScriptedUpstream, Wire, event, head, legacy_events, piece
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+
+
+async def test_an_upstream_is_held_back_by_a_client_that_does_not_read(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    sent = 0
+
+    async def endless(asked: Asked, wire: Wire) -> None:
+        nonlocal sent
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        chunk = piece(event(legacy_events("x" * 10_000)[0]))
+        while not asked.closed.is_set():
+            await wire.send(chunk)
+            sent += len(chunk)
+
+    upstream.answer_with(endless)
+    async with aiohttp.ClientSession(base_url=proxy.url, read_bufsize=1024) as client:
+        response = await client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
+        steady = await settled(lambda: sent)
+        response.close()
+
+    assert steady < 32 * 1024 * 1024
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "client_abort"
+
+
+async def settled(measure: Any) -> int:
+    """Wait until a number has stopped growing for a while, and give it."""
+    last = -1
+    async with asyncio.timeout(20):
+        while (now := measure()) != last or now == 0:
+            last = now
+            await asyncio.sleep(0.3)
+    return int(last)
+
+
+async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
+    class Broken:
+        async def read(self, door: Any) -> Any:
+            raise KeyError("hr-secret-inside")
+
+    bugs: list[tuple[BaseException, str]] = []
+    metrics = Metrics("1")
+    pipeline = Pipeline(
+        policies=Broken(),
+        limits=Unlimited(),
+        guards=Unguarded(),
+        cache=Forgetful(),
+        upstreams=Upstreams(HttpClient(), "via"),
+        emitter=Emitters((metrics,), lambda sink, error: None),
+        start_record=new_record,
+    )
+    handler = edge.front(
+        pipeline,
+        via="via",
+        new_id=lambda: "bug-1",
+        bounds=Bounds(),
+        on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
+    )
+    async with (
+        RawTestServer(handler) as server,
+        aiohttp.ClientSession() as client,
+        client.post(server.make_url(ROUTE.path), headers=BEARER, json={}) as response,
+    ):
+        said = await response.text()
+
+    assert response.status == 500
+    assert "bug-1" in said
+    assert "secret" not in said
+    assert [(type(bug), number) for bug, number in bugs] == [(KeyError, "bug-1")]
+    assert b'outcome="proxy_error"' in metrics.render()[0]

@@ -1,0 +1,156 @@
+"""What clients may send, and how: bounds of size, time and form, over raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+AUTH = f"Authorization: Bearer {KEY}\r\n"
+JSON = "Content-Type: application/json\r\n"
+
+
+async def raw(proxy: Proxy, request: str, *, then: bytes = b"") -> tuple[int, bytes]:
+    """Send bytes, give the status and all that comes back."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request.encode("latin-1"))
+    first = await asyncio.wait_for(reader.readline(), 5)
+    writer.write(then)
+    rest = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return int(first.split()[1]), first + rest
+
+
+def post(headers: str, body: str = "", path: str = "/v1/completions") -> str:
+    length = f"Content-Length: {len(body)}\r\n" if body else ""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}{length}\r\n{body}"
+
+
+BODY = json.dumps(ROUTE.body(streamed=False))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        (AUTH + AUTH, 400, "bad_request"),
+        (AUTH + "x-headrace-tags: a\r\nx-headrace-tags: b\r\n", 400, "bad_request"),
+        (AUTH + "Content-Type: text/plain\r\n", 415, "unsupported_media_type"),
+        (AUTH + JSON + "Content-Encoding: gzip\r\n", 415, "unsupported_media_type"),
+        (AUTH + JSON + "x-headrace-refresh-cache: maybe\r\n", 400, "bad_request"),
+        (AUTH + JSON + "Expect: a-miracle\r\n", 417, "expectation_failed"),
+        (AUTH.replace("Bearer", "Basic") + JSON, 401, "invalid_api_key"),
+        (f"x-api-key: {KEY}\r\n" + JSON, 401, "invalid_api_key"),
+        ("Cookie: key=" + KEY + "\r\n" + JSON, 401, "invalid_api_key"),
+    ],
+)
+async def test_a_head_that_decides_something_wrongly_is_refused(
+    headers: str, status: int, code: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    got, said = await raw(proxy, post(headers, BODY))
+
+    assert got == status
+    assert f'"code":"{code}"'.encode() in said
+    assert upstream.requests == []
+
+
+async def test_bytes_that_are_no_http_are_not_echoed(proxy: Proxy) -> None:
+    got, said = await raw(proxy, f"POST / HTTP/1.1\r\nHost: x\r\n{AUTH}bad header\r\n\r\n")
+
+    assert got == 400
+    assert KEY.encode() not in said
+
+
+async def test_a_declared_body_over_the_bound_is_refused_before_it_is_sent(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy:
+        huge = f"{AUTH}{JSON}Expect: 100-continue\r\nContent-Length: 10000000000\r\n"
+        got, said = await raw(proxy, post(huge))
+
+    assert got == 413
+    assert b"100 Continue" not in said
+
+
+async def test_a_chunked_body_over_the_bound_is_refused(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def endless() -> object:
+        for _ in range(100):
+            yield b"x" * 100
+
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), body_bytes=1000) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(
+            ROUTE.path, headers={**BEARER, "content-type": "application/json"}, data=endless()
+        ) as response,
+    ):
+        assert response.status == 413
+
+
+async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
+    head = post(AUTH + JSON + f"Expect: 100-continue\r\nContent-Length: {len(BODY)}\r\n")
+
+    got, said = await raw(proxy, head, then=BODY.encode())
+
+    assert got == 100
+    assert b"HTTP/1.1 200 OK" in said
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/../v1/completions", "//v1/completions", "/v1/completions%00", "/metrics"]
+)
+async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) -> None:
+    got, said = await raw(proxy, post(AUTH + JSON, BODY, path))
+
+    assert got == 404
+    assert b'"code":"not_found"' in said
+    [record] = await proxy.sink.wait()
+    assert record.door is None
+
+
+async def test_a_wrong_method_names_the_right_one(client: aiohttp.ClientSession) -> None:
+    async with client.get("/v1/completions", headers=BEARER) as response:
+        assert response.status == 405
+        assert response.headers["allow"] == "POST"
+
+
+async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:
+    for given, kept in (("my-id-1", True), ("no spaces please", False)):
+        async with client.get("/v1/models", headers={**BEARER, "x-request-id": given}) as response:
+            assert (response.headers["x-request-id"] == given) == kept
+
+
+async def test_a_call_that_came_through_this_proxy_before_is_a_loop(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
+        pass
+    via = {"x-headrace-via": upstream.requests[0].headers["x-headrace-via"]}
+
+    async with client.post(
+        ROUTE.path, headers={**BEARER, **via}, json=ROUTE.body(streamed=False)
+    ) as response:
+        assert response.status == 508
+
+
+async def test_every_response_says_who_decided_what(client: aiohttp.ClientSession) -> None:
+    async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response:
+        headers = response.headers
+
+    assert headers["x-headrace-deployment"] == "support-chat"
+    assert headers["x-headrace-cache"] == "bypass"
+    assert headers["x-headrace-cost-usd"] == "0.00000255"
+    assert len(headers["x-headrace-policy"]) == 12
+    assert headers["cache-control"] == "no-store"
+    assert headers["server"] == "headrace"
+    assert "x-headrace-via" not in headers
