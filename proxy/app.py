@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -20,6 +21,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 import proxy
 from proxy import cache, edge, guardrails, limits
 from proxy.edge.admin import Readiness, back
+from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.log import CallLog, LineWriter, events
@@ -34,6 +36,7 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 
 LINGER_S = 2.0
+CLOSING_S = 1.0
 KEEPALIVE_S = 75.0
 SPANS_QUEUED = 2048
 SPANS_A_BATCH = 128
@@ -90,16 +93,19 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             emitter=Emitters(all_sinks, _report(log, metrics)),
             start_record=new_record,
         )
+        calls = Calls()
         front = edge.front(
             pipeline,
             via=via,
             new_id=new_request_id,
             bounds=Bounds(body_bytes=settings.body_bytes),
+            calls=calls,
             on_bug=_bug(log),
         )
         readiness = Readiness()
-        admin = await _listen(opened, back(metrics.render, readiness), settings.admin, 1.0)
-        listen = await _listen(opened, front, settings.listen, settings.drain_s)
+        admin = await _listen(opened, back(metrics.render, readiness), settings.admin)
+        drain = partial(calls.drain, settings.drain_s)
+        listen = await _listen(opened, front, settings.listen, drain)
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         log.info("listening", address=str(listen), admin=str(admin), version=proxy.__version__)
@@ -126,20 +132,30 @@ def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:
     return (Traces(processor, resource, settings.trace_ratio),)
 
 
+async def _nothing() -> None:
+    """What there is to wait for where calls are short."""
+
+
 async def _listen(
-    opened: AsyncExitStack, handler: edge.Handler, at: Address, drain_s: float
+    opened: AsyncExitStack,
+    handler: edge.Handler,
+    at: Address,
+    drain: Callable[[], Awaitable[None]] = _nothing,
 ) -> Address:
-    """Open a listener; leaving it stops accepting, lets running calls end, then stops them."""
+    """Open a listener. Leaving it stops accepting, waits for what runs, then closes the rest."""
     server = edge.Server(
         handler,
         access_log=None,
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=LINGER_S,
     )
-    runner = web.ServerRunner(server, shutdown_timeout=drain_s)
+    runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
     await runner.setup()
     opened.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, at.host, at.port).start()
+    opened.push_async_callback(drain)
+    site = web.TCPSite(runner, at.host, at.port)
+    await site.start()
+    opened.push_async_callback(site.stop)
     host, port, *_ = runner.addresses[0]
     return Address(host, port)
 

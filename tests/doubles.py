@@ -148,6 +148,7 @@ class ScriptedUpstream:
 
     def __init__(self) -> None:
         self.requests: list[Asked] = []
+        self.came = asyncio.Event()
         self.connections = 0
         self.url = ""
         self.by_model: dict[str, Script] = {}
@@ -172,6 +173,7 @@ class ScriptedUpstream:
             while wire.keep:
                 asked = await self._read(reader, left)
                 self.requests.append(asked)
+                self.came.set()
                 await self._script(asked)(asked, wire)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass

@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
 from proxy.edge.request import Bounds
 from proxy.errors import ClientGone
@@ -77,6 +78,7 @@ def front(
     via: str,
     new_id: Callable[[], str],
     bounds: Bounds,
+    calls: Calls,
     on_bug: Callable[[BaseException, str], None],
 ) -> Handler:
     """Give the handler of the data port: an exchange, the pipeline, and a net for bugs.
@@ -86,11 +88,12 @@ def front(
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         exchange = HttpExchange(request, new_id(), via, bounds)
-        try:
-            await pipeline.run(exchange)
-        except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show its insides
-            on_bug(bug, exchange.request_id)
-            return await exchange.apologise()
+        with calls.under_way():
+            try:
+                await pipeline.run(exchange)
+            except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
+                on_bug(bug, exchange.request_id)
+                return await exchange.apologise()
         return exchange.response or web.Response(status=ClientGone.status)
 
     return handle

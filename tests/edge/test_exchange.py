@@ -11,6 +11,7 @@ from aiohttp.test_utils import RawTestServer
 from proxy import edge
 from proxy.app import new_record
 from proxy.cache import Forgetful
+from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
@@ -81,6 +82,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         via="via",
         new_id=lambda: "bug-1",
         bounds=Bounds(),
+        calls=Calls(),
         on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
     )
     async with (

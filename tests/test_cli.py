@@ -1,0 +1,230 @@
+"""The commands as a person types them, in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.test_pipeline import BEARER, ROUTES
+
+TOP = Path(__file__).parents[1]
+ROUTE = ROUTES["openai"]
+ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret", "PATH": "/usr/bin:/bin"}
+FREE = "127.0.0.1:0"
+
+
+async def headrace(*arguments: str, **environ: str) -> tuple[int, str]:
+    """Run a command to its end; give its exit code and all it said."""
+    process = await start(*arguments, **environ)
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def start(*arguments: str, **environ: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "proxy",
+        *arguments,
+        cwd=TOP,
+        env={**ENVIRON, **environ},
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+
+
+class Served:
+    """A served proxy, its addresses, and the lines it logs."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """Wait for a log line of an event."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(20):
+            while True:
+                raw = await self.process.stdout.readline()
+                assert raw, self.lines
+                self.lines.append(json.loads(raw))
+                if self.lines[-1]["event"] == event:
+                    return self.lines[-1]
+
+
+@asynccontextmanager
+async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[tuple[Served, str]]:
+    folder.mkdir()
+    (folder / "policies.yaml").write_text(policies)
+    arguments = ("serve", "--policies", str(folder), "--listen", FREE, "--admin-listen", FREE)
+    served = Served(await start(*arguments, **environ))
+    try:
+        listening = await served.line("listening")
+        yield served, f"http://{listening['address']}"
+    finally:
+        if served.process.returncode is None:
+            served.process.kill()
+        await served.process.wait()
+
+
+async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
+    good, said = await headrace("check", "policies")
+    (tmp_path / "x.yaml").write_text("upstream: {}\n")
+    bad, complaint = await headrace("check", str(tmp_path))
+
+    assert (good, "good, revision" in said) == (0, True)
+    assert bad == 1
+    assert complaint == "x.yaml:1:1: upstream: is not known, did you mean upstreams?\n"
+
+
+async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
+    code, said = await headrace("key", "support-widget")
+
+    assert code == 0
+    assert said.startswith("hr-")
+    assert "sha256: " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "words"),
+    [
+        (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
+        (("serve", "--policies", "nowhere"), {}, "does not exist"),
+        (("serve", "--policies", "policies"), {"HEADRACE_TRACE_RATIO": "x"}, "TRACE_RATIO"),
+    ],
+)
+async def test_a_bad_start_says_why_and_fails(
+    arguments: tuple[str, ...], environ: dict[str, str], words: str
+) -> None:
+    code, said = await headrace(*arguments, **environ)
+
+    assert code != 0
+    assert words in said
+    assert "Traceback" not in said
+
+
+async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("keys: {demo: {sha256: abc}}\n")
+
+    code, said = await headrace("serve", "--policies", str(tmp_path))
+
+    assert code == 1
+    assert "x.yaml:1:8: keys.demo: deployments is missing" in said
+
+
+async def test_a_taken_port_is_told(upstream: ScriptedUpstream) -> None:
+    taken = upstream.url.removeprefix("http://")
+
+    code, said = await headrace(
+        "serve", "--policies", "policies", "--listen", taken, "--admin-listen", FREE
+    )
+
+    assert code == 1
+    assert "cannot listen" in said
+
+
+async def test_serving_answers_and_logs_one_line_per_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        async with client.post(
+            url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)
+        ) as response:
+            assert response.status == 200
+        line = await served.line("call")
+
+    assert (line["deployment"], line["outcome"], line["cost_usd"]) == (
+        "support-chat",
+        "success",
+        "0.00000255",
+    )
+    assert line["tokens"] == {"input": 5, "output": 3}
+    everything = json.dumps(served.lines)
+    assert "capital" not in everything
+    assert "Paris" not in everything
+    assert "hr-test-key" not in everything
+    assert "sk-upstream" not in everything
+
+
+async def test_a_stop_lets_running_calls_end_and_settles_them(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(stream(legacy_events(" Par", "is."), gate=gate))
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        response = await client.post(
+            url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+        )
+        await response.content.readany()
+        served.process.send_signal(signal.SIGTERM)
+        await served.line("stopping")
+        gate.set()
+        rest = await response.read()
+        line = await served.line("call")
+        code = await asyncio.wait_for(served.process.wait(), 10)
+
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert (line["outcome"], code) == ("success", 0)
+
+
+async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(legacy()), hang())
+    async with (
+        serving(tmp_path / "p", world(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
+            served,
+            url,
+        ),
+        aiohttp.ClientSession() as client,
+    ):
+        waiting = asyncio.gather(
+            client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)),
+            client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)),
+        )
+        await served.line("call")
+        served.process.send_signal(signal.SIGTERM)
+        responses = await waiting
+        line = await served.line("call")
+        code = await asyncio.wait_for(served.process.wait(), 10)
+
+    assert sorted(each.status for each in responses) == [200, 503]
+    assert (line["error"], line["outcome"], code) == ("stopping", "proxy_error", 0)
+
+
+async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(hang())
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        body = ROUTE.body(streamed=False)
+        asking = asyncio.gather(
+            client.post(url + ROUTE.path, headers=BEARER, json=body), return_exceptions=True
+        )
+        async with asyncio.timeout(5):
+            await upstream.came.wait()
+            served.process.kill()
+            [answered] = await asking
+            await upstream.requests[0].closed.wait()
+
+    assert isinstance(answered, aiohttp.ClientError)

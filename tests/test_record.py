@@ -1,0 +1,117 @@
+"""One call's account: outcomes, bills, and what stays unknown."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from proxy.errors import (
+    BadField,
+    ClientGone,
+    Stopping,
+    UpstreamInvalid,
+    UpstreamTimeout,
+)
+from proxy.record import Record, TraceIds
+from proxy.types import Call, Door, Parent, Target, Upstream
+from proxy.usage import Price
+from tests.doubles import legacy
+
+PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
+UP = Upstream("openai", "openai", "http://127.0.0.1:9")
+DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+
+
+def record() -> Record:
+    clock = iter(range(100))
+    ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
+    return Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: float(next(clock)))
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (None, "success"),
+        (BadField("n", "x"), "client_error"),
+        (ClientGone(), "client_abort"),
+        (UpstreamTimeout("idle"), "timeout"),
+        (UpstreamInvalid("x"), "upstream_error"),
+        (Stopping(), "proxy_error"),
+    ],
+)
+def test_every_end_has_its_word(error: Any, outcome: str) -> None:
+    told = record()
+    told.error = error
+
+    assert told.outcome == outcome
+
+
+def test_a_bug_is_the_proxys_own() -> None:
+    told = record()
+    told.bug = True
+
+    assert told.outcome == "proxy_error"
+
+
+def test_usage_and_cost_are_those_of_the_last_attempt_of_a_leg() -> None:
+    told = record()
+    first = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+    first.error = "upstream_unavailable"
+    second = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "2" * 16)
+    second.began = 2.0
+    told.account(0, legacy())
+
+    assert told.tokens.total == 8
+    assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3
+
+
+def test_an_upstream_that_never_accepted_costs_nothing() -> None:
+    told = record()
+    told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+
+    assert (told.cost, told.source) == (Decimal(0), "none")
+
+
+def test_one_unknown_price_makes_the_cost_unknown() -> None:
+    told = record()
+    for leg, prices in enumerate([(PRICE,), ()]):
+        told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16).began = 1.0
+        told.account(leg, legacy())
+
+    assert told.cost is None
+    assert told.tokens.total == 16
+
+
+def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
+    told = record()
+    told.call = Call(DOOR, {"prompt": "x" * 40})
+    told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).began = 1.0
+    told.account(0, {"choices": [{"text": "y" * 9}]})
+
+    assert told.source == "partial_estimate"
+    assert (told.tokens.input, told.tokens.output) == (10, 3)
+
+
+def test_a_price_counts_from_its_day_on() -> None:
+    told = record()
+    later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
+    told.attempt(Target(UP, "m", prices=(PRICE, later)), 0, "1" * 16).began = 1.0
+    told.account(0, legacy())
+
+    assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3
+
+
+def test_a_caller_in_a_trace_is_joined() -> None:
+    told = record()
+
+    told.join(Door(**{**_fields(DOOR), "parent": Parent("f" * 32, "e" * 16)}))
+
+    assert told.ids.trace_id == "f" * 32
+    assert told.ids.server_span == "b" * 16
+
+
+def _fields(door: Door) -> dict[str, Any]:
+    return {name: getattr(door, name) for name in door.__dataclass_fields__}

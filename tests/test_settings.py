@@ -1,0 +1,62 @@
+"""Settings of the process: addresses and variables, and clear words for bad ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.settings import Address, BadSetting, address, environment, from_environment
+
+HERE = Address("127.0.0.1", 8080)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [("127.0.0.1:8080", "127.0.0.1", 8080), ("[::1]:0", "::1", 0), ("proxy:1", "proxy", 1)],
+)
+def test_an_address_is_host_and_port(text: str, host: str, port: int) -> None:
+    assert address(text) == Address(host, port)
+
+
+@pytest.mark.parametrize("text", ["", "8080", ":8080", "host:", "host:port", "host:70000"])
+def test_another_word_is_no_address(text: str) -> None:
+    with pytest.raises(BadSetting, match="HOST:PORT"):
+        address(text)
+
+
+def test_an_ipv6_address_is_shown_in_brackets() -> None:
+    assert str(Address("::1", 80)) == "[::1]:80"
+
+
+def test_variables_are_read_and_defaults_stay() -> None:
+    environ = {"HEADRACE_TRACE_RATIO": "0.1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+
+    chosen = from_environment(Path("p"), HERE, HERE, environ)
+
+    assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
+    assert (chosen.drain_s, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
+
+
+def test_our_own_variable_goes_before_the_standard_one() -> None:
+    environ = {"HEADRACE_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://b"}
+
+    assert from_environment(Path("p"), HERE, HERE, environ).otlp_endpoint == "http://a"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HEADRACE_TRACE_RATIO", "2"),
+        ("HEADRACE_TRACE_RATIO", "most"),
+        ("HEADRACE_DRAIN_SECONDS", "-1"),
+        ("HEADRACE_MAX_BODY_BYTES", "nan"),
+    ],
+)
+def test_a_bad_variable_is_named(name: str, value: str) -> None:
+    with pytest.raises(BadSetting, match=name):
+        from_environment(Path("p"), HERE, HERE, {name: value})
+
+
+def test_the_environment_is_the_processes_own() -> None:
+    assert "PATH" in environment()
