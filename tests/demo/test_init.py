@@ -1,0 +1,122 @@
+"""``headrace demo`` in front of the real model: the examples it prints work as they are printed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.demo.model import find
+from tests.sdks.conftest import PYTHON
+
+TOP = Path(__file__).parents[2]
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.fixture
+async def printed(tmp_path: Path) -> AsyncIterator[str]:
+    """Start the demo and give what it prints until it is ready."""
+    if find() is None:
+        assert not os.environ.get("CI"), "the demo's model is not installed: make test installs it"
+        pytest.skip("the demo's model is not installed: make test installs it")
+    policies = tmp_path / "policies"
+    shutil.copytree(TOP / "policies", policies)
+    upstreams = policies / "upstreams.yaml"
+    upstreams.write_text(upstreams.read_text().replace(":8089", f":{free_port()}"))
+    free = "127.0.0.1:0"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "proxy", "demo", "--policies", str(policies)),
+        *("--listen", free, "--admin-listen", free),
+        stdout=PIPE,
+        stderr=STDOUT,
+        cwd=TOP,
+    )
+    assert process.stdout is not None
+    said = b""
+    async with asyncio.timeout(60):
+        while b"/metrics" not in said:
+            line = await process.stdout.readline()
+            assert line, said.decode()
+            said += line
+    try:
+        yield said.decode()
+    finally:
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(20):
+            rest = await process.stdout.read()
+            code = await process.wait()
+        assert code == 0, rest.decode()
+
+
+def commands(printed: str) -> list[str]:
+    """Give the examples as they would be pasted into a shell."""
+    indented = re.findall(r"(?:^  .*\n(?:^  .*\n|^\s*\n(?=  ))*)", printed, re.MULTILINE)
+    text = "\n".join("".join(indented).splitlines())
+    parts = re.split(r"\n(?=  (?:curl|python))", text)
+    return ["\n".join(line[2:] for line in part.splitlines()) for part in parts]
+
+
+async def shell(command: str) -> str:
+    """Run an example, its ``python`` being that of an environment with the SDK."""
+    path = f"{PYTHON.parent}:{os.environ['PATH']}"
+    process = await asyncio.create_subprocess_exec(
+        "bash", "-c", command, stdout=PIPE, stderr=PIPE, env={**os.environ, "PATH": path}
+    )
+    async with asyncio.timeout(60):
+        out, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    return out.decode()
+
+
+async def test_the_printed_examples_are_answered_by_the_real_model(printed: str) -> None:
+    whole, chat, sdk, models, metrics = commands(printed)
+
+    completed = json.loads(await shell(whole))
+    streamed = await shell(chat)
+    colours = await shell(sdk)
+    compared = json.loads(await shell(models))
+    scraped = await shell(metrics)
+
+    assert completed["choices"][0]["text"].startswith(" Paris.")
+    assert completed["usage"]["completion_tokens"] == 8
+    assert streamed.rstrip().endswith("data: [DONE]")
+    assert '"usage"' not in streamed
+    assert len(colours.strip()) > 10
+    assert [c["model"] for c in compared["choices"]] == ["smol-base", "smol-chat"]
+    assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])
+    assert 'headrace_requests_total{deployment="support-chat"' in scraped
+    assert 'headrace_cost_usd_total{deployment="compare"' in scraped
+
+
+async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) -> None:
+    found = re.search(r"http://[0-9.:]+", printed)
+    assert found is not None
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(
+            f"{found[0]}/inference/v1/completions",
+            headers={"Authorization": "Bearer hr-demo-key"},
+            json={"model": "search-answers", "prompt": "Say hello.", "max_tokens": 5},
+        ) as response,
+    ):
+        answer = await response.json()
+
+    assert response.status == 200, answer
+    assert answer["object"] == "text_completion"
+    assert answer["choices"][0]["text"]
