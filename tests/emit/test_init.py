@@ -1,0 +1,58 @@
+"""Emitting happens once, whatever way a call ends, and hurts nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proxy.app import new_record
+from proxy.emit import Emitters
+from proxy.errors import BadRequest
+from proxy.record import Record
+
+
+class Sink:
+    def __init__(self, *, broken: bool = False) -> None:
+        self.broken = broken
+        self.seen: list[str] = []
+
+    def begin(self, record: Record) -> None:
+        self.seen.append("begin")
+        if self.broken:
+            raise RuntimeError("broken")
+
+    def end(self, record: Record) -> None:
+        self.seen.append("end")
+        if self.broken:
+            raise RuntimeError("broken")
+
+
+@pytest.mark.parametrize("error", [None, BadRequest("x"), KeyError("x"), asyncio.CancelledError()])
+async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
+    sink, record = Sink(), new_record()
+    emitters = Emitters((sink,), lambda sink, error: None)
+
+    try:
+        async with emitters.observing(record):
+            if error is not None:
+                raise error
+    except type(error):
+        pass
+
+    assert sink.seen == ["begin", "end"]
+    assert record.ended is not None
+    assert record.bug == isinstance(error, KeyError)
+
+
+async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
+    broken, good = Sink(broken=True), Sink()
+    failures: list[object] = []
+    emitters = Emitters((broken, good), lambda sink, error: failures.append(sink))
+
+    async with emitters.observing(new_record()):
+        pass
+
+    assert good.seen == ["begin", "end"]
+    assert failures == [broken, broken]

@@ -1,0 +1,52 @@
+"""What all emitters say in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.app import new_record
+from proxy.emit import summary
+from proxy.record import Record
+from proxy.types import Target, Upstream
+from tests.doubles import legacy
+
+TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
+
+
+def ended(*attempts: tuple[float, float], total: float) -> Record:
+    """A record of attempts that began and ended so many seconds after the call."""
+    record = replace(new_record(), started=100.0)
+    for begun, done in attempts:
+        attempt = record.attempt(TARGET, 0, "1" * 16)
+        attempt.started, attempt.began, attempt.ended = 100 + begun, 100 + begun, 100 + done
+    record.ended = 100 + total
+    return record
+
+
+@pytest.mark.parametrize(
+    ("attempts", "total", "overhead"),
+    [((), 0.5, 0.5), (((0.1, 0.9),), 1.0, 0.2), (((0.1, 0.2), (0.2, 0.9)), 1.0, 0.2)],
+)
+def test_overhead_is_all_time_but_the_upstreams(
+    attempts: tuple[tuple[float, float], ...], total: float, overhead: float
+) -> None:
+    assert summary.overhead(ended(*attempts, total=total)) == pytest.approx(overhead)
+
+
+def test_the_first_token_is_counted_from_the_request() -> None:
+    record = ended((0.1, 0.9), total=1)
+    record.meters[0].feed(legacy(), 100.4)
+
+    assert summary.first_token(record) == pytest.approx(0.4)
+    assert summary.finish_reasons(record) == ["stop"]
+    assert summary.token_counts(record) == {"input": 5, "output": 3}
+
+
+def test_a_call_that_reached_nothing_has_unknowns() -> None:
+    record = ended(total=1)
+
+    assert summary.deployment(record) == summary.dialect(record) == "unknown"
+    assert summary.served(record) is None
+    assert summary.first_token(record) is None

@@ -1,0 +1,197 @@
+"""Spans, as a real OTLP receiver gets them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from proxy.emit.trace import sampled
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy_events, stream
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+SERVER, CLIENT = 2, 3
+
+
+class Collector:
+    """Keeps every span that was exported to it."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.bodies: list[bytes] = []
+        self.spans: list[Any] = []
+
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        self.bodies.append(await request.read())
+        message = ExportTraceServiceRequest.FromString(self.bodies[-1])
+        for resource in message.resource_spans:
+            for scope in resource.scope_spans:
+                self.spans.extend(scope.spans)
+        return web.Response(body=b"")
+
+    def named(self, start: str) -> Any:
+        [span] = [each for each in self.spans if each.name.startswith(start)]
+        return span
+
+
+def said(span: Any) -> dict[str, Any]:
+    """Give a span's attributes as plain data."""
+    plain = {}
+    for pair in span.attributes:
+        kind = pair.value.WhichOneof("value")
+        value = getattr(pair.value, kind)
+        plain[pair.key] = [v.string_value for v in value.values] if kind == "array_value" else value
+    return plain
+
+
+@pytest.fixture
+async def collector() -> AsyncIterator[Collector]:
+    kept = Collector()
+    async with RawTestServer(kept.handle) as server:
+        kept.url = str(server.make_url("")).rstrip("/")
+        yield kept
+
+
+async def traced(
+    folder: Path, upstream: ScriptedUpstream, collector: Collector, **how: Any
+) -> Proxy:
+    """Make one call through a proxy that exports its spans, and end it so that it flushes."""
+    headers = how.pop("headers", {})
+    streamed = how.pop("stream", False)
+    settings = {"otlp_endpoint": collector.url, **how}
+    async with (
+        running_proxy(folder / "p", world(upstream.url), **settings) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        try:
+            async with client.post(
+                ROUTE.path, headers={**BEARER, **headers}, json=ROUTE.body(streamed=streamed)
+            ) as response:
+                await response.read()
+        except aiohttp.ClientPayloadError:
+            pass
+        await proxy.sink.wait()
+    return proxy
+
+
+async def test_a_call_is_three_spans_in_the_callers_trace(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    await traced(
+        tmp_path, upstream, collector, headers={"traceparent": PARENT, "baggage": "user=x"}
+    )
+
+    server, model, attempt = (
+        collector.named("POST /v1/completions"),
+        collector.named("text_completion gpt-4o-mini"),
+        next(span for span in collector.spans if span.name == "POST"),
+    )
+    assert {span.trace_id.hex() for span in collector.spans} == {PARENT[3:35]}
+    assert server.parent_span_id.hex() == PARENT[36:52]
+    assert model.parent_span_id == server.span_id
+    assert attempt.parent_span_id == model.span_id
+    assert [span.kind for span in (server, model, attempt)] == [SERVER, CLIENT, CLIENT]
+    assert server.start_time_unix_nano <= attempt.start_time_unix_nano
+    assert attempt.end_time_unix_nano <= server.end_time_unix_nano
+    told = said(model)
+    assert told["gen_ai.operation.name"] == "text_completion"
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (5, 3)
+    assert told["gen_ai.response.finish_reasons"] == ["stop"]
+    assert told["server.address"] == "127.0.0.1"
+    told = said(server)
+    assert told["headrace.deployment"] == "support-chat"
+    assert told["headrace.deployment.tags"] == ["env=prod", "team=support"]
+    assert told["headrace.cost.usd"] == pytest.approx(0.00000255)
+    assert "baggage" not in upstream.requests[0].headers
+    assert "traceparent" not in upstream.requests[0].headers
+
+
+async def test_spans_hold_no_text_and_no_key(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    await traced(tmp_path, upstream, collector)
+
+    everything = b"".join(collector.bodies)
+    for secret in (b"capital of France", b"Paris", b"hr-test-key", b"sk-upstream"):
+        assert secret not in everything
+
+
+async def test_a_failing_upstream_marks_the_spans(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer({}, 500))
+
+    await traced(tmp_path, upstream, collector)
+
+    server = collector.named("POST /v1")
+    assert server.status.code == 2
+    assert said(server)["error.type"] == "upstream_unavailable"
+    assert said(collector.named("text_completion"))["error.type"] == "upstream_unavailable"
+
+
+async def test_a_cut_stream_is_an_error_with_its_estimated_tokens(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=2))
+
+    await traced(tmp_path, upstream, collector, stream=True)
+
+    assert collector.named("text_completion").status.code == 2
+    assert said(collector.named("POST /v1"))["headrace.usage.estimated"] is True
+    assert said(collector.named("text_completion"))["gen_ai.request.stream"] is True
+
+
+async def test_a_ratio_of_nothing_traces_nothing_though_the_client_asks(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    asked = {"traceparent": PARENT[:-2] + "01"}
+
+    await traced(tmp_path, upstream, collector, headers=asked, trace_ratio=0.0)
+
+    assert collector.spans == []
+
+
+async def test_an_upstream_may_be_told_the_trace(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    policies = world(upstream.url).replace("timeouts:", "propagate_trace: true, timeouts:")
+    async with (
+        running_proxy(tmp_path / "p", policies, otlp_endpoint=collector.url) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+    ):
+        trace_id = response.headers["x-trace-id"]
+
+    told = upstream.requests[0].headers["traceparent"]
+    assert told.split("-")[1] == trace_id
+    attempt = next(span for span in collector.spans if span.name == "POST")
+    assert told.split("-")[2] == attempt.span_id.hex()
+
+
+async def test_a_collector_that_is_away_hurts_no_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    away = {"otlp_endpoint": "http://127.0.0.1:9"}
+    async with asyncio.timeout(20):
+        async with (
+            running_proxy(tmp_path / "p", world(upstream.url), **away) as proxy,
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+            client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+        ):
+            assert response.status == 200
+
+
+def test_a_trace_is_kept_as_a_whole_by_its_id() -> None:
+    assert sampled("0" * 32, 0.01)
+    assert not sampled("f" * 32, 0.99)
+    assert sampled("f" * 32, 1.0)

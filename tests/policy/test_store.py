@@ -1,0 +1,133 @@
+"""The policies in force: re-read when a key may ask for it, the last good kept."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.policy.store import PolicyStore, read_folder
+from proxy.types import Door, Secret
+from tests.conftest import KEY, Proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+DOOR = Door("openai", "completions", "/v1/completions", "r", credential=Secret(KEY), refresh=True)
+
+
+class Events:
+    """Keeps what was logged."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, object]]] = []
+
+    def info(self, event: str, **fields: object) -> None:
+        self.said.append((event, fields))
+
+    error = info
+
+
+class Clock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+class Stored:
+    """A store over a real folder, with its clock, its log and a count of readings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "policies.yaml"
+        self.file.write_text(world("http://127.0.0.1:9"))
+        self.clock, self.log, self.readings = Clock(), Events(), 0
+        self.folder = folder
+        self.store = PolicyStore(self.read, lambda: self.clock.now, self.clock.sleep, self.log)
+
+    def read(self) -> Any:
+        self.readings += 1
+        return read_folder(self.folder, {"UPSTREAM_KEY": "sk"})
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Stored:
+    return Stored(tmp_path)
+
+
+async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> None:
+    before = stored.store.current
+    stored.file.write_text(
+        stored.file.read_text()
+        + "  extra: {targets: []}\n".replace("[]", "[{upstream: openai, model: m}]")
+    )
+
+    decided = await stored.store.read(DOOR)
+
+    assert decided.snapshot is stored.store.current
+    assert decided.snapshot.revision != before.revision
+    assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.in_force"]
+
+
+async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored) -> None:
+    before = stored.store.current
+    stored.file.write_text("upstream: {}\n")
+
+    decided = await stored.store.read(DOOR)
+
+    assert decided.snapshot is before
+    event, fields = stored.log.said[-1]
+    assert event == "policy.rejected"
+    assert fields["problems"] == [
+        "policies.yaml:1:1: upstream: is not known, did you mean upstreams?"
+    ]
+
+
+@pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
+async def test_a_key_without_the_permission_does_not_touch_the_disk(
+    key: str, stored: Stored
+) -> None:
+    await stored.store.read(Door(**{**_fields(DOOR), "credential": Secret(key)}))
+
+    assert stored.readings == 1
+
+
+def _fields(door: Door) -> dict[str, Any]:
+    return {name: getattr(door, name) for name in door.__dataclass_fields__}
+
+
+async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: Stored) -> None:
+    await asyncio.gather(*(stored.store.read(DOOR) for _ in range(50)))
+
+    assert stored.readings <= 3
+    assert all(wait <= 1 for wait in stored.clock.slept)
+
+
+async def test_a_client_can_ask_by_header(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["enkrypt-chat"]
+    file = proxy.policies / "policies.yaml"
+    file.write_text(file.read_text().replace("model: gpt-4o-mini", "model: gpt-renamed"))
+    for refresh, model in (("false", "gpt-4o-mini"), ("true", "gpt-renamed")):
+        headers = {**route.credential, "x-enkrypt-refresh-cache": refresh}
+        async with client.post(route.path, headers=headers, json=route.body(streamed=False)):
+            pass
+        assert upstream.requests[-1].json["model"] == model
+
+
+async def test_a_refresh_without_permission_is_ignored_aloud(
+    client: aiohttp.ClientSession,
+) -> None:
+    headers = {"Authorization": "Bearer hr-search-key", "x-headrace-refresh-cache": "true"}
+    async with client.get("/v1/models", headers=headers) as response:
+        assert "refresh ignored" in response.headers["x-headrace-warning"]
+    async with client.get("/v1/models", headers=BEARER) as response:
+        assert "x-headrace-warning" not in response.headers

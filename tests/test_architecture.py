@@ -1,0 +1,125 @@
+"""Rules of the house that no linter knows: sizes, mirrors, imports, and words that stay out."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+MODULES = sorted((TOP / "proxy").rglob("*.py"))
+MAX_FILE, MAX_FUNCTION = 400, 60
+
+UNTESTED = {
+    "proxy/__init__.py": "a version",
+    "proxy/__main__.py": "every command of tests/test_cli.py goes through it",
+    "proxy/app.py": "composition: every test with a running proxy runs it",
+    "proxy/cache/__init__.py": "an empty room",
+    "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
+    "proxy/dialects/base.py": "shapes without behaviour",
+    "proxy/edge/__init__.py": "tests/edge/test_request.py and test_exchange.py drive it",
+    "proxy/edge/headers.py": "tests/edge/test_request.py reads them off the wire",
+    "proxy/emit/semconv.py": "names",
+    "proxy/errors.py": "each error is tested where it is raised",
+    "proxy/guardrails/__init__.py": "an empty room",
+    "proxy/limits/__init__.py": "an empty room",
+    "proxy/policy/snapshot.py": "values without behaviour; tests/policy/test_init.py reads them",
+    "proxy/policy/schema.py": "tests/policy/test_load.py has a file for each rule",
+    "proxy/policy/source.py": "tests/policy/test_load.py has a file for each refusal",
+    "proxy/ports.py": "shapes without behaviour",
+    "proxy/types.py": "values without behaviour",
+    "proxy/upstream/listing.py": "tests/sdks/test_drivers.py lists models",
+    "proxy/upstream/refusal.py": "tests/upstream/test_client.py has a case for each status",
+    "proxy/upstream/reply.py": "shapes without behaviour",
+    "proxy/upstream/together.py": "tests/upstream/test_init.py asks several models",
+}
+
+
+def shown(path: Path) -> str:
+    return path.relative_to(TOP).as_posix()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_a_file_and_its_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    functions = [
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+    assert len(text.splitlines()) < MAX_FILE
+    assert [
+        node.name for node in functions if (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION
+    ] == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_a_file_has_the_test_of_its_name_or_a_reason(path: Path) -> None:
+    inside = path.relative_to(TOP / "proxy")
+    name = "init" if inside.stem == "__init__" else inside.stem
+    mirror = TOP / "tests" / inside.parent / f"test_{name}.py"
+
+    assert mirror.exists() != (shown(path) in UNTESTED), mirror
+
+
+def test_no_reason_outlives_its_file() -> None:
+    assert UNTESTED.keys() <= {shown(path) for path in MODULES}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=shown)
+def test_a_file_begins_by_saying_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+def test_every_module_imports_alone_without_a_warning() -> None:
+    names = [
+        ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__")
+        for path in MODULES
+        if path.name != "__main__.py"
+    ]
+    script = """
+import importlib, os, sys
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        importlib.import_module(name)
+        os._exit(0)
+    if os.wait()[1]:
+        sys.exit(name)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script, *names],
+        cwd=TOP,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def tracked() -> list[str]:
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    return listed.stdout.split()
+
+
+def test_locks_hold_hashes_and_no_address() -> None:
+    for lock in (TOP / "requirements").glob("*.lock"):
+        text = lock.read_text()
+        assert "--hash=sha256:" in text
+        assert not re.search(r"https?://|--index|--find-links|file:", text), lock
+
+
+@pytest.mark.parametrize("suffix", [".py", ".md", ".yaml", ".toml", "Makefile"])
+def test_no_file_names_a_place_of_one_machine(suffix: str) -> None:
+    places = re.compile(r"/(?:home|root|Users|work|tmp)/\w|py" + r"pi\.org|pythonh" + "osted")
+    for name in tracked():
+        if name.endswith(suffix):
+            found = places.search((TOP / name).read_text())
+            assert found is None, f"{name}: {found}"
