@@ -65,7 +65,7 @@ def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
         30,
         120,
     )
-    assert (upstream.accepts, upstream.max_answer_bytes) == ({"top_k"}, 2**20)
+    assert (upstream.accepts, upstream.max_answer_bytes) == (frozenset({"top_k"}), 2**20)
     assert upstream.propagate_trace
     assert "sk-1" not in repr(snapshot)
 
