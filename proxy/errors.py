@@ -5,7 +5,6 @@
     │   ├── BadRequest           400  the request cannot be understood
     │   │   └── BadField         400  one named field has a wrong type, range or combination
     │   ├── Unauthorized         401  no virtual key, or an unknown one
-    │   ├── Forbidden            403  a known key without the permission
     │   ├── NotFound             404  no such route, deployment or model
     │   ├── MethodNotAllowed     405
     │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
@@ -40,7 +39,6 @@ class ProxyError(Exception):
     status: int = 500
     code: str = "internal_error"
     type: str = "server_error"
-    retryable: bool = False
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
@@ -80,14 +78,6 @@ class Unauthorized(Refused):
 
     def __init__(self) -> None:
         super().__init__("The virtual key is missing or not valid.")
-
-
-class Forbidden(Refused):
-    """A known key that may not do this."""
-
-    status = 403
-    code = "permission_denied"
-    type = "permission_error"
 
 
 class NotFound(Refused):
@@ -191,7 +181,6 @@ class UpstreamUnavailable(UpstreamError):
     """Not reachable, overloaded or failing; another try may do."""
 
     code = "upstream_unavailable"
-    retryable = True
 
     def __init__(
         self, message: str, *, status: int = 502, upstream_status: int | None = None
@@ -204,7 +193,6 @@ class UpstreamTimeout(UpstreamError):
     """The upstream kept silent for longer than its ``timeouts`` allow in this phase."""
 
     status = 504
-    retryable = True
 
     def __init__(self, phase: Literal["connect", "first_byte", "idle", "total"]) -> None:
         super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
@@ -215,7 +203,6 @@ class UpstreamInvalid(UpstreamError):
     """The upstream answered with something that is no answer."""
 
     code = "upstream_invalid_response"
-    retryable = True
 
 
 class Stopping(ProxyError):

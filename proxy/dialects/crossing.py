@@ -2,23 +2,19 @@
 
 A field is *passed* when the upstream's dialect knows it, or when neither side does; *mapped* when
 it has another name or form there; *dropped* with a warning when it only tunes the answer; and
-*refused* when the answer would not be what was asked for. The table in ``docs/dialects.md`` is
-made from here.
+*refused* when the answer would not be what was asked for. The tables in ``docs/dialects.md`` are
+made by asking this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
 from proxy.dialects.fields import Field
 from proxy.errors import BadField
 from proxy.types import Endpoint, Json
-
-Fate = Literal["passed", "mapped", "dropped", "refused"]
 
 REFUSED = frozenset(
     {
@@ -41,23 +37,6 @@ REFUSED = frozenset(
     }
 )
 """Fields that shape the answer: without them it would not be what the client asked for."""
-
-MAPPED: Mapping[tuple[Endpoint, Endpoint], frozenset[str]] = {
-    ("completions", "chat"): frozenset({"prompt", "logprobs", "top_logprobs"}),
-    ("chat", "completions"): frozenset(
-        {"messages", "logprobs", "top_logprobs", "max_completion_tokens"}
-    ),
-}
-"""Fields that take another form when legacy completions are served by chat, and back."""
-
-RENAMED: Mapping[str, frozenset[str]] = {
-    "fireworks": frozenset({"response_format", "logprobs", "top_logprobs"}),
-    "scale": frozenset({"max_new_tokens", "stop_sequences", "return_token_log_probs"})
-    | frozenset({"logprobs", "top_logprobs"}),
-    "multimodel": frozenset({"max_new_tokens", "model", "stop", "stream", "stream_options"}),
-    "enkrypt": frozenset({"context"}),
-}
-"""Fields that a dialect calls, or counts, otherwise than OpenAI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +78,6 @@ def fit(
         elif value is not None and value != known_here[name].default:
             dropped.append(_left_behind(name))
     return Fitted(kept, tuple(dropped))
-
-
-def fate(asked: Dialect, upstream: Dialect, ways: tuple[Endpoint, Endpoint], name: str) -> Fate:
-    """Say what ``fit`` does with a field that is set, for the published table."""
-    came, goes = ways
-    if name in MAPPED.get(ways, ()) or any(
-        name in RENAMED.get(d.name, ()) for d in (asked, upstream)
-    ):
-        return "mapped"
-    if name in upstream.fields.get(goes, {}) or name not in asked.fields.get(came, {}):
-        return "passed"
-    return "refused" if name in REFUSED else "dropped"
 
 
 def _turned(came: Endpoint, goes: Endpoint, body: Json) -> Json:

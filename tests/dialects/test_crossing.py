@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.crossing import fate, fit
+from proxy.dialects.crossing import fit
 from proxy.errors import BadField
 
 LEGACY: Any = ("completions", "completions")
@@ -78,13 +78,3 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
 def test_an_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(BadField, match="no embeddings endpoint"):
         fit(DIALECTS["openai"], DIALECTS["scale"], ("embeddings", "embeddings"), BODY)
-
-
-def test_fates_tell_what_fit_does() -> None:
-    def told(came: str, goes: str, name: str) -> str:
-        return fate(DIALECTS[came], DIALECTS[goes], LEGACY, name)
-
-    assert told("openai", "portkey", "top_p") == "passed"
-    assert told("fireworks", "openai", "top_k") == "dropped"
-    assert told("fireworks", "openai", "images") == "refused"
-    assert told("scale", "openai", "max_new_tokens") == "mapped"

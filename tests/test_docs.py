@@ -1,0 +1,76 @@
+"""The documentation says what the code does: generated parts, examples, names and links."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proxy.cli import main
+from proxy.demo.examples import KEY, examples
+from proxy.policy import schema
+from proxy.policy.store import read_folder
+from tools import docs
+
+TOP = Path(__file__).parents[1]
+PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")])
+POLICIES = (TOP / "docs" / "policies.md").read_text()
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", POLICIES, re.DOTALL)
+
+
+@pytest.mark.parametrize("page", docs.BLOCKS)
+def test_generated_parts_are_up_to_date(page: str) -> None:
+    text = (docs.DOCS / page).read_text()
+
+    assert docs.written(text, docs.BLOCKS[page]) == text, "run make docs"
+
+
+def test_a_page_without_its_markers_is_told() -> None:
+    with pytest.raises(ValueError, match="markers of codes"):
+        docs.written("nothing", {"codes": docs.codes})
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
+def test_every_policy_example_loads(example: str, tmp_path: Path) -> None:
+    (tmp_path / "example.yaml").write_text(example)
+
+    read_folder(tmp_path, {"OPENAI_API_KEY": "sk-1"})
+
+
+def test_every_section_and_its_keys_are_documented() -> None:
+    for section, field in schema.Policies.model_fields.items():
+        assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
+        for kind in re.findall(r"schema\.(\w+)", str(field.annotation)):
+            for name, each in getattr(schema, kind).model_fields.items():
+                assert re.search(rf"\b{each.alias or name}\b", POLICIES), name
+
+
+def test_every_variable_and_command_is_documented() -> None:
+    variables = re.findall(r"HEADRACE_[A-Z_]+", (TOP / "proxy" / "settings.py").read_text())
+
+    for word in (*variables, *(f"headrace {name}" for name in main.commands)):
+        assert word in POLICIES, word
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not link.startswith("http"):
+            assert (page.parent / link).exists(), link
+
+
+def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
+    text = (TOP / "docs" / "request.md").read_text()
+    code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
+
+    for name in re.findall(r"`([a-z_]+/[a-z_/.]*)`", text):
+        assert (TOP / "proxy" / name).exists(), name
+    for name in ("knock", "greeted", "identify", "read_call", "decide"):
+        assert f"`{name}`" in text
+        assert f"def {name}(" in code
+
+
+def test_the_demos_key_is_the_one_of_the_shipped_policies() -> None:
+    assert KEY in examples("here", "there")
+    assert KEY in (TOP / "policies" / "keys.yaml").read_text()

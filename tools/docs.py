@@ -1,0 +1,97 @@
+"""Writes the generated parts of the documentation, between their markers.
+
+python -m tools.docs           # write them
+python -m tools.docs --check   # say which are not what they should be
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from proxy import errors
+from proxy.dialects import ROUTES
+from proxy.emit.metrics import declared
+from tools import losses
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def metrics() -> Iterator[str]:
+    yield "| metric | kind | labels | what it says |"
+    yield "|---|---|---|---|"
+    for name, kind, labels, help_text in declared():
+        yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {help_text} |"
+
+
+def codes() -> Iterator[str]:
+    yield "| code | status | type | when |"
+    yield "|---|---|---|---|"
+    for kind in _kinds(errors.ProxyError):
+        when = (kind.__doc__ or "").splitlines()[0]
+        yield f"| `{kind.code}` | {_status(kind)} | `{kind.type}` | {when} |"
+
+
+def _kinds(kind: type[errors.ProxyError]) -> Iterator[type[errors.ProxyError]]:
+    if kind.__name__ not in ("Refused", "UpstreamError"):
+        yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+def _status(kind: type[errors.ProxyError]) -> str:
+    special = {
+        errors.BadField: "400, Scale 422",
+        errors.UpstreamRefused: "the upstream's",
+        errors.UpstreamUnavailable: "502, or its 429 or 503",
+    }
+    return special.get(kind, str(kind.status))
+
+
+def routes() -> Iterator[str]:
+    yield "| method | path | dialect | endpoint |"
+    yield "|---|---|---|---|"
+    for (method, path), (dialect, endpoint) in ROUTES.items():
+        shared = " (or portkey)" if dialect == "openai" else ""
+        yield f"| {method} | `{path}` | {dialect}{shared} | {endpoint} |"
+
+
+BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "dialects.md": {"routes": routes, "losses": losses.tables},
+    "errors.md": {"codes": codes},
+    "metrics.md": {"metrics": metrics},
+}
+
+
+def written(text: str, blocks: dict[str, Callable[[], Iterator[str]]]) -> str:
+    """Give a page with its blocks made anew. Raises ``ValueError`` when a marker is missing."""
+    for name, make in blocks.items():
+        start, end = f"<!-- generated: {name} -->", f"<!-- end: {name} -->"
+        if start not in text or end not in text:
+            raise ValueError(f"the markers of {name} are missing")
+        before, _, rest = text.partition(start)
+        after = rest.partition(end)[2]
+        body = "\n".join(make()).rstrip()
+        text = f"{before}{start}\n{body}\n{end}{after}"
+    return text
+
+
+def main() -> int:
+    stale = []
+    for page, blocks in BLOCKS.items():
+        file = DOCS / page
+        text = file.read_text()
+        fresh = written(text, blocks)
+        if fresh != text:
+            stale.append(page)
+        if "--check" not in sys.argv:
+            file.write_text(fresh)
+    if "--check" in sys.argv and stale:
+        print(f"not up to date: {', '.join(stale)}; run make docs")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
