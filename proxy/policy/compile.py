@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from proxy import usage
-from proxy.policy import schema
-from proxy.policy.load import Loaded, maybe, secret
+from proxy.policy import patterns, schema
+from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.snapshot import Deployment, Key, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Secret, Target, Timeouts, Upstream
@@ -20,7 +19,7 @@ BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
 def compile_policies(loaded: Loaded, environ: Mapping[str, str]) -> Snapshot:
-    """Give the snapshot. Raises ``PolicyError`` with every reference that leads nowhere."""
+    """Give the snapshot. Raises ``PolicyError`` with all that is wrong, in shape or in meaning."""
     work = _Compiler(loaded.policies, loaded.document, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
@@ -61,7 +60,7 @@ class _Compiler:
         path: Path_ = ("upstreams", name)
         key = self.secret((*path, "api_key"), said.api_key) if said.api_key else None
         headers = [
-            (header, self.header((*path, "headers", header), value))
+            (header, self.secret((*path, "headers", header), value))
             for header, value in said.headers.items()
         ]
         return Upstream(
@@ -76,10 +75,6 @@ class _Compiler:
             max_answer_bytes=said.max_answer_bytes,
             propagate_trace=said.propagate_trace,
         )
-
-    def header(self, path: Path_, value: str) -> Secret:
-        refers = value.startswith(("${", "file:"))
-        return self.secret(path, value) if refers else Secret(value)
 
     def secret(self, path: Path_, ref: str) -> Secret:
         try:
@@ -108,7 +103,7 @@ class _Compiler:
     ) -> Target | None:
         upstream = upstreams.get(said.upstream)
         if upstream is None:
-            self.unknown((*path, "upstream"), "upstream", said.upstream, upstreams)
+            self.unknown((*path, "upstream"), "upstream", said.upstream)
             return None
         prices = tuple(map(_price, said.price)) or self.listed(upstream, said.model)
         return Target(upstream, said.model, said.endpoint, prices)
@@ -120,15 +115,16 @@ class _Compiler:
         if upstream.provider is None or name is None:
             return ()
         path: Path_ = ("prices", upstream.provider, name)
-        dated = rows[name] if isinstance(rows[name], list) else [rows[name]]
-        return tuple(price for row in dated if (price := self.row(path, row)) is not None)
+        said = rows[name]
+        dated = enumerate(said) if isinstance(said, list) else [(0, said)]
+        prices = (self.row((*path, index), row) for index, row in dated)
+        return tuple(price for price in prices if price is not None)
 
     def row(self, path: Path_, said: Any) -> usage.Price | None:
         try:
             return _price(schema.Price.model_validate(said))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            self.document.complain((*path, *first["loc"]), first["msg"])
+            note(self.document, error, schema.Price, path)
             return None
 
     def key(self, name: str, said: schema.Key, deployments: Mapping[str, Deployment]) -> Key:
@@ -139,7 +135,7 @@ class _Compiler:
             if wanted in deployments:
                 reached[wanted] = deployments[wanted]
             else:
-                self.unknown((*path, "deployments", index), "deployment", wanted, deployments)
+                self.unknown((*path, "deployments", index), "deployment", wanted)
         named = _named(reached)
         return Key(
             name=name,
@@ -164,19 +160,22 @@ class _Compiler:
             rule = self.rules.get(tag)
             at: Path_ = (*path, "tags", tag)
             if rule is None:
-                self.unknown(at, "tag", tag, self.rules)
+                self.unknown(at, "tag", tag)
             elif not rule.allows(value):
                 near = maybe(value, rule.values or ())
                 self.document.complain(at, f"{value!r} is not a value of this tag{near}")
 
-    def unknown(self, path: Path_, kind: str, name: str, known: Iterable[str]) -> None:
-        self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+    def unknown(self, path: Path_, kind: str, name: str) -> None:
+        """Tell of a name that leads nowhere, not of one whose own part is wrong."""
+        known = self.document.data.get(f"{kind}s", {})
+        if name not in known and self.document.whole:
+            self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
 
 def _rule(tag: schema.Tag) -> TagRule:
     return TagRule(
         values=frozenset(tag.values) if tag.values is not None else None,
-        pattern=re.compile(tag.pattern) if tag.pattern is not None else None,
+        pattern=patterns.compiled(tag.pattern) if tag.pattern is not None else None,
         caller=tag.caller,
     )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import os
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -15,8 +16,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from proxy.policy import schema
-from proxy.policy.source import Document, Path_, PolicyError, Problem, read_file
+from proxy.policy.reading import read_file, read_limited
+from proxy.policy.source import Document, Path_, Place, PolicyError
 
+MAX_ENTRIES = 1000
+MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
 SAID = {
     "bool_type": "must be true or false",
@@ -31,7 +35,8 @@ SAID = {
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Policies of the right shape. ``document`` knows where each part was written."""
+    """Policies of the right shape. ``document`` knows where each part was written, and what was
+    wrong with those that are left out."""
 
     policies: schema.Policies
     document: Document
@@ -40,65 +45,106 @@ class Loaded:
 
 def load(folder: Path) -> Loaded:
     """Read a folder. Raises ``PolicyError`` with everything that is wrong in shape."""
+    loaded = read(folder)
+    if loaded.document.problems:
+        raise PolicyError(loaded.document.problems)
+    return loaded
+
+
+def read(folder: Path) -> Loaded:
+    """Read a folder. What is wrong in shape is noted in the document, and left out."""
     document = Document()
-    files = list(_files(folder))
-    if not files:
-        raise PolicyError([Problem(folder.name, 1, 1, "", "holds no .yaml file")])
     digest = hashlib.sha256()
+    files = list(_files(folder, document))
+    if not files and document.whole:
+        document.give_up(Place(folder.name, 1, 1), (), "holds no .yaml file")
     for file in files:
         shown = file.relative_to(folder).as_posix()
-        digest.update(shown.encode() + b"\0")
-        read_file(file, shown, document)
-        digest.update(_content(file))
-    policies = _checked(document)
-    if policies is None or document.problems:
-        raise PolicyError(document.problems)
-    return Loaded(policies, document, digest.hexdigest()[:REVISION_LENGTH])
+        content = read_file(file, shown, document)
+        digest.update(shown.encode() + b"\0" + hashlib.sha256(content).digest())
+    return Loaded(_checked(document), document, digest.hexdigest()[:REVISION_LENGTH])
 
 
-def _files(folder: Path) -> Iterable[Path]:
-    """All YAML files but those of the policy tests and hidden ones, in a fixed order."""
-    found = (p for p in folder.rglob("*") if p.suffix in (".yaml", ".yml") and p.is_file())
-    for file in sorted(found):
-        parts = file.relative_to(folder).parts
-        if parts[0] != "tests" and not any(part.startswith(".") for part in parts):
-            yield file
+def _files(folder: Path, document: Document) -> Iterator[Path]:
+    """All YAML files but those of the policy tests and hidden ones, in a fixed order.
+
+    Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
+    """
+    seen: set[str] = set()
+    met = 0
+    for at, folders, names in os.walk(folder, onerror=_unreadable(document), followlinks=True):
+        here, real = Path(at), os.path.realpath(at)
+        met += 1 + len(names)
+        if met > MAX_ENTRIES:
+            document.give_up(Place(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files")
+            return
+        unread = {"tests"} if here == folder else set()
+        folders[:] = sorted(each for each in folders if each[0] != "." and each not in unread)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (here / name for name in sorted(names) if _is_policy(name))
 
 
-def _content(file: Path) -> bytes:
-    try:
-        return hashlib.sha256(file.read_bytes()).digest()
-    except OSError:
-        return b""
+def _is_policy(name: str) -> bool:
+    return not name.startswith(".") and name.endswith((".yaml", ".yml"))
 
 
-def _checked(document: Document) -> schema.Policies | None:
+def _unreadable(document: Document) -> Callable[[OSError], None]:
+    """A folder that cannot be read must not pass for an empty one."""
+
+    def tell(error: OSError) -> None:
+        name = Path(str(error.filename)).name
+        document.give_up(Place(name, 1, 1), (), f"cannot be read: {error.strerror}")
+
+    return tell
+
+
+def _checked(document: Document) -> schema.Policies:
+    """Check each named part by itself: what is wrong in one hides nothing in the others."""
     try:
         return schema.Policies.model_validate(document.data)
     except ValidationError as error:
-        unread = {problem.path for problem in document.problems}
-        for detail in error.errors(include_url=False):
-            path = tuple(part for part in detail["loc"] if part != "[key]")
-            if ".".join(map(str, path)) not in unread:
-                _complain(document, path, detail)
-        return None
+        note(document, error, schema.Policies)
+        wrong = {detail["loc"][:2] for detail in error.errors(include_url=False)}
+        good = {
+            section: {name: each for name, each in named.items() if (section, name) not in wrong}
+            for section, named in document.data.items()
+            if (section,) not in wrong
+        }
+        return schema.Policies.model_validate(good)
 
 
-def _complain(document: Document, path: Path_, detail: ErrorDetails) -> None:
+def note(
+    document: Document, error: ValidationError, kind: type[BaseModel], base: Path_ = ()
+) -> None:
+    """Note what is wrong with the part at ``base``, which should be of a kind."""
+    unread = {problem.path for problem in document.problems}
+    for detail in error.errors(include_url=False):
+        inside = tuple(part for part in detail["loc"] if part != "[key]")
+        path, message = _problem(inside, detail, kind)
+        path = document.written((*base, *path))
+        if ".".join(map(str, path)) not in unread:
+            document.complain(path, message)
+
+
+def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
+    """Say in our words what pydantic found, and at which path to show it."""
     if detail["type"] == "extra_forbidden":
-        document.complain(path, "is not known" + maybe(str(path[-1]), known_keys(path[:-1])))
-    elif detail["type"] == "missing":
-        document.complain(path[:-1], f"{path[-1]} is missing")
-    elif "[key]" in detail["loc"]:
-        document.complain(path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64")
-    elif detail["type"] in SAID:
-        document.complain(path, SAID[detail["type"]])
-    elif detail["type"] == "literal_error":
+        return path, "is not known" + maybe(str(path[-1]), known_keys(path[:-1], kind))
+    if detail["type"] == "missing":
+        return path[:-1], f"{path[-1]} is missing"
+    if "[key]" in detail["loc"]:
+        return path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64"
+    if detail["type"] in SAID:
+        return path, SAID[detail["type"]]
+    if detail["type"] == "literal_error":
         words = re.findall(r"'(.*?)'", detail["msg"])
-        document.complain(path, f"must be {' or '.join(words)}{maybe(str(detail['input']), words)}")
-    else:
-        message = detail["msg"].removeprefix("Value error, ")
-        document.complain(path, message.replace("Input should be", "must be"))
+        near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
+        return path, f"must be {' or '.join(words)}{near}"
+    message = detail["msg"].removeprefix("Value error, ")
+    return path, message.replace("Input should be", "must be")
 
 
 def maybe(word: str, known: Iterable[str]) -> str:
@@ -107,9 +153,8 @@ def maybe(word: str, known: Iterable[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def known_keys(path: Path_) -> list[str]:
+def known_keys(path: Path_, kind: Any = schema.Policies) -> list[str]:
     """Give the keys that the schema knows at a path."""
-    kind: Any = schema.Policies
     for part in path:
         kind = _inside(kind, part)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -134,18 +179,26 @@ def _bare(kind: Any) -> Any:
     return kind
 
 
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """Give a text with each ``${VARIABLE}`` in it replaced. Raises ``ValueError`` naming it."""
+    return re.sub(schema.VARIABLE, lambda found: _variable(found[1], environ), text)
+
+
 def secret(ref: str, environ: Mapping[str, str]) -> str:
     """Give what ``${VARIABLE}`` or ``file:/path`` stands for. Raises ``ValueError`` naming it."""
-    if ref.startswith("${"):
-        name = ref[2:-1]
-        if not environ.get(name):
-            raise ValueError(f"the environment variable {name} is not set")
-        return environ[name]
+    if not ref.startswith("file:"):
+        return expanded(ref, environ)
     file = Path(ref.removeprefix("file:"))
     try:
-        content = file.read_text("utf-8").strip()
+        content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise ValueError(f"the file {file} cannot be read") from None
-    if not content:
-        raise ValueError(f"the file {file} is empty")
+    if not 0 < len(content) <= MAX_SECRET_BYTES:
+        raise ValueError(f"the file {file} is empty or too long")
     return content
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str:
+    if not environ.get(name):
+        raise ValueError(f"the environment variable {name} is not set")
+    return environ[name]

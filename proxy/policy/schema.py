@@ -22,14 +22,19 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.policy import units
+from proxy.policy import patterns, units
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
+VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
+FRAMING = frozenset(
+    {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
+    | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_CREDENTIAL = re.compile(r"auth|api-?key|token|secret|password|cookie", re.IGNORECASE)
 DialectName = Literal["openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt"]
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Model = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TagKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
-TagValue = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Duration = Annotated[float, BeforeValidator(units.duration)]
 Size = Annotated[int, BeforeValidator(units.size)]
 Usd = Annotated[Decimal, BeforeValidator(units.money), Field(ge=0)]
@@ -42,7 +47,7 @@ class Section(BaseModel):
 
 
 def _secret(value: str) -> str:
-    if not re.fullmatch(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}|file:.+", value):
+    if not re.fullmatch(rf"{VARIABLE}|file:.+", value):
         raise ValueError("must be ${VARIABLE} or file:/path, never the secret itself")
     return value
 
@@ -53,6 +58,13 @@ def _digest(value: str) -> str:
     return value
 
 
+def _tag_value(value: str) -> str:
+    if not patterns.is_plain(value):
+        raise ValueError(f"must be 1 to {patterns.MAX_VALUE} visible characters, in NFC")
+    return value
+
+
+TagValue = Annotated[str, AfterValidator(_tag_value)]
 Digest = Annotated[str, AfterValidator(_digest)]
 SecretRef = Annotated[str, AfterValidator(_secret)]
 
@@ -83,9 +95,11 @@ class Upstream(Section):
     @classmethod
     def _plain_url(cls, value: str) -> str:
         parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
             raise ValueError("must be an http or https URL")
-        if parts.username or parts.password or parts.query or parts.fragment:
+        if not value.isascii() or not value.isprintable() or " " in value:
+            raise ValueError("must be plain ASCII without spaces")
+        if "@" in parts.netloc or "?" in value or "#" in value:
             raise ValueError("must not hold credentials, a query or a fragment")
         return value
 
@@ -93,15 +107,30 @@ class Upstream(Section):
     @classmethod
     def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, content in value.items():
-            if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not content.isprintable():
-                raise ValueError(f"{name!r} is not a header of plain text")
+            _header(name, content)
+        if len({name.lower() for name in value}) < len(value):
+            raise ValueError("must name each header once, whatever its case")
         return value
+
+
+def _header(name: str, content: str) -> None:
+    """Raise ``ValueError`` for a header that is none, frames the request, or tells a secret."""
+    if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
+        content.isprintable() and content.isascii()
+    ):
+        raise ValueError(f"{name!r} is not a header of plain text")
+    if name.lower() in FRAMING:
+        raise ValueError(f"{name!r} is not the policy's to set")
+    if "${" in re.sub(VARIABLE, "", content):
+        raise ValueError(f"{name!r} has a ${{ that names no variable")
+    if _CREDENTIAL.search(name) and not re.search(rf"{VARIABLE}|^file:.", content):
+        raise ValueError(f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself")
 
 
 class Tag(Section):
     """The values a tag may have: a closed list, a pattern, or just set (``flag``)."""
 
-    values: list[TagValue] | None = None
+    values: Annotated[list[TagValue], Field(min_length=1)] | None = None
     pattern: str | None = None
     flag: bool = False
     caller: bool = False
@@ -122,10 +151,8 @@ class Tag(Section):
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, value: str | None) -> str | None:
-        try:
-            re.compile(value or "")
-        except re.error as error:
-            raise ValueError(f"is not a regular expression: {error}") from None
+        if value is not None:
+            patterns.compiled(value)
         return value
 
 
@@ -148,7 +175,7 @@ class Key(Section):
 class Tier(Section):
     """Other prices for prompts above a number of tokens."""
 
-    above: int
+    above: Annotated[int, Field(gt=0)]
     input: Usd | None = None
     cached_input: Usd | None = None
     cache_write: Usd | None = None
@@ -167,6 +194,13 @@ class Price(Section):
     audio_input: Usd | None = None
     audio_output: Usd | None = None
     tiers: list[Tier] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        """An empty price would make every call unpriced: leaving it out says that plainly."""
+        if not self.model_dump(exclude={"since", "tiers"}, exclude_none=True):
+            raise ValueError("must say a price, such as input: 0.15")
+        return self
 
 
 def _several(value: Any) -> Any:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from proxy.policy.patterns import Pattern
 from proxy.types import Target
 
 
 @dataclass(frozen=True, slots=True)
 class TagRule:
-    """Which values a tag may have. ``values`` None and ``pattern`` None: it is only set or not."""
+    """Which values a tag may have: listed ones, those that fit, or just ``true`` when it is set."""
 
     values: frozenset[str] | None
-    pattern: re.Pattern[str] | None
+    pattern: Pattern | None
     caller: bool
 
     def allows(self, value: str) -> bool:
         if self.values is not None:
             return value in self.values
         if self.pattern is not None:
-            return self.pattern.fullmatch(value) is not None
+            return self.pattern.fits(value)
         return value == "true"
 
 

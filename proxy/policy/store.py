@@ -10,7 +10,7 @@ from typing import Protocol
 from proxy.errors import Unauthorized
 from proxy.policy import InForce, identify
 from proxy.policy.compile import compile_policies
-from proxy.policy.load import load
+from proxy.policy.load import read
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import PolicyError
 from proxy.types import Door
@@ -28,7 +28,7 @@ class Log(Protocol):
 
 def read_folder(folder: Path, environ: Mapping[str, str]) -> Snapshot:
     """Load and compile a folder. Raises ``PolicyError``."""
-    return compile_policies(load(folder), environ)
+    return compile_policies(read(folder), environ)
 
 
 class PolicyStore:
@@ -51,7 +51,7 @@ class PolicyStore:
         self._log = log
         self._reading = asyncio.Lock()
         self.current = read()
-        self._read_at = -SECONDS_BETWEEN
+        self._began = self._seen = now() - SECONDS_BETWEEN
         log.info("policy.in_force", revision=self.current.revision)
 
     async def read(self, door: Door) -> InForce:
@@ -69,22 +69,27 @@ class PolicyStore:
     async def refresh(self) -> None:
         """Re-read the folder, off the loop. What is wrong is logged, and the old stays in force.
 
-        Callers that wait together share one reading, which begins after the last of them came.
+        Callers that wait together share one reading, which began after the last of them came. One
+        whose caller has left in the middle of it is shared by nobody.
         """
         came = self._now()
         async with self._reading:
-            if self._read_at > came:
+            if self._seen > came:
                 return
-            await self._sleep(max(0.0, self._read_at + SECONDS_BETWEEN - came))
-            self._read_at = self._now()
+            await self._sleep(max(0.0, self._began + SECONDS_BETWEEN - self._now()))
+            began = self._began = self._now()
             try:
-                fresh = await asyncio.to_thread(self._read)
+                self._take(await asyncio.to_thread(self._read))
             except PolicyError as error:
                 problems = [str(problem) for problem in error.problems]
                 self._log.error(
                     "policy.rejected", in_force=self.current.revision, problems=problems
                 )
-                return
-            if fresh.revision != self.current.revision:
-                self.current = fresh
-                self._log.info("policy.in_force", revision=fresh.revision)
+            self._seen = began
+
+    def _take(self, fresh: Snapshot) -> None:
+        """Files may say the same while a secret that they refer to has changed."""
+        changed = fresh.revision != self.current.revision
+        self.current = fresh
+        if changed:
+            self._log.info("policy.in_force", revision=fresh.revision)

@@ -17,8 +17,6 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
 
 def duration(value: Any) -> Any:
     """Read ``500ms``, ``5s`` or ``1m30s`` as seconds. Raises ``ValueError`` for a bare number."""
-    if isinstance(value, float) and not isinstance(value, bool):
-        return value
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value) if isinstance(value, str) else []
     if not parts or "".join(n + unit for n, unit in parts) != value:
         raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
@@ -35,6 +33,8 @@ def size(value: Any) -> Any:
     )
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
+    if not int(match[1]):
+        raise ValueError("must be more than nothing")
     return int(match[1]) * _BYTES[match[2]]
 
 

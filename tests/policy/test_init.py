@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,9 @@ from proxy.policy.store import read_folder
 from proxy.types import Call, Door, Secret
 from tests.conftest import KEY, world
 
+NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
+WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
+WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
 DOOR = Door("openai", "completions", "/v1/completions", "req_1", credential=Secret(KEY))
 
 
@@ -28,9 +32,7 @@ def call(*models: str, deployment: str | None = None, **door: Any) -> Call:
     return Call(replace(DOOR, **door), {}, models=models, deployment=deployment)
 
 
-@pytest.mark.parametrize(
-    "token", ["", "hr-test-ke", "HR-TEST-KEY", "' OR 1=1", "\udcff", KEY + " "]
-)
+@pytest.mark.parametrize("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
 def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
         identify(snapshot, replace(DOOR, credential=Secret(token)))
@@ -136,6 +138,37 @@ def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
     }
     assert plan.dropped_tags == 3
     assert "tag team dropped" in plan.warnings
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 65, "se\u200barch", "a\nb", "", "\udcff"],
+    ids=["long", "zero width", "line", "none", "raw"],
+)
+def test_a_callers_value_is_a_short_plain_label(value: str, snapshot: Snapshot) -> None:
+    plan = decide(snapshot, call("support-chat", tags=(("feature", value),)))
+
+    assert "feature" not in plan.tags
+    assert plan.dropped_tags == 1
+
+
+def test_a_tag_said_twice_counts_once(snapshot: Snapshot) -> None:
+    tags = (("feature", "widget"), ("feature", "search-box"), ("feature", "widget"))
+
+    plan = decide(snapshot, call("support-chat", tags=tags))
+
+    assert plan.tags["feature"] == "widget"
+    assert plan.dropped_tags == 1
+
+
+def test_what_a_caller_sends_as_tag_is_never_shown_raw(snapshot: Snapshot) -> None:
+    tags = (("\x1b[31m" + "x" * 500, "secret-value"),)
+
+    [warning] = decide(snapshot, call("support-chat", tags=tags)).warnings
+
+    assert warning.isprintable()
+    assert len(warning) < 100
+    assert "secret-value" not in warning
 
 
 def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> None:

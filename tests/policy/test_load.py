@@ -51,9 +51,41 @@ def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_a_folder_without_files_is_told() -> None:
+def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"holds no \.yaml file"):
+        load(tmp_path)
+
+
+def test_a_folder_that_is_gone_is_told() -> None:
+    with pytest.raises(PolicyError, match=r"^nowhere:1:1: cannot be read: No such file"):
         load(Path(__file__).with_name("nowhere"))
+
+
+def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
+    inside = tmp_path / "..2026_01_31" / "deployments"
+    inside.mkdir(parents=True)
+    (inside / "tags.yaml").write_text("tags: {team: [support]}\n")
+    (tmp_path / "..data").symlink_to("..2026_01_31")
+    (tmp_path / "deployments").symlink_to("..data/deployments")
+    (tmp_path / "again").symlink_to(".")
+
+    assert list(load(tmp_path).policies.tags) == ["team"]
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
+    (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
+
+    with pytest.raises(PolicyError, match=r"keys\.yaml:1:1: cannot be read: No such file"):
+        load(tmp_path)
+
+
+def test_a_folder_of_anything_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    for number in range(1001):
+        (tmp_path / f"{number}.txt").touch()
+
+    with pytest.raises(PolicyError, match="holds more than 1000 files"):
+        load(tmp_path)
 
 
 def test_tests_and_hidden_files_are_no_policies(tmp_path: Path) -> None:
@@ -88,6 +120,16 @@ def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
 
     assert secret("${KEY}", {"KEY": "sk-from-environment"}) == "sk-from-environment"
     assert secret(f"file:{file}", {}) == "sk-from-file"
+    assert secret("Bearer ${KEY}", {"KEY": "sk"}) == "Bearer sk"
+    assert secret("${KEY}", {"KEY": "${HOME}"}) == "${HOME}"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "x" * 20_000])
+def test_a_secret_file_holds_one_secret(content: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(content)
+
+    with pytest.raises(ValueError, match="is empty or too long"):
+        secret(f"file:{tmp_path / 'key'}", {})
 
 
 def test_near_words_are_suggested() -> None:

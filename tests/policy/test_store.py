@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from proxy.policy import identify
+from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.types import Door, Secret
 from tests.conftest import KEY, Proxy, world
@@ -108,6 +113,66 @@ async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: St
 
     assert stored.readings <= 3
     assert all(wait <= 1 for wait in stored.clock.slept)
+
+
+async def test_a_secret_that_changed_is_in_force_though_the_files_are_the_same(
+    tmp_path: Path,
+) -> None:
+    folder, secret = tmp_path / "policies", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text("sk-old")
+    stored = Stored(folder)
+    stored.file.write_text(stored.file.read_text().replace("${UPSTREAM_KEY}", f"file:{secret}"))
+    before = (await stored.store.read(DOOR)).snapshot
+
+    secret.write_text("sk-new")
+    after = (await stored.store.read(DOOR)).snapshot
+
+    target = identify(after, DOOR).deployments["support-chat"].targets[0]
+    assert target.upstream.api_key == Secret("sk-new")
+    assert after.revision == before.revision
+
+
+class Interrupted:
+    """A reading that lasts until another one has been made, and whose caller leaves meanwhile."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.stored = stored
+        self.loop = asyncio.get_running_loop()
+        self.patience = asyncio.timeout(None)
+        self.another = threading.Event()
+
+    def read(self) -> Snapshot:
+        number = self.stored.readings
+        snapshot: Snapshot = self.stored.read()
+        if number == 1:
+            self.loop.call_soon_threadsafe(self.patience.reschedule, self.loop.time())
+            self.another.wait(10)
+        elif number == 2:
+            self.another.set()
+        return snapshot
+
+    async def leave(self, store: PolicyStore) -> None:
+        with suppress(TimeoutError):
+            async with self.patience:
+                await store.read(DOOR)
+
+
+async def let_others_come(seconds: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored) -> None:
+    stored.readings = 0
+    slow = Interrupted(stored)
+    store = PolicyStore(slow.read, time.monotonic, let_others_come, stored.log)
+    before = store.current.revision
+    stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
+
+    _, decided = await asyncio.gather(slow.leave(store), store.read(DOOR))
+
+    assert decided.snapshot.revision != before
+    assert slow.patience.expired()
 
 
 async def test_a_client_can_ask_by_header(
