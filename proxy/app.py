@@ -60,6 +60,10 @@ def new_record() -> Record:
     return Record(ids, time.monotonic(), datetime.now(UTC), time.monotonic)
 
 
+def new_span_id() -> str:
+    return f"{random.getrandbits(64) | 1:016x}"  # an id, not a secret
+
+
 def new_request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
@@ -89,7 +93,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             limits=limits.Unlimited(),
             guards=guardrails.Unguarded(),
             cache=cache.Forgetful(),
-            upstreams=Upstreams(await opened.enter_async_context(HttpClient()), via),
+            upstreams=Upstreams(await opened.enter_async_context(HttpClient()), via, new_span_id),
             emitter=Emitters(all_sinks, _report(log, metrics)),
             start_record=new_record,
         )

@@ -118,7 +118,8 @@ class HttpExchange:
         self.response = web.Response(status=status, body=body, headers=self._named(said))
         self._note(status)
         await self._out(self.response.prepare(self._request))
-        await self._patiently(self.response.write_eof())
+        ending = self.response.write_eof()
+        await (self._out(ending) if len(body) < SMALL else self._patiently(ending))
 
     def _named(self, said: dict[str, str]) -> dict[str, str]:
         return {**said, "x-request-id": self.request_id}

@@ -72,6 +72,8 @@ class Incoming:
         """Read the body. Raises ``Refused`` for one that is too large, late, or no plain JSON."""
         self._check_kind()
         await self._continue()
+        if self._request.content.is_eof():  # it came with its head: there is nothing to wait for
+            return await self._read()
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._read()

@@ -22,6 +22,7 @@ from proxy.record import Record
 
 MAX_LINES = 10_000
 MAX_NAME = 64
+GATHER_S = 0.05
 
 
 def _name(text: str) -> str:
@@ -75,14 +76,18 @@ def _ms(seconds: float) -> float:
 
 
 class LineWriter:
-    """A thread that writes lines to a file descriptor. ``put`` never waits."""
+    """A thread that writes lines to a file descriptor. ``put`` never waits.
+
+    The thread gathers what comes within ``GATHER_S``: to be woken for each line would cost the
+    loop more than the line itself.
+    """
 
     def __init__(self, fd: int, dropped: Callable[[str, int], None]) -> None:
         self._fd = fd
         self._dropped = dropped
         self._lines: deque[bytes] = deque()
         self._wake = threading.Event()
-        self._closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -91,20 +96,22 @@ class LineWriter:
             self._dropped("queue_full", 1)
             return
         self._lines.append(line)
-        self._wake.set()
+        if not self._wake.is_set():
+            self._wake.set()
 
     def close(self, timeout: float = 2.0) -> None:
         """Write what is waiting, for at most ``timeout`` seconds."""
-        self._closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
         if self._thread.is_alive() and self._lines:
             self._dropped("shutdown", len(self._lines))
 
     def _run(self) -> None:
-        while not self._closing or self._lines:
+        while not self._closing.is_set() or self._lines:
             self._wake.wait()
-            if not self._closing:
+            self._closing.wait(GATHER_S)
+            if not self._closing.is_set():
                 self._wake.clear()
             while self._lines:
                 batch = [self._lines.popleft() for _ in range(min(len(self._lines), 256))]

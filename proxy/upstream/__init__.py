@@ -5,8 +5,7 @@ The first target of each leg is used. Several legs (a list of models) run side b
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -89,6 +88,7 @@ class Upstreams:
 
     http: Http
     via: str
+    new_span_id: Callable[[], str]
 
     async def open(self, plan: Plan, call: Call, record: Record) -> Answer:
         if plan.listing is not None:
@@ -104,7 +104,7 @@ class Upstreams:
         spoken = DIALECTS[target.upstream.dialect]
         question = ask(call, target, DIALECTS[call.door.dialect], spoken)
         record.warnings.extend(f"{name} dropped" for name in question.dropped)
-        attempt = record.attempt(target, leg, secrets.token_hex(8))
+        attempt = record.attempt(target, leg, self.new_span_id())
         asked = Asked(call, target, question, attempt, record)
         try:
             return await self._answer(asked, await self._post(asked))

@@ -9,7 +9,7 @@ import aiohttp
 from aiohttp.test_utils import RawTestServer
 
 from proxy import edge
-from proxy.app import new_record
+from proxy.app import new_record, new_span_id
 from proxy.cache import Forgetful
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -73,7 +73,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         limits=Unlimited(),
         guards=Unguarded(),
         cache=Forgetful(),
-        upstreams=Upstreams(HttpClient(), "via"),
+        upstreams=Upstreams(HttpClient(), "via", new_span_id),
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )
