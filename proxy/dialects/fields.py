@@ -35,18 +35,25 @@ Fields = Mapping[str, Field]
 
 
 def check_body(fields: Fields, body: Json) -> None:
-    """Raise ``BadField`` for the first field that is missing or has a wrong value."""
+    """Raise ``BadField`` for a field that is missing, or the first that has a wrong value."""
     for name, field in fields.items():
-        value = body.get(name)
-        if value is None:
-            if field.required and name not in body:
-                raise BadField(name, f"is required: {field.says}")
-            if field.required and field.default is None:
-                raise BadField(name, f"must not be null: {field.says}")
-            continue
-        problem = field.check(value)
-        if problem is not None:
-            raise BadField(name, problem)
+        if not field.required:
+            break  # tables name required fields first, so that a short body is checked shortly
+        if body.get(name) is None:
+            _check_absent(name, field, body)
+    for name, value in body.items():
+        known = fields.get(name)
+        if known is not None and value is not None:
+            problem = known.check(value)
+            if problem is not None:
+                raise BadField(name, problem)
+
+
+def _check_absent(name: str, field: Field, body: Json) -> None:
+    if name not in body:
+        raise BadField(name, f"is required: {field.says}")
+    if field.default is None:
+        raise BadField(name, f"must not be null: {field.says}")
 
 
 def required(field: Field, default: Any = None) -> Field:

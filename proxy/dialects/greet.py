@@ -63,7 +63,9 @@ def parent(headers: Headers) -> Parent | None:
 
 
 def common(headers: Headers, door: Door) -> Door:
-    """Add what our own headers say; every dialect allows them."""
+    """Add what our own headers say; every dialect allows them, and most calls have none."""
+    if not any(name.startswith("x-headrace-") or name == "traceparent" for name in headers):
+        return door
     return replace(
         door,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,

@@ -126,6 +126,13 @@ def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> 
     check_body(fields, {**nulls, **BASE[endpoint]})
 
 
+def test_required_fields_come_first_in_every_table() -> None:
+    for dialect in DIALECTS.values():
+        for fields in dialect.fields.values():
+            order = [field.required for field in fields.values()]
+            assert order == sorted(order, reverse=True)
+
+
 @pytest.mark.parametrize("name", ["model", "prompt"])
 def test_a_missing_field_is_named(name: str) -> None:
     body = {k: v for k, v in BASE["completions"].items() if k != name}
