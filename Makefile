@@ -47,7 +47,8 @@ clean: ## Remove the environments
 	rm -rf .venv .venv-sdks
 
 .venv/bin/python:
-	@$(PYTHON) -m venv .venv 2>/dev/null || $(MAKE) --no-print-directory venv-from-debian
+	@$(PYTHON) -m venv .venv 2>/dev/null \
+	  || { rm -rf .venv; $(MAKE) --no-print-directory venv-from-debian; }
 
 .PHONY: venv-from-debian debian
 venv-from-debian:

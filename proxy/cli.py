@@ -113,7 +113,21 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None
 
 
+def _keep_published_key_here(chosen: Settings) -> None:
+    """Refuse to serve beyond this machine with the key that everybody knows."""
+    if chosen.listen.loopback:
+        return
+    digest = hashlib.sha256(demo.KEY.encode()).digest()
+    found = read_folder(chosen.policies, chosen.environ).keys.get(digest)
+    if found is not None:
+        raise click.ClickException(
+            f"keys.{found.name} is the published key of the demo: take it out of the policies, "
+            f"or listen on 127.0.0.1"
+        )
+
+
 async def _serve(chosen: Settings) -> None:
+    _keep_published_key_here(chosen)
     async with app.running(chosen) as running:
         _settle_memory()
         await _until_stopped()

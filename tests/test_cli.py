@@ -136,6 +136,15 @@ async def test_a_taken_port_is_told(upstream: ScriptedUpstream) -> None:
     assert "cannot listen" in said
 
 
+async def test_the_published_key_is_not_served_beyond_this_machine() -> None:
+    code, said = await headrace(
+        "serve", "--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE
+    )
+
+    assert code == 1
+    assert "keys.demo is the published key of the demo" in said
+
+
 async def test_serving_answers_and_logs_one_line_per_call(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

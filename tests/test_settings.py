@@ -25,6 +25,13 @@ def test_another_word_is_no_address(text: str) -> None:
         address(text)
 
 
+@pytest.mark.parametrize(
+    ("host", "here"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("10.0.0.1", False)]
+)
+def test_only_loopback_is_this_machine(host: str, here: bool) -> None:
+    assert Address(host, 1).loopback is here
+
+
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
     assert str(Address("::1", 80)) == "[::1]:80"
 

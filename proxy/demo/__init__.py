@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from proxy import app
-from proxy.demo.examples import examples
+from proxy.demo.examples import KEY, examples
 from proxy.demo.model import NoModel, find, running_model
 from proxy.demo.simulated import running_simulation
 from proxy.policy.load import load
 from proxy.settings import Address, Settings
 
-__all__ = ["NoModel", "serve"]
+__all__ = ["KEY", "NoModel", "serve"]
 
 UPSTREAM = "local"
 

@@ -6,6 +6,7 @@ connection that turns out dead before any byte of an answer is replaced by a fre
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from proxy.types import Timeouts
 
 MAX_LINE_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
+LARGE_BYTES = 1024 * 1024  # beyond it aiohttp wants a body that it can send piece by piece
 LINGER_S = 0.5
 KEEPALIVE_S = 60.0
 
@@ -185,7 +187,7 @@ class HttpClient:
             response = await session.post(
                 URL(url, encoded=True),
                 headers=headers,
-                data=body,
+                data=body if len(body) <= LARGE_BYTES else io.BytesIO(body),
                 allow_redirects=False,
                 timeout=patience,
                 trace_request_ctx=reused,

@@ -18,7 +18,9 @@ import aiohttp
 import pytest
 
 from proxy.demo.model import find
+from tests.conftest import KEY
 from tests.sdks.conftest import PYTHON
+from tests.test_pipeline import ROUTES, texts
 
 TOP = Path(__file__).parents[2]
 
@@ -102,6 +104,21 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])
     assert 'headrace_requests_total{deployment="support-chat"' in scraped
     assert 'headrace_cost_usd_total{deployment="compare"' in scraped
+
+
+async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
+    found = re.search(r"http://[0-9.:]+", printed)
+    assert found is not None
+    more = {"model": "support-chat", "max_tokens": 4, "temperature": 0}
+    async with aiohttp.ClientSession(base_url=found[0]) as client:
+        for name, route in ROUTES.items():
+            headers = {k: v.replace(KEY, "hr-demo-key") for k, v in route.credential.items()}
+            for streamed in (False, True) if route.streams else (False,):
+                body = {**route.body(streamed=streamed), **more}
+                async with client.post(route.path, headers=headers, json=body) as response:
+                    raw = await response.read()
+                assert response.status == 200, (name, raw)
+                assert texts(route, raw, streamed=streamed).strip(), (name, raw)
 
 
 async def test_a_legacy_client_is_served_by_the_model_as_a_chat(printed: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import aiohttp
@@ -95,6 +96,28 @@ async def test_a_chunked_body_over_the_bound_is_refused(
         ) as response,
     ):
         assert response.status == 413
+
+
+async def test_curl_sends_more_than_a_megabyte_and_reads_compressed_or_not(
+    proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    body = ROUTE.body(streamed=False, prompt="x" * 2_000_000)
+    (tmp_path / "body.json").write_text(json.dumps(body))
+    headers = ("-H", AUTH.strip(), "-H", JSON.strip(), "-H", "Expect: 100-continue")
+
+    process = await asyncio.create_subprocess_exec(
+        "curl",
+        *("-s", "-v", "--compressed", "-d", f"@{tmp_path / 'body.json'}", *headers),
+        proxy.url + ROUTE.path,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    async with asyncio.timeout(30):
+        out, told = await process.communicate()
+
+    assert json.loads(out)["choices"][0]["text"] == " Paris."
+    assert b"100 Continue" in told
+    assert len(upstream.requests[0].json["prompt"]) == 2_000_000
 
 
 async def test_a_client_that_waits_to_be_asked_is_asked(proxy: Proxy) -> None:
