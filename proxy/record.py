@@ -34,7 +34,8 @@ class TraceIds:
 class Attempt:
     """One request to one upstream, from connecting to the last byte.
 
-    ``began`` is the moment its response head was there: from then on the upstream had accepted.
+    ``began`` is the moment its response head said that an answer follows: from then on the
+    upstream had accepted, and what it used is counted.
     """
 
     target: Target

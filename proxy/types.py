@@ -47,7 +47,8 @@ class Door:
 
     ``tags`` are the caller's own, as pairs; a bare label has no value. ``user`` is the end user
     that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
-    headers that the dialect promises whatever happens.
+    headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
+    this kind that the call has come through.
     """
 
     dialect: str
@@ -61,6 +62,7 @@ class Door:
     refresh: bool = False
     timeout_s: float | None = None
     parent: Parent | None = None
+    via: tuple[str, ...] = ()
     echo: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 

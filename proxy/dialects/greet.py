@@ -15,6 +15,7 @@ from proxy.types import Door, Parent, Secret
 
 MAX_TAGS = 32
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
+_MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
 
@@ -72,4 +73,5 @@ def common(headers: Headers, door: Door) -> Door:
         tags=labels("x-headrace-tags", headers),
         refresh=flag("x-headrace-refresh-cache", headers),
         parent=parent(headers),
+        via=tuple(_MARK.findall(headers.get("x-headrace-via", ""))),
     )

@@ -19,6 +19,7 @@ from proxy.record import Record
 from proxy.types import Call, Chunk, Door, Head
 
 SMALL = 32 * 1024
+MAX_HOPS = 8
 
 
 class HttpExchange:
@@ -46,9 +47,10 @@ class HttpExchange:
     def knock(self) -> Door:
         came = self._incoming
         came.check_head()
-        if self._via in came.headers.get("x-headrace-via", ""):
+        door = dialects.greeted(self._request.method, came.path, came.headers, self.request_id)
+        if self._via in door.via or len(door.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
-        return dialects.greeted(self._request.method, came.path, came.headers, self.request_id)
+        return door
 
     async def read_call(self, door: Door) -> Call:
         if door.endpoint == "models":

@@ -112,17 +112,17 @@ class Upstreams:
             raise asked.fail(error) from None
 
     async def _post(self, asked: Asked) -> Reply:
-        upstream, record = asked.target.upstream, asked.record
-        headers = {**asked.question.headers, "x-headrace-via": self.via}
+        upstream = asked.target.upstream
+        via = ", ".join((*asked.call.door.via, self.via))
+        headers = {**asked.question.headers, "x-headrace-via": via}
         if upstream.propagate_trace:
             span = asked.attempt.span_id
-            headers["traceparent"] = f"00-{record.ids.trace_id}-{span}-01"
+            headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         limits = upstream.timeouts
         if asked.call.timeout_s is not None:
             limits = replace(limits, total=min(limits.total, asked.call.timeout_s))
         reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
         asked.attempt.status = reply.status
-        asked.attempt.began = record.now()
         return reply
 
     async def _answer(self, asked: Asked, reply: Reply) -> Answer:
@@ -134,6 +134,7 @@ class Upstreams:
                 Head(asked.call.stream, _shown(asked, reply)), reply, _reader(asked, reply), asked
             )
             opened.pop_all()
+        asked.attempt.began = asked.record.now()
         return answer
 
 

@@ -158,12 +158,29 @@ async def test_a_call_that_came_through_this_proxy_before_is_a_loop(
 ) -> None:
     async with client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)):
         pass
-    via = {"x-headrace-via": upstream.requests[0].headers["x-headrace-via"]}
+    own = upstream.requests[0].headers["x-headrace-via"]
+    other = "0123456789abcdef"
+    for came, status in ((own, 508), (f"{other}, {own}", 508), (", ".join([other] * 9), 508)):
+        async with client.post(
+            ROUTE.path,
+            headers={**BEARER, "x-headrace-via": came},
+            json=ROUTE.body(streamed=False),
+        ) as response:
+            assert response.status == status
+
+
+async def test_a_call_keeps_the_marks_of_those_it_came_through(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    came = {"x-headrace-via": "0123456789abcdef, nonsense\t"}
 
     async with client.post(
-        ROUTE.path, headers={**BEARER, **via}, json=ROUTE.body(streamed=False)
+        ROUTE.path, headers={**BEARER, **came}, json=ROUTE.body(streamed=False)
     ) as response:
-        assert response.status == 508
+        assert response.status == 200
+
+    first, second = upstream.requests[0].headers["x-headrace-via"].split(", ")
+    assert (first, len(second)) == ("0123456789abcdef", 16)
 
 
 async def test_every_response_says_who_decided_what(client: aiohttp.ClientSession) -> None:

@@ -108,6 +108,9 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
     assert (response.status, said["error"]["code"]) == (status, code)
     assert "sk-" not in json.dumps(said)
     assert response.headers.get("retry-after") == ("7" if status == 429 else None)
+    failed, _ = await proxy.sink.wait(2)
+    if failed.attempts[0].status != 200:
+        assert (failed.tokens.total, failed.cost) == (0, 0)
 
 
 STREAM_FAULTS = {
