@@ -100,7 +100,7 @@ def _price() -> str:
 
 
 def _timeouts() -> str:
-    return "{connect: 1s, first_byte: 800ms, idle: 800ms, total: 5s}"
+    return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 5s}"
 
 
 @pytest.fixture

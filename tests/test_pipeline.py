@@ -234,17 +234,26 @@ async def test_a_whole_answer_that_is_cut_is_a_clean_502(
     assert record.outcome == "upstream_error"
 
 
-async def leave(client: aiohttp.ClientSession, route: Route, *, streamed: bool, read: bool) -> None:
-    """Ask, read a first piece if wanted, and close the connection."""
-    request = client.post(route.path, headers=route.credential, json=route.body(streamed=streamed))
-    if read:
-        response = await request
-        await response.content.readany()
-        response.close()
-        return
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.3):
-            await request
+async def leave_unanswered(
+    client: aiohttp.ClientSession, route: Route, upstream: ScriptedUpstream, *, streamed: bool
+) -> None:
+    """Ask, and close the connection once the upstream has been asked."""
+    body = route.body(streamed=streamed)
+    asking = asyncio.gather(client.post(route.path, headers=route.credential, json=body))
+    async with asyncio.timeout(5):
+        await upstream.came.wait()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def leave_midway(client: aiohttp.ClientSession, route: Route) -> None:
+    """Ask for a stream, read its first piece, and close the connection."""
+    response = await client.post(
+        route.path, headers=route.credential, json=route.body(streamed=True)
+    )
+    await response.content.readany()
+    response.close()
 
 
 @every_route
@@ -257,7 +266,7 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
 ) -> None:
     upstream.answer_with(hang())
 
-    await leave(client, route, streamed=streamed, read=False)
+    await leave_unanswered(client, route, upstream, streamed=streamed)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(0.5):
@@ -275,7 +284,7 @@ async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted
     events = chat_events("Paris", "...") if route.chat else legacy_events("Paris", "...")
     upstream.answer_with(stream(events[1:] if route.chat else events, gate=gate))
 
-    await leave(client, route, streamed=True, read=True)
+    await leave_midway(client, route)
 
     [record] = await proxy.sink.wait()
     async with asyncio.timeout(0.5):
