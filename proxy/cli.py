@@ -15,6 +15,7 @@ import click
 import uvloop
 
 from proxy import __version__, app, demo, settings
+from proxy.edge import WeakParser
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.settings import Address, BadSetting, Settings
@@ -107,7 +108,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except demo.NoModel as error:
+    except (demo.NoModel, WeakParser) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None

@@ -104,6 +104,11 @@ async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
         (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
         (("serve", "--policies", "nowhere"), {}, "does not exist"),
         (("serve", "--policies", "policies"), {"HEADRACE_TRACE_RATIO": "x"}, "TRACE_RATIO"),
+        (
+            ("serve", "--policies", "policies", "--listen", FREE, "--admin-listen", FREE),
+            {"AIOHTTP_NO_EXTENSIONS": "1"},
+            "C parser is missing",
+        ),
     ],
 )
 async def test_a_bad_start_says_why_and_fails(

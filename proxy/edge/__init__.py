@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
-from aiohttp import web
+from aiohttp import http_parser, web
 
 from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
@@ -62,10 +62,19 @@ class QuietHandler(web.RequestHandler):
         return response
 
 
+class WeakParser(RuntimeError):
+    """aiohttp runs on its parser in Python, which has had holes that the one in C has not."""
+
+
 class Server(web.Server):
-    """A server of ``QuietHandler`` connections whose handlers end when their client leaves."""
+    """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
+
+    Raises ``WeakParser`` where aiohttp's C parser is not there.
+    """
 
     def __init__(self, handler: Handler, **options: Any) -> None:
+        if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+            raise WeakParser("aiohttp's C parser is missing; its Python one is not safe to serve")
         super().__init__(handler, handler_cancellation=True, **options)
 
     def __call__(self) -> web.RequestHandler:
