@@ -30,6 +30,7 @@ from proxy.emit.trace import Traces
 from proxy.pipeline import Pipeline
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.watch import Watch, look
 from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
 from proxy.upstream import Upstreams
@@ -49,6 +50,7 @@ class Running:
     listen: Address
     admin: Address
     policies: PolicyStore
+    watch: Watch
     readiness: Readiness
     log: structlog.typing.FilteringBoundLogger
 
@@ -80,7 +82,10 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         writer = LineWriter(log_fd, lambda reason, count: metrics.dropped("logs", reason, count))
         opened.callback(writer.close)
         log = events(writer.put)
-        store = PolicyStore(_reading(settings), time.monotonic, asyncio.sleep, log)
+        clock = (time.monotonic, asyncio.sleep)
+        known = look(settings.policies)  # before it is read, so that no change is missed
+        store = PolicyStore(_reading(settings), *clock, log, metrics.reloaded)
+        watch = Watch(settings.policies, known, store.refresh)
         all_sinks: tuple[Sink, ...] = (
             metrics,
             CallLog(writer.put),
@@ -110,10 +115,11 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         admin = await _listen(opened, back(metrics.render, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen = await _listen(opened, front, settings.listen, drain)
+        await opened.enter_async_context(watch)
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         log.info("listening", address=str(listen), admin=str(admin), version=proxy.__version__)
-        yield Running(listen, admin, store, readiness, log)
+        yield Running(listen, admin, store, watch, readiness, log)
 
 
 def _reading(settings: Settings) -> Callable[[], Snapshot]:

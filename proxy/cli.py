@@ -131,6 +131,7 @@ async def _serve(chosen: Settings) -> None:
     _keep_published_key_here(chosen)
     async with app.running(chosen) as running:
         _settle_memory()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
         await _until_stopped()
         running.readiness.ready = False
         running.log.info("stopping")

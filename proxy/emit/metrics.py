@@ -122,6 +122,24 @@ METRICS: tuple[Declared, ...] = (
         ("deployment", "side", "phase"),
         "Streams that did not reach their end, by who ended them and when.",
     ),
+    Declared(
+        "headrace_policy_reloads_total",
+        Counter,
+        ("result",),
+        "Readings of the policy folder: in_force, unchanged or rejected.",
+    ),
+    Declared(
+        "headrace_policy_last_reload_success",
+        Gauge,
+        (),
+        "1 while the folder as it was last read is in force, 0 after it was rejected.",
+    ),
+    Declared(
+        "headrace_policy_last_reload_timestamp_seconds",
+        Gauge,
+        (),
+        "When the policy folder was last read, in seconds since the epoch.",
+    ),
     Declared("headrace_inflight_requests", Gauge, (), "Calls under way."),
     Declared(
         "headrace_telemetry_dropped_total",
@@ -149,6 +167,8 @@ class Metrics:
         self._children: dict[tuple[str, ...], Any] = {}
         self._inflight = self._all["headrace_inflight_requests"]
         self._child("headrace_build_info", version).set(1)
+        for result in ("in_force", "unchanged", "rejected"):
+            self._child("headrace_policy_reloads_total", result)
 
     def _child(self, name: str, *labels: str) -> Any:
         """Give a child by its labels. They come from bounded sets; the cap is a second net."""
@@ -163,6 +183,12 @@ class Metrics:
     def dropped(self, signal: str, reason: str, count: int = 1) -> None:
         """Count what could not be emitted."""
         self._child("headrace_telemetry_dropped_total", signal, reason).inc(count)
+
+    def reloaded(self, result: str) -> None:
+        """Count a reading of the policies."""
+        self._child("headrace_policy_reloads_total", result).inc()
+        self._all["headrace_policy_last_reload_success"].set(result != "rejected")
+        self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
 
     def begin(self, record: Record) -> None:
         self._inflight.inc()

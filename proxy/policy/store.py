@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from proxy.errors import Unauthorized
 from proxy.policy import InForce, identify
@@ -16,6 +16,7 @@ from proxy.policy.source import PolicyError
 from proxy.types import Door
 
 SECONDS_BETWEEN = 1.0
+Result = Literal["in_force", "unchanged", "rejected"]
 
 
 class Log(Protocol):
@@ -43,16 +44,22 @@ class PolicyStore:
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         log: Log,
+        tell: Callable[[Result], None],
     ) -> None:
-        """Read the folder for the first time. Raises ``PolicyError``."""
+        """Read the folder for the first time. Raises ``PolicyError``.
+
+        ``tell`` is told how each reading went.
+        """
         self._read = read
         self._now = now
         self._sleep = sleep
         self._log = log
+        self._tell = tell
         self._reading = asyncio.Lock()
         self.current = read()
         self._began = self._seen = now() - SECONDS_BETWEEN
         log.info("policy.in_force", revision=self.current.revision)
+        tell("in_force")
 
     async def read(self, door: Door) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
@@ -85,6 +92,7 @@ class PolicyStore:
                 self._log.error(
                     "policy.rejected", in_force=self.current.revision, problems=problems
                 )
+                self._tell("rejected")
             self._seen = began
 
     def _take(self, fresh: Snapshot) -> None:
@@ -93,3 +101,4 @@ class PolicyStore:
         self.current = fresh
         if changed:
             self._log.info("policy.in_force", revision=fresh.revision)
+        self._tell("in_force" if changed else "unchanged")

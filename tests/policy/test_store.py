@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from proxy.policy import identify
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.types import Door, Secret
+from proxy.types import Call, Door, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
@@ -54,8 +56,11 @@ class Stored:
         self.file = folder / "policies.yaml"
         self.file.write_text(world("http://127.0.0.1:9"))
         self.clock, self.log, self.readings = Clock(), Events(), 0
+        self.told: list[str] = []
         self.folder = folder
-        self.store = PolicyStore(self.read, lambda: self.clock.now, self.clock.sleep, self.log)
+        self.store = PolicyStore(
+            self.read, lambda: self.clock.now, self.clock.sleep, self.log, self.told.append
+        )
 
     def read(self) -> Any:
         self.readings += 1
@@ -165,7 +170,7 @@ async def let_others_come(seconds: float) -> None:
 async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored) -> None:
     stored.readings = 0
     slow = Interrupted(stored)
-    store = PolicyStore(slow.read, time.monotonic, let_others_come, stored.log)
+    store = PolicyStore(slow.read, time.monotonic, let_others_come, stored.log, print)
     before = store.current.revision
     stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
 
@@ -196,3 +201,39 @@ async def test_a_refresh_without_permission_is_ignored_aloud(
         assert "refresh ignored" in response.headers["x-headrace-warning"]
     async with client.get("/v1/models", headers=BEARER) as response:
         assert "x-headrace-warning" not in response.headers
+
+
+def resident() -> int:
+    """Give the resident size of this process in bytes."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
+    texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
+    call = Call(replace(DOOR, refresh=False), {}, models=("support-chat",))
+    served: dict[str, set[str]] = {}
+    done = asyncio.Event()
+
+    async def decide() -> None:
+        while not done.is_set():
+            plan = (await stored.store.read(call.door)).decide(call)
+            served.setdefault(plan.revision, set()).add(plan.legs[0].targets[0].model)
+            await asyncio.sleep(0)
+
+    async def reload(times: int) -> None:
+        for number in range(times):
+            stored.file.write_text(texts[number % 2])
+            await stored.store.refresh()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(decide())
+        await reload(100)
+        before = resident()
+        await reload(1000)
+        done.set()
+
+    assert stored.told.count("in_force") >= 1099
+    assert all(len(models) == 1 for models in served.values())
+    assert {model for models in served.values() for model in models} >= {"odd", "even"}
+    assert resident() - before < 8 * 1024 * 1024

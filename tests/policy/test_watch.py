@@ -1,0 +1,181 @@
+"""A change of the folder is in force within a second or so, whichever way it was made."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.policy.watch import Watch, look
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream
+from tests.test_cli import Served, serving
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+
+
+class Reloads:
+    """Counts what a watch asks for."""
+
+    def __init__(self) -> None:
+        self.came = asyncio.Event()
+        self.count = 0
+
+    async def reload(self) -> None:
+        self.count += 1
+        self.came.set()
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(5):
+            await self.came.wait()
+        self.came.clear()
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
+    reloads = Reloads()
+    async with Watch(folder, look(folder), reloads.reload):
+        yield folder, reloads
+
+
+def rewrite(folder: Path) -> None:
+    (folder / "tags.yaml").write_text("tags: {team: [search]}\n")
+
+
+def rename_over(folder: Path) -> None:
+    (folder / ".tags.yaml.swp").write_text("tags: {team: [search]}\n")
+    os.replace(folder / ".tags.yaml.swp", folder / "tags.yaml")
+
+
+def keep_size_and_time(folder: Path) -> None:
+    file = folder / "tags.yaml"
+    before = file.stat()
+    file.write_text("tags: {team: [suppose]}\n"[:24])
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def add_a_file(folder: Path) -> None:
+    (folder / "more").mkdir()
+    (folder / "more" / "keys.yaml").write_text("keys: {}\n")
+
+
+def remove_the_file(folder: Path) -> None:
+    (folder / "tags.yaml").unlink()
+
+
+@pytest.mark.parametrize(
+    "change", [rewrite, rename_over, keep_size_and_time, add_a_file, remove_the_file]
+)
+async def test_a_change_is_noticed(
+    change: Callable[[Path], None], watched: tuple[Path, Reloads]
+) -> None:
+    folder, reloads = watched
+
+    change(folder)
+
+    await reloads.wait()
+
+
+async def test_nothing_is_read_while_nothing_changes(watched: tuple[Path, Reloads]) -> None:
+    _, reloads = watched
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await reloads.came.wait()
+
+    assert reloads.count == 0
+
+
+async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> None:
+    reloads, known = Reloads(), look(tmp_path)
+    (tmp_path / "tags.yaml").write_text("tags: {}\n")
+
+    async with Watch(tmp_path, known, reloads.reload):
+        await reloads.wait()
+
+
+async def test_a_folder_that_is_gone_and_comes_back_is_noticed(
+    watched: tuple[Path, Reloads],
+) -> None:
+    folder, reloads = watched
+
+    folder.rename(folder.with_name("elsewhere"))
+    await reloads.wait()
+    folder.with_name("elsewhere").rename(folder)
+    await reloads.wait()
+
+
+def mount(volume: Path, number: int, policies: str) -> None:
+    """Write a revision as Kubernetes mounts a ConfigMap: a folder of it, a link that is swapped."""
+    revision = volume / f"..revision_{number}"
+    revision.mkdir()
+    (revision / "policies.yaml").write_text(policies)
+    (volume / "..data_tmp").symlink_to(revision.name)
+    os.replace(volume / "..data_tmp", volume / "..data")
+    file = volume / "policies.yaml"
+    if not file.is_symlink():
+        file.unlink(missing_ok=True)
+        file.symlink_to("..data/policies.yaml")
+
+
+async def asked_model(url: str, upstream: ScriptedUpstream) -> Any:
+    """Make a call; give the model that the upstream was asked for."""
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(
+            url + ROUTE.path, headers=BEARER, json={"model": "support-chat", "prompt": "p"}
+        ) as response,
+    ):
+        assert response.status == 200
+    return upstream.requests[-1].json["model"]
+
+
+async def test_a_live_process_walks_through_its_revisions(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    def revision(number: int) -> str:
+        return world(upstream.url).replace("gpt-4o-mini", f"model-{number}")
+
+    folder = tmp_path / "policies"
+    file = folder / "policies.yaml"
+    async with serving(folder, revision(1)) as (served, url):
+        assert await asked_model(url, upstream) == "model-1"
+
+        file.write_text(revision(2))  # 1. rewritten in place
+        await in_force(served)
+        assert await asked_model(url, upstream) == "model-2"
+
+        file.write_text("upstream: {}\n")  # 2. broken: the last good stays
+        rejected = await served.line("policy.rejected")
+        assert "did you mean upstreams?" in rejected["problems"][0]
+        assert await asked_model(url, upstream) == "model-2"
+
+        (folder / "new").write_text(revision(3))  # 3. mended by a rename over it
+        os.replace(folder / "new", file)
+        await in_force(served)
+        assert await asked_model(url, upstream) == "model-3"
+
+        mount(folder, 1, revision(4))  # 4. a mounted ConfigMap, and its swap
+        await in_force(served)
+        mount(folder, 2, revision(5))
+        await in_force(served)
+        assert await asked_model(url, upstream) == "model-5"
+
+        served.process.send_signal(signal.SIGHUP)  # 5. told to read again: nothing new
+        file.unlink()  # 6. gone: the last good stays
+        await served.line("policy.rejected")
+        assert await asked_model(url, upstream) == "model-5"
+
+
+async def in_force(served: Served) -> None:
+    await served.line("policy.in_force")
