@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 import uvloop
 
 from proxy import __version__, app, demo, settings
 from proxy.edge import WeakParser
+from proxy.policy import editor
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.settings import Address, BadSetting, Settings
@@ -82,6 +84,12 @@ def check(folder: Path) -> None:
         raise SystemExit(1) from None
     said = f"{len(snapshot.deployments)} deployments, {len(snapshot.keys)} keys"
     click.echo(f"{folder}: good, revision {snapshot.revision}: {said}")
+
+
+@main.command("schema")
+def schema_command() -> None:
+    """Print the JSON Schema of the policy files, for editors."""
+    click.echo(orjson.dumps(editor.json_schema(), option=orjson.OPT_INDENT_2).decode())
 
 
 @main.command()

@@ -59,6 +59,7 @@ ASKED_FOR = {
 }
 BEFORE_ALL = date(2000, 1, 1)
 HEADER = f"""\
+# yaml-language-server: $schema=schema.json
 # Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
 # Written by `python -m tools.prices`: do not edit, say a price of your own at the target instead.
 # From genai-prices {VERSION} as of {TAKEN}, under the MIT licence: see prices.LICENSE.

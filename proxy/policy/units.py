@@ -13,11 +13,14 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
     "MiB": 1024**2,
     "GiB": 1024**3,
 }
+_PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
+DURATION = r"(\d+(\.\d+)?(ms|s|m|h|d))+"
+SIZE = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
 
 
 def duration(value: Any) -> Any:
     """Read ``500ms``, ``5s`` or ``1m30s`` as seconds. Raises ``ValueError`` for a bare number."""
-    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value) if isinstance(value, str) else []
+    parts = re.findall(_PART, value) if isinstance(value, str) else []
     if not parts or "".join(n + unit for n, unit in parts) != value:
         raise ValueError("must be a duration such as 500ms, 5s or 1m30s")
     seconds = sum(float(n) * _SECONDS[unit] for n, unit in parts)
@@ -28,9 +31,7 @@ def duration(value: Any) -> Any:
 
 def size(value: Any) -> Any:
     """Read ``64MiB`` or ``512kB`` as bytes. Raises ``ValueError``."""
-    match = (
-        re.fullmatch(r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)", value) if isinstance(value, str) else None
-    )
+    match = re.fullmatch(SIZE, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
     if not int(match[1]):

@@ -1,0 +1,49 @@
+"""The JSON Schema of the policy files, for editors that complete and check as one types.
+
+It knows shapes and words. What needs the whole folder (names that lead nowhere, secrets, duplicate
+keys) is for ``headrace check``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.policy.schema import Policies, Price
+
+TITLE = "Headrace policies"
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """Give the schema of one file: any of the sections, each of them partly."""
+    schema = _plain(Policies.model_json_schema())
+    price = Price.model_json_schema(ref_template="#/$defs/{model}")
+    schema["$defs"] |= _plain(price.pop("$defs", {})) | {"Price": _plain(price)}
+    schema["properties"]["prices"]["additionalProperties"]["additionalProperties"] = _one_or_more(
+        "Price"
+    )
+    schema["$defs"]["Target"]["properties"]["price"] |= _one_or_more("Price")
+    schema["$defs"]["Target"]["properties"]["price"].pop("items")
+    schema["$defs"]["Target"]["properties"]["price"].pop("type")
+    return {"$schema": DIALECT, "title": TITLE, **schema}
+
+
+def _one_or_more(name: str) -> dict[str, Any]:
+    ref = {"$ref": f"#/$defs/{name}"}
+    return {"anyOf": [ref, {"type": "array", "items": ref}]}
+
+
+def _plain(value: Any) -> Any:
+    """Leave out titles that repeat a key, and defaults, which are in other units than one types."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "properties" in value:
+        inner = {name: _plain(each) for name, each in value["properties"].items()}
+        return {
+            **_plain({k: v for k, v in value.items() if k != "properties"}),
+            "properties": inner,
+        }
+    names = {"additionalProperties": False} if "patternProperties" in value else {}
+    return {k: _plain(v) for k, v in value.items() if k not in ("title", "default")} | names
