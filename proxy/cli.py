@@ -17,7 +17,7 @@ import uvloop
 
 from proxy import __version__, app, demo, settings
 from proxy.edge import WeakParser
-from proxy.policy import editor
+from proxy.policy import editor, verdict
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.settings import Address, BadSetting, Settings
@@ -75,15 +75,19 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 
 @main.command()
 @click.argument("folder", type=FOLDER)
-def check(folder: Path) -> None:
-    """Say everything that is wrong in a folder of policy files. Exits 1 if anything is."""
-    try:
-        snapshot = read_folder(folder, settings.environment())
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(1) from None
-    said = f"{len(snapshot.deployments)} deployments, {len(snapshot.keys)} keys"
-    click.echo(f"{folder}: good, revision {snapshot.revision}: {said}")
+@click.option("--strict", is_flag=True, help="Let warnings fail too.")
+@click.option(
+    "--format", "form", type=click.Choice(sorted(verdict.FORMS)), default="text", show_default=True
+)
+def check(folder: Path, strict: bool, form: str) -> None:
+    """Say everything that is wrong or doubtful in a folder of policy files.
+
+    Exits 1 if anything is wrong, or with --strict if anything is doubtful.
+    """
+    found = verdict.judge(folder, settings.environment())
+    click.echo(verdict.FORMS[form](found))
+    if found.errors or (strict and found.warnings):
+        raise SystemExit(1)
 
 
 @main.command("schema")

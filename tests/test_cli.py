@@ -87,7 +87,28 @@ async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
 
     assert (good, "good, revision" in said) == (0, True)
     assert bad == 1
-    assert complaint == "x.yaml:1:1: upstream: is not known, did you mean upstreams?\n"
+    assert complaint.startswith("x.yaml:1:1: upstream: is not known, did you mean upstreams?\n")
+    assert complaint.endswith(": refused, problems: 1\n")
+
+
+async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("tags: {team: [support]}\n")
+
+    lenient, said = await headrace("check", str(tmp_path))
+    strict, listed = await headrace("check", str(tmp_path), "--strict", "--format", "json")
+    _, marked = await headrace("check", str(tmp_path), "--format", "github")
+
+    assert (lenient, strict) == (0, 1)
+    assert "x.yaml:1:8: warning: tags.team: is set by no deployment" in said
+    assert json.loads(listed)["problems"][0] == {
+        "severity": "warning",
+        "file": "x.yaml",
+        "line": 1,
+        "column": 8,
+        "path": "tags.team",
+        "message": "is set by no deployment and no key, and callers may not set it",
+    }
+    assert marked.startswith(f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is set")
 
 
 async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:

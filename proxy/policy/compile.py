@@ -53,7 +53,7 @@ class _Compiler:
             keys=MappingProxyType({key.digest: key for key in keys}),
             tags=MappingProxyType(self.rules),
             refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
-            deployments=tuple(sorted(deployments)),
+            deployments=MappingProxyType(deployments),
         )
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:

@@ -60,4 +60,4 @@ class Snapshot:
     keys: Mapping[bytes, Key]
     tags: Mapping[str, TagRule]
     refuse_caller_tags: bool
-    deployments: tuple[str, ...]
+    deployments: Mapping[str, Deployment]

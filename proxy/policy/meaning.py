@@ -1,0 +1,83 @@
+"""What is allowed in a folder of policies but was hardly meant: told by ``headrace check``.
+
+Each finding is a sentence about one place. None of them keeps a folder from coming into force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from proxy.policy import schema
+from proxy.policy.load import Loaded
+from proxy.policy.snapshot import Deployment, Key, Snapshot
+from proxy.policy.source import Path_, Problem
+
+LOOPBACK = ("127.", "localhost", "::1")
+Finding = tuple[Path_, str]
+
+
+def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
+    """Give what is doubtful, in the order in which it is written."""
+    found = [*_upstreams(loaded.policies), *_deployments(snapshot), *_tags(loaded.policies)]
+    for key in snapshot.keys.values():
+        found += _names(key)
+    document = loaded.document
+    problems = []
+    for path, message in found:
+        at = document.place(path)
+        problems.append(Problem(at.file, at.line, at.column, ".".join(map(str, path)), message))
+    return sorted(set(problems))
+
+
+def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
+    used = {t.upstream for each in policies.deployments.values() for t in each.targets}
+    for name, upstream in policies.upstreams.items():
+        path: Path_ = ("upstreams", name)
+        if name not in used:
+            yield path, "is used by no deployment"
+        parts = urlsplit(upstream.base_url)
+        near = (parts.hostname or "").startswith(LOOPBACK)
+        if upstream.api_key and parts.scheme == "http" and not near:
+            yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
+        headers = {header.lower() for header in upstream.headers}
+        if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
+            yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
+
+
+def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
+    reached = {name for key in snapshot.keys.values() for name in key.deployments}
+    for name, deployment in snapshot.deployments.items():
+        path: Path_ = ("deployments", name)
+        if name not in reached:
+            yield path, "is reached by no key"
+        yield from _targets((*path, "targets"), deployment)
+
+
+def _targets(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    for index, target in enumerate(deployment.targets):
+        if not target.prices:
+            yield (
+                (*path, index),
+                f"{target.model} has no known price: what its calls cost is unknown",
+            )
+        earlier = deployment.targets[:index]
+        if any(each.model == target.model for each in earlier):
+            yield (*path, index), f"is never used: an earlier target serves {target.model}"
+
+
+def _tags(policies: schema.Policies) -> Iterator[Finding]:
+    by_deployments = {tag for each in policies.deployments.values() for tag in each.tags}
+    used = by_deployments | {tag for each in policies.keys.values() for tag in each.tags}
+    for name, tag in policies.tags.items():
+        if name not in used and not tag.caller:
+            yield ("tags", name), "is set by no deployment and no key, and callers may not set it"
+
+
+def _names(key: Key) -> Iterator[Finding]:
+    """Tell of models for which a call with this key must name a deployment."""
+    for name, deployments in key.named.items():
+        if len(deployments) > 1 and "/" not in name:
+            which = ", ".join(sorted(each.name for each in deployments))
+            said = f"{name} is served by {which}: a call for it must name one of them"
+            yield ("keys", key.name, "deployments"), said
