@@ -128,7 +128,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One model of a call: the name the client asked for and the targets that may serve it."""
+    """One model of a call: the name the client asked for, and the targets to try in order."""
 
     model: str
     targets: tuple[Target, ...]

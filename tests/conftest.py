@@ -70,7 +70,7 @@ tags:
 keys:
   support-widget:
     sha256: {digest}
-    deployments: [support-chat, search-answers, legacy-only, compare, {reach}]
+    deployments: [support-chat, search-answers, legacy-only, resilient, compare, {reach}]
     tags: {{team: support}}
     may: [refresh]
   search-box: {{sha256: {stranger}, deployments: [search-answers]}}
@@ -82,6 +82,9 @@ deployments:
     targets: [{{upstream: openai, model: smol, endpoint: chat}}]
   legacy-only:
     targets: [{{upstream: openai, model: smol-legacy, endpoint: completions}}]
+  resilient:
+    targets: [{{upstream: openai, model: primary{_price()}}}]
+    fallback: [{{upstream: scale, model: spare{_price()}}}]
   compare:
     targets:
       - {{upstream: openai, model: first{_price()}}}

@@ -23,7 +23,7 @@ from proxy.dialects.fields import (
     string,
 )
 from proxy.errors import BadField
-from proxy.types import Door, Endpoint, Json
+from proxy.types import Endpoint, Json
 
 EXTRAS: Fields = {
     "context_length_exceeded_behavior": choice("truncate", "error", default="truncate"),
@@ -91,7 +91,7 @@ def from_hub(endpoint: Endpoint, body: Json) -> Json:
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
-def answer_headers(door: Door, data: Json | None) -> tuple[tuple[str, str], ...]:
+def answer_headers(data: Json | None, attempts: int) -> tuple[tuple[str, str], ...]:
     """Whole answers carry their prompt tokens in a header as well."""
     usage = data.get("usage") if data else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None

@@ -100,11 +100,11 @@ def greet_portkey(headers: Headers, door: Door) -> Door:
     )
 
 
-def answer_headers(door: Door, data: Json | None) -> tuple[tuple[str, str], ...]:
+def answer_headers(data: Json | None, attempts: int) -> tuple[tuple[str, str], ...]:
     return (
         ("x-portkey-cache-status", "DISABLED"),
-        ("x-portkey-retry-attempt-count", "0"),
-        ("x-portkey-last-used-option-index", "config.targets[0]"),
+        ("x-portkey-retry-attempt-count", str(max(0, attempts - 1))),
+        ("x-portkey-last-used-option-index", f"config.targets[{max(0, attempts - 1)}]"),
     )
 
 

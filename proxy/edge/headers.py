@@ -39,8 +39,8 @@ def of_answer(
     headers = of_every_response(record)
     headers["content-type"] = media_type
     headers.update(head.headers)
-    if client.headers is not None and record.door is not None:
-        headers.update(client.headers(record.door, data))
+    if client.headers is not None:
+        headers.update(client.headers(data, len(record.attempts)))
     if head.streamed:
         headers["x-accel-buffering"] = "no"
     elif record.meters and (cost := record.cost) is not None:

@@ -81,6 +81,12 @@ METRICS: tuple[Declared, ...] = (
         "Requests to upstreams, by status class or error code.",
     ),
     Declared(
+        "headrace_fallbacks_total",
+        Counter,
+        ("deployment", "upstream", "to_upstream"),
+        "Calls that went on to another upstream because one failed before it answered.",
+    ),
+    Declared(
         "headrace_tokens_total",
         Counter,
         ("deployment", "provider", "model", "token_type", "estimated"),
@@ -207,6 +213,9 @@ class Metrics:
         self._child("headrace_overhead_seconds", deployment).observe(summary.overhead(record))
         for attempt in record.attempts:
             self._attempt(attempt)
+        for failed, next_one in summary.fallbacks(record):
+            names = (failed.target.upstream.name, next_one.target.upstream.name)
+            self._child("headrace_fallbacks_total", deployment, *names).inc()
         for bill in record.bills():
             self._bill(deployment, bill)
         self._first_token(deployment, record)

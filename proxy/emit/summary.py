@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from proxy.record import Attempt, Record
 
 UNKNOWN = "unknown"
@@ -27,6 +29,13 @@ def provider(attempt: Attempt) -> str:
 def served(record: Record) -> Attempt | None:
     """Give the attempt whose answer was used: the last one."""
     return record.attempts[-1] if record.attempts else None
+
+
+def fallbacks(record: Record) -> list[tuple[Attempt, Attempt]]:
+    """Give the pairs of attempts of one leg of which the second stepped in for the first."""
+    legs = {attempt.leg for attempt in record.attempts}
+    by_leg = [[a for a in record.attempts if a.leg == leg] for leg in sorted(legs)]
+    return [pair for attempts in by_leg for pair in pairwise(attempts)]
 
 
 def duration(record: Record) -> float:

@@ -47,7 +47,7 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
     if call.door.endpoint == "models":
         return replace(plan, listing=key.listing, warnings=tuple(warnings))
     deployment = _deployment(key, call)
-    legs = tuple(Leg(model, deployment.legs(model)) for model in call.models)
+    legs = tuple(Leg(model, deployment.attempts(model)) for model in call.models)
     tags, dropped = _tags(snapshot, deployment, key, call.door)
     warnings.extend(f"tag {_shown(tag)} dropped" for tag in dropped)
     return replace(

@@ -91,12 +91,16 @@ class _Compiler:
     ) -> Deployment:
         path: Path_ = ("deployments", name)
         self.tags(path, said.tags)
-        targets = [
-            self.target((*path, "targets", index), each, upstreams)
-            for index, each in enumerate(said.targets)
-        ]
-        good = tuple(target for target in targets if target is not None)
-        return Deployment(name, MappingProxyType(dict(said.tags)), good, _serves(good))
+        targets = self.targets((*path, "targets"), said.targets, upstreams)
+        fallback = self.targets((*path, "fallback"), said.fallback, upstreams)
+        tags = MappingProxyType(dict(said.tags))
+        return Deployment(name, tags, targets, fallback, _serves(targets, fallback))
+
+    def targets(
+        self, path: Path_, said: list[schema.Target], upstreams: Mapping[str, Upstream]
+    ) -> tuple[Target, ...]:
+        found = (self.target((*path, i), each, upstreams) for i, each in enumerate(said))
+        return tuple(target for target in found if target is not None)
 
     def target(
         self, path: Path_, said: schema.Target, upstreams: Mapping[str, Upstream]
@@ -186,15 +190,17 @@ def _price(said: schema.Price) -> usage.Price:
     return usage.Price(**fields, tiers=tiers)
 
 
-def _serves(targets: tuple[Target, ...]) -> Mapping[str, tuple[Target, ...]]:
+def _serves(
+    targets: tuple[Target, ...], fallback: tuple[Target, ...]
+) -> Mapping[str, tuple[Target, ...]]:
     """A target answers to its model, and to that with its provider or upstream before it."""
-    found: dict[str, list[Target]] = {}
+    found: dict[str, tuple[Target, ...]] = {}
     for target in targets:
         upstream = target.upstream
         prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
         for prefix in ("", *sorted(prefixes)):
-            found.setdefault(prefix + target.model, []).append(target)
-    return MappingProxyType({name: tuple(each) for name, each in found.items()})
+            found.setdefault(prefix + target.model, (target, *fallback))
+    return MappingProxyType(found)
 
 
 def _named(reached: Mapping[str, Deployment]) -> dict[str, tuple[Deployment, ...]]:

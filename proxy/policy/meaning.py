@@ -12,6 +12,7 @@ from proxy.policy import schema
 from proxy.policy.load import Loaded
 from proxy.policy.snapshot import Deployment, Key, Snapshot
 from proxy.policy.source import Path_, Problem
+from proxy.types import Target
 
 LOOPBACK = ("127.", "localhost", "::1")
 Finding = tuple[Path_, str]
@@ -31,7 +32,8 @@ def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
 
 
 def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
-    used = {t.upstream for each in policies.deployments.values() for t in each.targets}
+    deployments = policies.deployments.values()
+    used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
     for name, upstream in policies.upstreams.items():
         path: Path_ = ("upstreams", name)
         if name not in used:
@@ -51,19 +53,23 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
         path: Path_ = ("deployments", name)
         if name not in reached:
             yield path, "is reached by no key"
-        yield from _targets((*path, "targets"), deployment)
+        yield from _unpriced((*path, "targets"), deployment.targets)
+        yield from _unpriced((*path, "fallback"), deployment.fallback)
+        yield from _hidden((*path, "targets"), deployment)
 
 
-def _targets(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    for index, target in enumerate(deployment.targets):
+def _unpriced(path: Path_, targets: tuple[Target, ...]) -> Iterator[Finding]:
+    for index, target in enumerate(targets):
         if not target.prices:
-            yield (
-                (*path, index),
-                f"{target.model} has no known price: what its calls cost is unknown",
-            )
-        earlier = deployment.targets[:index]
-        if any(each.model == target.model for each in earlier):
-            yield (*path, index), f"is never used: an earlier target serves {target.model}"
+            said = f"{target.model} has no known price: what its calls cost is unknown"
+            yield (*path, index), said
+
+
+def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    for index, target in enumerate(deployment.targets):
+        if any(each.model == target.model for each in deployment.targets[:index]):
+            said = f"is never used: an earlier target serves {target.model}"
+            yield (*path, index), said
 
 
 def _tags(policies: schema.Policies) -> Iterator[Finding]:

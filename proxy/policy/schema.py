@@ -292,7 +292,9 @@ class Deployment(Section):
     tags: dict[TagKey, str] = Field(default_factory=dict)
     """Tags of its calls."""
     targets: Annotated[list[Target], Field(min_length=1)]
-    """Where its calls may go, in order."""
+    """Where its calls go: the first that serves the model asked for."""
+    fallback: list[Target] = Field(default_factory=list)
+    """Where a call goes next, in order, when an upstream fails before it answers."""
 
 
 class Policies(Section):

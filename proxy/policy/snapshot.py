@@ -27,16 +27,18 @@ class TagRule:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment with its targets in order. ``serves`` gives those for a model's name."""
+    """A deployment with its targets in order. ``serves`` gives, for a model's name, the target
+    that serves it and then the fallbacks."""
 
     name: str
     tags: Mapping[str, str]
     targets: tuple[Target, ...]
+    fallback: tuple[Target, ...]
     serves: Mapping[str, tuple[Target, ...]]
 
-    def legs(self, model: str) -> tuple[Target, ...]:
-        """Give the targets for a name asked for; one that is not known leaves it to the policy."""
-        return self.serves.get(model, self.targets)
+    def attempts(self, model: str) -> tuple[Target, ...]:
+        """Give the targets to try for a name; one that is not known leaves it to the policy."""
+        return self.serves.get(model) or (self.targets[0], *self.fallback)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Forwarding: the question goes to a target, its answer comes back in OpenAI's form.
 
-The first target of each leg is used. Several legs (a list of models) run side by side.
+The targets of a leg are tried in order until one begins to answer: nothing has reached the client
+till then, and afterwards another try would never be safe. Several legs run side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import Self
 from proxy.dialects import DIALECTS
 from proxy.dialects.asking import Question, ask
 from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader, turning
-from proxy.errors import ProxyError, RequestTimeout, UpstreamError, UpstreamInvalid
+from proxy.errors import (
+    BadField,
+    ProxyError,
+    RequestTimeout,
+    UpstreamError,
+    UpstreamInvalid,
+    UpstreamRefused,
+)
 from proxy.ports import Answer
 from proxy.record import Attempt, Record
 from proxy.types import Call, Chunk, Head, Plan, Target
@@ -23,6 +31,8 @@ from proxy.upstream.listing import Listed
 from proxy.upstream.refusal import refusal
 from proxy.upstream.reply import Http, Reply
 from proxy.upstream.together import Together
+
+MIN_TOTAL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +64,23 @@ class Forwarded:
     reply: Reply
     reader: AnswerReader
     asked: Asked
+    _source: AsyncIterator[Chunk] | None = None
+    _first: Chunk | None = None
+
+    async def begin(self) -> Self:
+        """Wait for the first chunk. Raises ``UpstreamError`` when none comes."""
+        self._source = self._read()
+        self._first = await anext(self._source)
+        return self
 
     async def chunks(self) -> AsyncIterator[Chunk]:
+        if self._source is None or self._first is None:
+            raise RuntimeError("an answer is begun before it is read")
+        yield self._first
+        async for chunk in self._source:
+            yield chunk
+
+    async def _read(self) -> AsyncIterator[Chunk]:
         try:
             while piece := await self.reply.piece():
                 for chunk in self.reader.feed(piece):
@@ -99,8 +124,19 @@ class Upstreams:
         return Together(begin, len(plan.legs), record.now)
 
     async def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Answer:
-        """Ask the first target of a leg; give its answer once its head says that it is one."""
-        target = plan.legs[leg].targets[0]
+        """Give the first answer that begins. When none does, the first failure says why."""
+        failures: list[ProxyError] = []
+        for target in plan.legs[leg].targets:
+            try:
+                return await self._try(target, call, record, leg)
+            except (UpstreamError, BadField) as failure:
+                failures.append(failure)
+                if isinstance(failure, UpstreamRefused) or not _time_left(plan, call, record, leg):
+                    break
+        raise failures[0]
+
+    async def _try(self, target: Target, call: Call, record: Record, leg: int) -> Answer:
+        """Ask one target; give its answer once its first chunk is there."""
         spoken = DIALECTS[target.upstream.dialect]
         question = ask(call, target, DIALECTS[call.door.dialect], spoken)
         record.warnings.extend(f"{name} dropped" for name in question.dropped)
@@ -120,7 +156,9 @@ class Upstreams:
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         limits = upstream.timeouts
         if asked.call.timeout_s is not None:
-            limits = replace(limits, total=min(limits.total, asked.call.timeout_s))
+            spent = asked.record.now() - asked.record.started
+            left = max(MIN_TOTAL_S, asked.call.timeout_s - spent)
+            limits = replace(limits, total=min(limits.total, left))
         reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
         asked.attempt.status = reply.status
         return reply
@@ -133,9 +171,18 @@ class Upstreams:
             answer = Forwarded(
                 Head(asked.call.stream, _shown(asked, reply)), reply, _reader(asked, reply), asked
             )
+            asked.attempt.began = asked.record.now()
+            await answer.begin()
             opened.pop_all()
-        asked.attempt.began = asked.record.now()
         return answer
+
+
+def _time_left(plan: Plan, call: Call, record: Record, leg: int) -> bool:
+    """Whether another target may be tried within what the client, or the first target, allows."""
+    allowed = plan.legs[leg].targets[0].upstream.timeouts.total
+    if call.timeout_s is not None:
+        allowed = min(allowed, call.timeout_s)
+    return record.now() - record.started < allowed
 
 
 def _reader(asked: Asked, reply: Reply) -> AnswerReader:

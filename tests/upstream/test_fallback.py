@@ -1,0 +1,142 @@
+"""Another target steps in while nothing has reached the client, and never after."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy
+from tests.doubles import (
+    Script,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    event,
+    hang,
+    legacy,
+    legacy_events,
+    piece,
+    stream,
+)
+from tests.test_pipeline import BEARER, ROUTES, texts
+from tests.upstream.test_client import STREAM_HEAD, raw
+
+ROUTE = ROUTES["openai"]
+FAILURES = {
+    "500": answer({}, 500),
+    "429": answer({}, 429, "retry-after: 9"),
+    "bad key": answer({}, 401),
+    "cut": cut_before_head(),
+    "silent": hang(),
+    "no answer": answer(b"<html>", media_type="text/html"),
+    "garbled": answer(b'{"choices": ['),
+}
+FIRST_EVENTS = {
+    "an error event": raw(STREAM_HEAD, piece(event({"error": {"message": "overloaded"}}))),
+    "an empty stream": raw(STREAM_HEAD, b"0\r\n\r\n"),
+}
+
+
+def body(*, streamed: bool) -> dict[str, object]:
+    return {**ROUTE.body(streamed=streamed), "model": "resilient"}
+
+
+async def ask(client: aiohttp.ClientSession, *, streamed: bool = False) -> tuple[int, bytes]:
+    async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=streamed)) as response:
+        return response.status, await response.read()
+
+
+@pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES.keys())
+async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
+    failure: Script, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {"primary": failure, "spare": answer(legacy())}
+
+    status, said = await ask(client)
+
+    assert (status, texts(ROUTE, said, streamed=False)) == (200, " Paris.")
+    assert [each.path for each in upstream.requests][-1] == "/v4/beta/completions"
+    [record] = await proxy.sink.wait()
+    assert record.outcome == "success"
+    assert [attempt.error is None for attempt in record.attempts] == [False, True]
+    assert (record.tokens.input, record.tokens.output) == (5, 3)
+    async with client.get(f"{proxy.admin}/metrics") as scraped:
+        counted = await scraped.text()
+    labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
+    assert f"headrace_fallbacks_total{{{labels}}} 1.0" in counted
+
+
+@pytest.mark.parametrize("failure", FIRST_EVENTS.values(), ids=FIRST_EVENTS.keys())
+async def test_a_stream_falls_back_before_its_first_event(
+    failure: Script, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    events = stream(legacy_events(" Par", "is."), done=False)
+    upstream.by_model = {"primary": failure, "spare": events}
+
+    status, said = await ask(client, streamed=True)
+
+    assert (status, texts(ROUTE, said, streamed=True)) == (200, " Paris.")
+
+
+async def test_nothing_is_tried_again_once_an_answer_has_begun(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {"primary": stream(legacy_events(" Par", "is."), cut_after=1)}
+
+    with pytest.raises(aiohttp.ClientPayloadError):
+        await ask(client, streamed=True)
+
+    assert len(upstream.requests) == 1
+
+
+async def test_a_request_that_is_itself_at_fault_is_not_sent_again(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {"primary": answer({"error": {"message": "too long"}}, 400)}
+
+    status, _ = await ask(client)
+
+    assert (status, len(upstream.requests)) == (400, 1)
+
+
+async def test_when_all_fail_the_first_failure_is_told(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {
+        "primary": answer({}, 429, "retry-after: 9"),
+        "spare": answer({}, 500),
+    }
+
+    async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=False)) as response:
+        assert response.status == 429
+        assert response.headers["retry-after"] == "9"
+
+    [record] = await proxy.sink.wait()
+    assert len(record.attempts) == 2
+    assert record.tokens.total == 0
+
+
+async def test_a_client_whose_time_is_over_waits_for_no_fallback(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {"primary": hang()}
+    route = ROUTES["portkey"]
+    headers = {"x-portkey-api-key": route.credential["x-portkey-api-key"]}
+    headers |= {"x-portkey-virtual-key": "resilient", "x-portkey-request-timeout": "200"}
+
+    async with client.post(route.path, headers=headers, json=body(streamed=False)) as response:
+        assert response.status == 408
+
+    assert len(upstream.requests) == 1
+
+
+async def test_portkey_clients_are_told_which_target_answered(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.by_model = {"primary": answer({}, 500)}
+    route = ROUTES["portkey"]
+    headers = {**route.credential, "x-portkey-virtual-key": "resilient"}
+
+    async with client.post(route.path, headers=headers, json=body(streamed=False)) as response:
+        assert response.headers["x-portkey-retry-attempt-count"] == "1"
+        assert response.headers["x-portkey-last-used-option-index"] == "config.targets[1]"
