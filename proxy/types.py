@@ -45,6 +45,7 @@ class Parent:
 class Door:
     """What is known of a call before a byte of its body is read.
 
+    ``nonce`` is drawn by us for each call, ``request_id`` may be the client's.
     ``tags`` are the caller's own, as pairs; a bare label has no value. ``user`` is the end user
     that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
     headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
@@ -55,6 +56,7 @@ class Door:
     endpoint: Endpoint
     route: str
     request_id: str
+    nonce: str = ""
     credential: Secret | None = None
     deployment: str | None = None
     tags: tuple[tuple[str, str | None], ...] = ()

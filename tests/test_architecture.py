@@ -27,7 +27,6 @@ UNTESTED = {
     "proxy/errors.py": "each error is tested where it is raised",
     "proxy/guardrails/__init__.py": "an empty room",
     "proxy/limits/__init__.py": "an empty room",
-    "proxy/policy/snapshot.py": "values without behaviour; tests/policy/test_init.py reads them",
     "proxy/policy/schema.py": "tests/policy/test_load.py has a file for each rule",
     "proxy/policy/source.py": "tests/policy/test_load.py has a file for each refusal",
     "proxy/ports.py": "shapes without behaviour",

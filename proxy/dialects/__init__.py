@@ -41,7 +41,7 @@ def speak(path: str, headers: Headers) -> Dialect:
     return DIALECTS[name]
 
 
-def greeted(method: str, path: str, headers: Headers, request_id: str) -> Door:
+def greeted(method: str, path: str, headers: Headers, request_id: str, nonce: str = "") -> Door:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
     found = ROUTES.get((method, path))
     if found is None:
@@ -55,6 +55,7 @@ def greeted(method: str, path: str, headers: Headers, request_id: str) -> Door:
         endpoint=found[1],
         route=path,
         request_id=request_id,
+        nonce=nonce,
         credential=dialect.client.credential(headers),
     )
     return dialect.client.greet(headers, greet.common(headers, door))

@@ -36,6 +36,7 @@ class HttpExchange:
         self._via = via
         self._stall_s = bounds.stall_s
         self._client = dialects.speak(self._incoming.path, self._incoming.headers).client
+        self._nonce = request_id
         self.request_id = self._incoming.given_id or request_id
         self.response: web.StreamResponse | None = None
 
@@ -47,7 +48,8 @@ class HttpExchange:
     def knock(self) -> Door:
         came = self._incoming
         came.check_head()
-        door = dialects.greeted(self._request.method, came.path, came.headers, self.request_id)
+        ids = (self.request_id, self._nonce)
+        door = dialects.greeted(self._request.method, came.path, came.headers, *ids)
         if self._via in door.via or len(door.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return door

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
@@ -47,7 +48,8 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
     if call.door.endpoint == "models":
         return replace(plan, listing=key.listing, warnings=tuple(warnings))
     deployment = _deployment(key, call)
-    legs = tuple(Leg(model, deployment.attempts(model)) for model in call.models)
+    draw = partial(_draw, deployment, key, call)
+    legs = tuple(Leg(model, deployment.attempts(model, draw)) for model in call.models)
     tags, dropped = _tags(snapshot, deployment, key, call.door)
     warnings.extend(f"tag {_shown(tag)} dropped" for tag in dropped)
     return replace(
@@ -58,6 +60,18 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
         dropped_tags=len(dropped),
         warnings=tuple(warnings),
     )
+
+
+def _draw(deployment: Deployment, key: Key, call: Call) -> int:
+    """Draw a number that decides by weight: the same for the same key or user where it is sticky,
+    else new for each call. What a client sends cannot steer it, but for a user's own name."""
+    seed = call.door.nonce
+    if deployment.sticky == "key":
+        seed = key.name
+    elif deployment.sticky == "user":
+        seed = str(call.door.user or call.body.get("user") or seed)
+    said = f"{deployment.name}\0{seed}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
 
 
 def _deployment(key: Key, call: Call) -> Deployment:

@@ -11,10 +11,11 @@ from pydantic import ValidationError
 from proxy import usage
 from proxy.policy import patterns, schema
 from proxy.policy.load import Loaded, maybe, note, secret
-from proxy.policy.snapshot import Deployment, Key, Snapshot, TagRule
+from proxy.policy.snapshot import Candidates, Deployment, Key, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Secret, Target, Timeouts, Upstream
 
+Weighed = tuple[Target, int | None]
 BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
@@ -91,16 +92,23 @@ class _Compiler:
     ) -> Deployment:
         path: Path_ = ("deployments", name)
         self.tags(path, said.tags)
-        targets = self.targets((*path, "targets"), said.targets, upstreams)
+        weighed = self.targets((*path, "targets"), said.targets, upstreams)
         fallback = self.targets((*path, "fallback"), said.fallback, upstreams)
-        tags = MappingProxyType(dict(said.tags))
-        return Deployment(name, tags, targets, fallback, _serves(targets, fallback))
+        return Deployment(
+            name=name,
+            tags=MappingProxyType(dict(said.tags)),
+            candidates=_candidates(weighed),
+            fallback=tuple(target for target, _ in fallback),
+            serves=_serves(weighed),
+            sticky=said.sticky,
+        )
 
     def targets(
         self, path: Path_, said: list[schema.Target], upstreams: Mapping[str, Upstream]
-    ) -> tuple[Target, ...]:
+    ) -> list[Weighed]:
         found = (self.target((*path, i), each, upstreams) for i, each in enumerate(said))
-        return tuple(target for target in found if target is not None)
+        pairs = zip(found, said, strict=True)
+        return [(target, each.weight) for target, each in pairs if target is not None]
 
     def target(
         self, path: Path_, said: schema.Target, upstreams: Mapping[str, Upstream]
@@ -190,17 +198,21 @@ def _price(said: schema.Price) -> usage.Price:
     return usage.Price(**fields, tiers=tiers)
 
 
-def _serves(
-    targets: tuple[Target, ...], fallback: tuple[Target, ...]
-) -> Mapping[str, tuple[Target, ...]]:
+def _candidates(weighed: list[Weighed]) -> Candidates:
+    ordered = sorted(weighed, key=lambda each: -(each[1] or 0))
+    targets = tuple(target for target, _ in ordered)
+    return Candidates(targets, tuple(weight for _, weight in ordered if weight is not None))
+
+
+def _serves(weighed: list[Weighed]) -> Mapping[str, Candidates]:
     """A target answers to its model, and to that with its provider or upstream before it."""
-    found: dict[str, tuple[Target, ...]] = {}
-    for target in targets:
-        upstream = target.upstream
+    found: dict[str, list[Weighed]] = {}
+    for each in weighed:
+        target, upstream = each[0], each[0].upstream
         prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
         for prefix in ("", *sorted(prefixes)):
-            found.setdefault(prefix + target.model, (target, *fallback))
-    return MappingProxyType(found)
+            found.setdefault(prefix + target.model, []).append(each)
+    return MappingProxyType({name: _candidates(each) for name, each in found.items()})
 
 
 def _named(reached: Mapping[str, Deployment]) -> dict[str, tuple[Deployment, ...]]:

@@ -66,6 +66,8 @@ def _unpriced(path: Path_, targets: tuple[Target, ...]) -> Iterator[Finding]:
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    if deployment.candidates.weights:
+        return
     for index, target in enumerate(deployment.targets):
         if any(each.model == target.model for each in deployment.targets[:index]):
             said = f"is never used: an earlier target serves {target.model}"

@@ -278,6 +278,8 @@ class Target(Section):
     """The upstream's name."""
     model: Model
     """The model's name there."""
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Its share of the calls that several targets can serve."""
     endpoint: Literal["completions", "chat"] | None = None
     """The only kind of call that it serves; the other is translated."""
     price: Annotated[list[Price], BeforeValidator(_several)] = Field(default_factory=list)
@@ -287,12 +289,25 @@ class Target(Section):
 class Deployment(Section):
     """The saved name that an application calls."""
 
+    @model_validator(mode="after")
+    def _all_weighed_or_none(self) -> Self:
+        weights = [target.weight for target in self.targets]
+        if None in weights and weights.count(None) < len(weights):
+            raise ValueError("must give all targets a weight, or none")
+        if None not in weights and not sum(weight or 0 for weight in weights):
+            raise ValueError("must give at least one target a weight above 0")
+        if self.sticky is not None and None in weights:
+            raise ValueError("must give its targets weights to be sticky")
+        return self
+
     description: str = ""
     """For people."""
     tags: dict[TagKey, str] = Field(default_factory=dict)
     """Tags of its calls."""
     targets: Annotated[list[Target], Field(min_length=1)]
-    """Where its calls go: the first that serves the model asked for."""
+    """Where its calls go: the first that serves the model asked for, or one by weight."""
+    sticky: Literal["key", "user"] | None = None
+    """Whose calls stay with one target when targets have weights."""
     fallback: list[Target] = Field(default_factory=list)
     """Where a call goes next, in order, when an upstream fails before it answers."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from proxy.policy.patterns import Pattern
 from proxy.types import Target
@@ -26,19 +27,48 @@ class TagRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidates:
+    """Targets that can serve the same name. Without ``weights`` the first always does; with them
+    both are in falling order of weight."""
+
+    targets: tuple[Target, ...]
+    weights: tuple[int, ...] = ()
+
+    def order(self, draw: Callable[[], int]) -> tuple[Target, ...]:
+        """Give the one that is drawn, then the others; one of weight 0 is never tried.
+
+        ``draw`` gives an even number of many more bits than the sum of weights.
+        """
+        total = sum(self.weights)
+        if not total:
+            return self.targets[:1]
+        point = draw() % total
+        drawn = 0
+        while point >= self.weights[drawn]:
+            point -= self.weights[drawn]
+            drawn += 1
+        others = (t for i, t in enumerate(self.targets) if i != drawn and self.weights[i])
+        return (self.targets[drawn], *others)
+
+
+@dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment with its targets in order. ``serves`` gives, for a model's name, the target
-    that serves it and then the fallbacks."""
+    """A deployment. ``serves`` gives the candidates for a model's name."""
 
     name: str
     tags: Mapping[str, str]
-    targets: tuple[Target, ...]
+    candidates: Candidates
     fallback: tuple[Target, ...]
-    serves: Mapping[str, tuple[Target, ...]]
+    serves: Mapping[str, Candidates]
+    sticky: Literal["key", "user"] | None = None
 
-    def attempts(self, model: str) -> tuple[Target, ...]:
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.candidates.targets
+
+    def attempts(self, model: str, draw: Callable[[], int]) -> tuple[Target, ...]:
         """Give the targets to try for a name; one that is not known leaves it to the policy."""
-        return self.serves.get(model) or (self.targets[0], *self.fallback)
+        return (*self.serves.get(model, self.candidates).order(draw), *self.fallback)
 
 
 @dataclass(frozen=True, slots=True)
