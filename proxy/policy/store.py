@@ -88,12 +88,14 @@ class PolicyStore:
             try:
                 self._take(await asyncio.to_thread(self._read))
             except PolicyError as error:
-                problems = [str(problem) for problem in error.problems]
-                self._log.error(
-                    "policy.rejected", in_force=self.current.revision, problems=problems
-                )
-                self._tell("rejected")
+                self._reject([str(problem) for problem in error.problems])
+            except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
+                self._reject([f"cannot be read: {type(bug).__name__}"])
             self._seen = began
+
+    def _reject(self, problems: list[str]) -> None:
+        self._log.error("policy.rejected", in_force=self.current.revision, problems=problems)
+        self._tell("rejected")
 
     def _take(self, fresh: Snapshot) -> None:
         """Files may say the same while a secret that they refer to has changed."""

@@ -100,6 +100,22 @@ async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored)
     ]
 
 
+async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) -> None:
+    def broken() -> Any:
+        if stored.readings:
+            raise RecursionError("deep inside")
+        return stored.read()
+
+    stored.readings = 0
+    store = PolicyStore(broken, time.monotonic, let_others_come, stored.log, stored.told.append)
+
+    decided = await store.read(DOOR)
+
+    assert decided.snapshot is store.current
+    assert stored.told[-1] == "rejected"
+    assert stored.log.said[-1][1]["problems"] == ["cannot be read: RecursionError"]
+
+
 @pytest.mark.parametrize("key", ["hr-search-key", "hr-stranger"])
 async def test_a_key_without_the_permission_does_not_touch_the_disk(
     key: str, stored: Stored
