@@ -76,8 +76,10 @@ class Provider(asyncio.Protocol):
 
     def _next(self, number: int) -> None:
         """Write one chunk a millisecond, so that each is a read of its own."""
+        if self.transport.is_closing():
+            return
         self.transport.write(STREAM[number])
-        if number + 1 < len(STREAM) and not self.transport.is_closing():
+        if number + 1 < len(STREAM):
             asyncio.get_running_loop().call_later(0.001, self._next, number + 1)
 
 
