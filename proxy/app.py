@@ -35,6 +35,7 @@ from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
+from proxy.upstream.health import Health
 
 LINGER_S = 2.0
 CLOSING_S = 1.0
@@ -98,7 +99,12 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             limits=limits.Unlimited(),
             guards=guardrails.Unguarded(),
             cache=cache.Forgetful(),
-            upstreams=Upstreams(await opened.enter_async_context(HttpClient()), via, new_span_id),
+            upstreams=Upstreams(
+                await opened.enter_async_context(HttpClient()),
+                via,
+                new_span_id,
+                Health(time.monotonic, metrics.circuit),
+            ),
             emitter=Emitters(all_sinks, _report(log, metrics)),
             start_record=new_record,
         )

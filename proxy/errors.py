@@ -5,6 +5,7 @@
     │   ├── BadRequest           400  the request cannot be understood
     │   │   └── BadField         400  one named field has a wrong type, range or combination
     │   ├── Unauthorized         401  no virtual key, or an unknown one
+    │   ├── RefusedByRule        4xx  a rule of the policy says no
     │   ├── NotFound             404  no such route, deployment or model
     │   ├── MethodNotAllowed     405
     │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
@@ -17,6 +18,8 @@
     │   ├── UpstreamRefused      4xx  passed on: the request itself is at fault
     │   ├── UpstreamRejectedKey  502  our credential, not the client's, was refused
     │   ├── UpstreamUnavailable  502 / 503 / 429
+    │   │   ├── CircuitOpen      503  it has failed too often, and is left alone for a while
+    │   │   └── UpstreamBusy     503  it has as many requests under way as the policy allows
     │   ├── UpstreamTimeout      504
     │   └── UpstreamInvalid      502  an answer that is none
     └── Stopping                 503  the proxy is shutting down
@@ -78,6 +81,18 @@ class Unauthorized(Refused):
 
     def __init__(self) -> None:
         super().__init__("The virtual key is missing or not valid.")
+
+
+class RefusedByRule(Refused):
+    """A rule of the policy says no, in its own words and with its own status."""
+
+    status = 403
+    code = "refused_by_policy"
+    type = "permission_error"
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class NotFound(Refused):
@@ -187,6 +202,26 @@ class UpstreamUnavailable(UpstreamError):
     ) -> None:
         super().__init__(message, upstream_status=upstream_status)
         self.status = status
+
+
+class CircuitOpen(UpstreamUnavailable):
+    """The target has failed too often; nothing was asked of it."""
+
+    code = "upstream_circuit_open"
+
+    def __init__(self, left_s: float) -> None:
+        super().__init__("The upstream has failed too often and is left alone.", status=503)
+        self.retry_after_s = left_s
+
+
+class UpstreamBusy(UpstreamUnavailable):
+    """The upstream has as many requests under way as the policy allows; nothing was asked."""
+
+    code = "upstream_busy"
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__("The upstream has as many requests as it may have.", status=503)
+        self.retry_after_s = wait_s
 
 
 class UpstreamTimeout(UpstreamError):

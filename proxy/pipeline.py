@@ -46,9 +46,12 @@ class Pipeline:
                 door = client.knock()  # accept: the head
                 record.join(door)
                 policy = await self.policies.read(door)  # one revision from here to the end
-                policy.identify(door)  # no body is read for a stranger
+                record.revision = policy.revision
+                caller = policy.identify(door)  # no body is read for a stranger
+                record.key = caller.key
                 call = record.call = await client.read_call(door)  # accept: the body
-                plan = record.plan = policy.decide(call)  # identify
+                plan = record.plan = caller.decide(call)  # identify
+                plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record):  # admit, later settle
                     call = await self.guards.inspect(plan, call)  # inspect input
                     async with await self.answer(plan, call, record) as answer:

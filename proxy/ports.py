@@ -35,14 +35,25 @@ class Exchange(Protocol):
         """Say no: an error response, or an error event and a broken end once bytes have left."""
 
 
-class Policy(Protocol):
-    """One revision of the policies; a call is decided by the same one from start to end."""
+class Caller(Protocol):
+    """A virtual key under one revision of the policies."""
 
-    def identify(self, door: Door) -> str:
-        """Name the virtual key. Raises ``Unauthorized``."""
+    @property
+    def key(self) -> str:
+        """Its name."""
 
     def decide(self, call: Call) -> Plan:
         """Say what is to happen to this call. Pure. Raises a ``Refused``."""
+
+
+class Policy(Protocol):
+    """One revision of the policies; a call is decided by the same one from start to end."""
+
+    @property
+    def revision(self) -> str: ...
+
+    def identify(self, door: Door) -> Caller:
+        """Find who calls. Raises ``Unauthorized``."""
 
 
 class Policies(Protocol):

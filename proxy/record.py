@@ -6,7 +6,7 @@ answer and no key text. Moments are seconds of ``time.monotonic``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -30,18 +30,25 @@ class TraceIds:
     model_span: str
 
 
+Why = Literal["first", "retry", "fallback", "hedge"]
+
+
 @dataclass(slots=True)
 class Attempt:
     """One request to one upstream, from connecting to the last byte.
 
     ``began`` is the moment its response head said that an answer follows: from then on the
-    upstream had accepted, and what it used is counted.
+    upstream had accepted, and what it used is counted. ``lost`` is set when another attempt of a
+    hedge was faster: it was at work, so it is counted too.
     """
 
     target: Target
     leg: int
     span_id: str
     started: float
+    why: Why = "first"
+    lost: bool = False
+    meter: Meter = field(default_factory=Meter)
     began: float | None = None
     ended: float | None = None
     status: int | None = None
@@ -50,11 +57,23 @@ class Attempt:
 
 @dataclass(slots=True)
 class Bill:
-    """What one leg used and what it cost; ``cost`` in micro-USD, None when no price is known."""
+    """What one attempt used and what it cost; ``cost`` in micro-USD, None when no price is known.
+
+    ``served`` says that its answer was the one that was used; else the money was lost.
+    """
 
     target: Target
     usage: Usage
     cost: Decimal | None
+    served: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A target that was not asked, and why: its circuit is open, or it is busy."""
+
+    target: Target
+    reason: str
 
 
 @dataclass(slots=True)
@@ -66,11 +85,14 @@ class Record:
     started_at: datetime
     now: Callable[[], float]
     door: Door | None = None
+    revision: str | None = None
+    key: str | None = None
     call: Call | None = None
     plan: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    meters: dict[int, Meter] = field(default_factory=dict)
+    skips: list[Skip] = field(default_factory=list)
+    serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
     bug: bool = False
     status: int | None = None
@@ -85,40 +107,62 @@ class Record:
         if door.parent is not None:
             self.ids = replace(self.ids, trace_id=door.parent.trace_id)
 
-    def attempt(self, target: Target, leg: int, span_id: str) -> Attempt:
-        """Begin an attempt; the leg's meter starts anew, as nothing of an earlier one was shown."""
-        begun = Attempt(target, leg, span_id, self.now())
+    def attempt(self, target: Target, leg: int, span_id: str, why: Why = "first") -> Attempt:
+        """Begin an attempt."""
+        begun = Attempt(target, leg, span_id, self.now(), why)
         self.attempts.append(begun)
-        self.meters[leg] = Meter()
         return begun
+
+    def skip(self, target: Target, reason: str) -> None:
+        """Note a target that was not asked."""
+        self.skips.append(Skip(target, reason))
+
+    def serve(self, leg: int, attempt: Attempt) -> None:
+        """Note whose answer a leg gets. What else is still at work for the leg has lost."""
+        self.serving[leg] = attempt
+        for other in self.attempts:
+            if other.leg == leg and other is not attempt and other.error == "cancelled":
+                other.lost = True
+
+    def warn(self, dropped: Iterable[str]) -> None:
+        """Tell the client once of each field that an upstream could not be given."""
+        for name in dropped:
+            if (said := f"{name} dropped") not in self.warnings:
+                self.warnings.append(said)
 
     def account(self, leg: int, data: dict[str, object] | None) -> None:
         """Count what an upstream said on one leg, shown to the client or not."""
-        meter = self.meters.get(leg)
-        if meter is not None:
-            meter.feed(data, self.now())
+        attempt = self.serving.get(leg)
+        if attempt is not None:
+            attempt.meter.feed(data, self.now())
+
+    def meters(self) -> list[Meter]:
+        """Give the meters of the answers that were used, one for each leg."""
+        return [attempt.meter for attempt in self.serving.values()]
 
     def bills(self) -> list[Bill]:
-        """Give usage and cost of each leg as known now: reported, else estimated, else nothing."""
+        """Give usage and cost of each attempt as known now: reported, else estimated.
+
+        An attempt that no upstream had accepted has none.
+        """
         if self._final is not None:
             return self._final
-        bills = [self._bill(leg, meter) for leg, meter in self.meters.items()]
+        counted = [a for a in self.attempts if a.began is not None or a.lost]
+        bills = [self._bill(attempt) for attempt in counted]
         if self.ended is not None:
             self._final = bills
         return bills
 
-    def _bill(self, leg: int, meter: Meter) -> Bill:
-        last = next(a for a in reversed(self.attempts) if a.leg == leg)
-        if last.began is None:
-            return Bill(last.target, Usage(Tokens(), "none"), Decimal(0))
+    def _bill(self, attempt: Attempt) -> Bill:
         body = self.call.body if self.call else {}
-        usage = meter.settle(lambda: prompt_length(body))
-        price = in_force(last.target.prices, self.started_at.date())
-        return Bill(last.target, usage, price.cost(usage.tokens) if price else None)
+        usage = attempt.meter.settle(lambda: prompt_length(body))
+        price = in_force(attempt.target.prices, self.started_at.date())
+        cost = price.cost(usage.tokens) if price else None
+        return Bill(attempt.target, usage, cost, self.serving.get(attempt.leg) is attempt)
 
     @property
     def source(self) -> Source:
-        """Where the token counts come from; the least certain of the legs."""
+        """Where the token counts come from; the least certain of the attempts."""
         sources = {bill.usage.source for bill in self.bills()}
         order: tuple[Source, ...] = ("partial_estimate", "provider")
         return next((s for s in order if s in sources), "none")
@@ -138,14 +182,23 @@ class Record:
 
     @property
     def cost(self) -> Decimal | None:
-        """Micro-USD of all legs; None as soon as one of them has no known price."""
-        total = Decimal(0)
-        for bill in self.bills():
-            if bill.cost is None:
-                return None
-            total += bill.cost
-        return total
+        """Micro-USD of all attempts; None as soon as one of them has no known price."""
+        return _sum(self.bills())
+
+    @property
+    def lost(self) -> Decimal | None:
+        """The part of the cost whose answer nobody got."""
+        return _sum([bill for bill in self.bills() if not bill.served])
 
     @property
     def tokens(self) -> Tokens:
         return sum((bill.usage.tokens for bill in self.bills()), Tokens())
+
+
+def _sum(bills: Iterable[Bill]) -> Decimal | None:
+    total = Decimal(0)
+    for bill in bills:
+        if bill.cost is None:
+            return None
+        total += bill.cost
+    return total

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
+from proxy.errors import RefusedByRule
 from proxy.usage import Price
 
 Json = dict[str, Any]
+EPOCH = datetime.fromtimestamp(0, UTC)
 Endpoint = Literal["completions", "chat", "embeddings", "models"]
 
 
@@ -49,7 +52,8 @@ class Door:
     ``tags`` are the caller's own, as pairs; a bare label has no value. ``user`` is the end user
     that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
     headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
-    this kind that the call has come through.
+    this kind that the call has come through. ``headers`` are all of the request's, by lower-case
+    name, for the conditions of rules; ``at`` is the moment it came, in UTC.
     """
 
     dialect: str
@@ -67,6 +71,8 @@ class Door:
     via: tuple[str, ...] = ()
     echo: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    at: datetime = EPOCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +105,20 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
+class Breaker:
+    """A target is left alone for ``rest`` seconds after so many ``failures`` in a row."""
+
+    failures: int = 5
+    rest: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own."""
+    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own.
+
+    Without a ``breaker`` its targets are tried however often they have failed; without
+    ``max_concurrency`` it gets as many requests at once as there are calls.
+    """
 
     name: str
     dialect: str
@@ -112,6 +130,8 @@ class Upstream:
     accepts: frozenset[str] = frozenset()
     max_answer_bytes: int = 64 * 1024 * 1024
     propagate_trace: bool = False
+    max_concurrency: int | None = None
+    breaker: Breaker | None = field(default_factory=Breaker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,16 +149,63 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
+class Changes:
+    """What rules make of a request's parameters: values they set, and the most they may be."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    cap: Mapping[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.set or self.cap)
+
+
+UNCHANGED = Changes()
+
+
+@dataclass(frozen=True, slots=True)
 class Leg:
-    """One model of a call: the name the client asked for, and the targets to try in order."""
+    """One model of a call: the name the client asked for, and the targets to try in order.
+
+    The first ``pool`` targets are as good as each other; the one with the least to do goes first.
+    ``rules`` are those that apply, as ``policy/rule``; ``would`` are those in shadow that hold.
+    """
 
     model: str
     targets: tuple[Target, ...]
+    pool: int = 1
+    changes: Changes = UNCHANGED
+    rules: tuple[str, ...] = ()
+    would: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """More tries of the same target: how many, after which statuses or causes, and the waits.
+
+    Waits are in seconds: the longest first one, which doubles each time, and the longest at all.
+    """
+
+    times: int
+    on: frozenset[int | str]
+    wait: float
+    max_wait: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a rule says against a call."""
+
+    rule: str
+    message: str
+    status: int
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What policy decided for one call. ``listing`` is set when policy itself is the answer."""
+    """What policy decided for one call. ``listing`` is set when policy itself is the answer.
+
+    ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call.
+    """
 
     revision: str
     key: str
@@ -148,6 +215,24 @@ class Plan:
     listing: tuple[str, ...] | None = None
     dropped_tags: int = 0
     warnings: tuple[str, ...] = ()
+    retry: Retry | None = None
+    hedge_after: float | None = None
+    refusal: Refusal | None = None
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The rules that apply to any leg, once each."""
+        return tuple(dict.fromkeys(rule for leg in self.legs for rule in leg.rules))
+
+    @property
+    def would(self) -> tuple[str, ...]:
+        """The rules in shadow that hold for any leg, once each."""
+        return tuple(dict.fromkeys(rule for leg in self.legs for rule in leg.would))
+
+    def permit(self) -> None:
+        """Raise ``RefusedByRule`` where a rule refuses the call."""
+        if self.refusal is not None:
+            raise RefusedByRule(self.refusal.message, self.refusal.status)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from proxy.cli import main
 from proxy.demo.examples import KEY, examples
@@ -38,12 +41,24 @@ def test_every_policy_example_loads(example: str, tmp_path: Path) -> None:
     read_folder(tmp_path, {"OPENAI_API_KEY": "sk-1"})
 
 
-def test_every_section_and_its_keys_are_documented() -> None:
-    for section, field in schema.Policies.model_fields.items():
-        assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
-        for kind in re.findall(r"schema\.(\w+)", str(field.annotation)):
-            for name, each in getattr(schema, kind).model_fields.items():
-                assert re.search(rf"\b{each.alias or name}\b", POLICIES), name
+def kinds(kind: Any) -> Iterator[Any]:
+    """All models that a type is made of."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield kind
+        for field in kind.model_fields.values():
+            if field.annotation is not kind and "When" not in str(field.annotation):
+                yield from kinds(field.annotation)
+    for part in get_args(kind):
+        yield from kinds(part)
+
+
+@pytest.mark.parametrize("section", schema.Policies.model_fields)
+def test_every_section_and_its_keys_are_documented(section: str) -> None:
+    assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
+    known: list[Any] = [*kinds(schema.Policies.model_fields[section].annotation), schema.When]
+    for kind in known:
+        for name, each in kind.model_fields.items():
+            assert re.search(rf"\b{each.alias or name}\b", POLICIES), f"{kind.__name__}.{name}"
 
 
 def test_every_variable_and_command_is_documented() -> None:

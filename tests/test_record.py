@@ -15,7 +15,7 @@ from proxy.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
 )
-from proxy.record import Record, TraceIds
+from proxy.record import Attempt, Record, TraceIds
 from proxy.types import Call, Door, Parent, Target, Upstream
 from proxy.usage import Price
 from tests.doubles import legacy
@@ -56,16 +56,49 @@ def test_a_bug_is_the_proxys_own() -> None:
     assert told.outcome == "proxy_error"
 
 
-def test_usage_and_cost_are_those_of_the_last_attempt_of_a_leg() -> None:
+def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:
+    """An attempt whose answer is the one that is used."""
+    attempt = told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
+    attempt.began = 1.0
+    told.serve(leg, attempt)
+    return attempt
+
+
+def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used() -> None:
     told = record()
-    first = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
-    first.error = "upstream_unavailable"
-    second = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "2" * 16)
-    second.began = 2.0
+    told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).error = "upstream_unavailable"
+    begun(told, PRICE)
     told.account(0, legacy())
 
     assert told.tokens.total == 8
     assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3
+
+
+def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> None:
+    told = record()
+    told.call = Call(DOOR, {"prompt": "x" * 40})
+    told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).began = 1.0
+    begun(told, PRICE)
+    told.account(0, legacy())
+
+    assert [(bill.served, bill.usage.tokens.total) for bill in told.bills()] == [
+        (False, 10),
+        (True, 8),
+    ]
+    assert told.lost == Decimal("0.15") * 10
+    assert told.cost == told.lost + Decimal("0.15") * 5 + Decimal("0.6") * 3
+
+
+def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
+    told = record()
+    told.call = Call(DOOR, {"prompt": "x" * 40})
+    slow = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
+    slow.error = "cancelled"
+    begun(told, PRICE)
+    told.account(0, legacy())
+
+    assert slow.lost
+    assert told.lost == Decimal("0.15") * 10
 
 
 def test_an_upstream_that_never_accepted_costs_nothing() -> None:
@@ -78,7 +111,7 @@ def test_an_upstream_that_never_accepted_costs_nothing() -> None:
 def test_one_unknown_price_makes_the_cost_unknown() -> None:
     told = record()
     for leg, prices in enumerate([(PRICE,), ()]):
-        told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16).began = 1.0
+        begun(told, *prices, leg=leg)
         told.account(leg, legacy())
 
     assert told.cost is None
@@ -88,7 +121,7 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
 def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
     told = record()
     told.call = Call(DOOR, {"prompt": "x" * 40})
-    told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).began = 1.0
+    begun(told, PRICE)
     told.account(0, {"choices": [{"text": "y" * 9}]})
 
     assert told.source == "partial_estimate"
@@ -98,7 +131,7 @@ def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
 def test_a_price_counts_from_its_day_on() -> None:
     told = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
-    told.attempt(Target(UP, "m", prices=(PRICE, later)), 0, "1" * 16).began = 1.0
+    begun(told, PRICE, later)
     told.account(0, legacy())
 
     assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3

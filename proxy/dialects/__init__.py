@@ -5,13 +5,15 @@ Nothing in this room reads or writes a socket.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from proxy.dialects import enkrypt, fireworks, greet, multimodel, openai, portkey, scale
 from proxy.dialects.base import Dialect, Headers
 from proxy.dialects.fields import check_body
 from proxy.errors import MethodNotAllowed, NotFound
-from proxy.types import Call, Door, Endpoint, Json
+from proxy.types import EPOCH, Call, Door, Endpoint, Json
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -41,7 +43,16 @@ def speak(path: str, headers: Headers) -> Dialect:
     return DIALECTS[name]
 
 
-def greeted(method: str, path: str, headers: Headers, request_id: str, nonce: str = "") -> Door:
+@dataclass(frozen=True, slots=True)
+class Came:
+    """What we note of a request ourselves: see ``Door``."""
+
+    request_id: str
+    nonce: str = ""
+    at: datetime = EPOCH
+
+
+def greeted(method: str, path: str, headers: Headers, came: Came) -> Door:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
     found = ROUTES.get((method, path))
     if found is None:
@@ -54,8 +65,10 @@ def greeted(method: str, path: str, headers: Headers, request_id: str, nonce: st
         dialect=dialect.name,
         endpoint=found[1],
         route=path,
-        request_id=request_id,
-        nonce=nonce,
+        request_id=came.request_id,
+        nonce=came.nonce,
+        headers=headers,
+        at=came.at,
         credential=dialect.client.credential(headers),
     )
     return dialect.client.greet(headers, greet.common(headers, door))

@@ -8,9 +8,10 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.dialects.base import Dialect
+from proxy.dialects.changing import changed
 from proxy.dialects.crossing import fit
 from proxy.errors import BadField
-from proxy.types import Call, Endpoint, Target, Upstream
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +35,18 @@ def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
     return target.endpoint
 
 
-def ask(call: Call, target: Target, asked: Dialect, upstream: Dialect) -> Question:
-    """Write the call for one target. Raises ``BadField`` when its dialect cannot express it."""
+def ask(
+    call: Call, target: Target, asked: Dialect, upstream: Dialect, changes: Changes = UNCHANGED
+) -> Question:
+    """Write the call, as rules have changed it, for one target.
+
+    Raises ``BadField`` when the target's dialect cannot express it.
+    """
     endpoint = target_endpoint(call, target, upstream)
     if endpoint not in upstream.server.paths:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     ways = (call.door.endpoint, endpoint)
-    named = {**call.body, "model": target.model}
+    named = {**changed(call.door.endpoint, call.body, changes), "model": target.model}
     fitted = fit(asked, upstream, ways, named, target.upstream.accepts)
     body = fitted.body
     if call.stream and upstream.server.streams and upstream.server.usage_option:

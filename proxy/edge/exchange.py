@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
@@ -48,8 +49,8 @@ class HttpExchange:
     def knock(self) -> Door:
         came = self._incoming
         came.check_head()
-        ids = (self.request_id, self._nonce)
-        door = dialects.greeted(self._request.method, came.path, came.headers, *ids)
+        noted = dialects.Came(self.request_id, self._nonce, datetime.now(UTC))
+        door = dialects.greeted(self._request.method, came.path, came.headers, noted)
         if self._via in door.via or len(door.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return door

@@ -22,8 +22,9 @@ def of_every_response(record: Record) -> dict[str, str]:
     if record.door is not None:
         headers.update(record.door.echo)
         warnings += record.door.warnings
+    if record.revision is not None:
+        headers["x-headrace-policy"] = record.revision
     if record.plan is not None:
-        headers["x-headrace-policy"] = record.plan.revision
         warnings += record.plan.warnings
         if record.plan.deployment is not None:
             headers["x-headrace-deployment"] = record.plan.deployment
@@ -43,6 +44,6 @@ def of_answer(
         headers.update(client.headers(data, len(record.attempts)))
     if head.streamed:
         headers["x-accel-buffering"] = "no"
-    elif record.meters and (cost := record.cost) is not None:
+    elif record.attempts and (cost := record.cost) is not None:
         headers["x-headrace-cost-usd"] = f"{cost / 1_000_000:f}"
     return headers

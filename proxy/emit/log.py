@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import orjson
@@ -35,17 +36,19 @@ def canonical(record: Record) -> dict[str, Any]:
     call, plan, door = record.call, record.plan, record.door
     attempt, first = summary.served(record), summary.first_token(record)
     error, cost = record.error, record.cost
-    answered = bool(record.meters)
+    answered = bool(record.attempts)
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
         "request_id": door.request_id if door else None,
         "trace_id": record.ids.trace_id,
         "span_id": record.ids.server_span,
-        "key": plan.key if plan else None,
+        "key": record.key,
         "deployment": plan.deployment if plan else None,
         "tags": dict(plan.tags) if plan else {},
-        "policy": plan.revision if plan else None,
+        "policy": record.revision,
+        "rules": list(plan.rules) if plan else [],
+        "would": list(plan.would) if plan else [],
         "dialect": summary.dialect(record),
         "route": door.route if door else None,
         "endpoint": summary.endpoint(record),
@@ -63,12 +66,18 @@ def canonical(record: Record) -> dict[str, Any]:
         "overhead_ms": _ms(summary.overhead(record)),
         "tokens": summary.token_counts(record) if answered else None,
         "usage_source": record.source,
-        "cost_usd": f"{cost / 1_000_000:f}" if answered and cost is not None else None,
+        "cost_usd": _usd(cost) if answered else None,
+        "lost_cost_usd": _usd(record.lost) if answered else None,
         "cache": record.cache,
         "attempts": len(record.attempts),
+        "skipped": [f"{s.target.upstream.name}/{s.target.model}" for s in record.skips],
         "finish_reasons": summary.finish_reasons(record),
         "warnings": record.warnings,
     }
+
+
+def _usd(cost: Decimal | None) -> str | None:
+    return None if cost is None else f"{cost / 1_000_000:f}"
 
 
 def _ms(seconds: float) -> float:

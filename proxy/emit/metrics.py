@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -14,8 +14,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from proxy.emit import summary
 from proxy.errors import UpstreamError
 from proxy.record import Attempt, Bill, Record
+from proxy.types import Plan, Target
 from proxy.usage import TOKEN_TYPES
 
+Circuit = Literal["closed", "half_open", "open"]
+CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 MAX_CHILDREN = 10_000
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 LONG_SECONDS = (*SECONDS, 81.92, 163.84, 327.68)
@@ -87,6 +90,24 @@ METRICS: tuple[Declared, ...] = (
         "Calls that went on to another upstream because one failed before it answered.",
     ),
     Declared(
+        "headrace_upstream_repeats_total",
+        Counter,
+        ("upstream", "model", "why"),
+        "Attempts that asked again: retries of a failed one, hedges against a slow one.",
+    ),
+    Declared(
+        "headrace_upstream_skipped_total",
+        Counter,
+        ("upstream", "model", "reason"),
+        "Targets that were not asked as their circuit was open or their upstream busy.",
+    ),
+    Declared(
+        "headrace_circuit_state",
+        Gauge,
+        ("upstream", "model"),
+        "0 closed, 1 half open, 2 open; a target that never failed for long has none.",
+    ),
+    Declared(
         "headrace_tokens_total",
         Counter,
         ("deployment", "provider", "model", "token_type", "estimated"),
@@ -96,7 +117,13 @@ METRICS: tuple[Declared, ...] = (
         "headrace_cost_usd_total",
         Counter,
         ("deployment", "provider", "model"),
-        "Cost of answers whose price is known.",
+        "Cost of attempts whose price is known.",
+    ),
+    Declared(
+        "headrace_lost_cost_usd_total",
+        Counter,
+        ("deployment", "provider", "model"),
+        "The part of the cost whose answer nobody got: failed attempts, and losers of a hedge.",
     ),
     Declared(
         "headrace_unpriced_requests_total",
@@ -127,6 +154,18 @@ METRICS: tuple[Declared, ...] = (
         Counter,
         ("deployment", "side", "phase"),
         "Streams that did not reach their end, by who ended them and when.",
+    ),
+    Declared(
+        "headrace_policy_rules_total",
+        Counter,
+        ("deployment", "rule"),
+        "Calls to which a rule applied, as policy/rule.",
+    ),
+    Declared(
+        "headrace_policy_would_total",
+        Counter,
+        ("deployment", "rule"),
+        "Calls to which a rule in shadow would have applied.",
     ),
     Declared(
         "headrace_policy_reloads_total",
@@ -196,6 +235,11 @@ class Metrics:
         self._all["headrace_policy_last_reload_success"].set(result != "rejected")
         self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
 
+    def circuit(self, target: Target, state: Circuit) -> None:
+        """Show what became of a target's circuit."""
+        names = (target.upstream.name, target.model)
+        self._child("headrace_circuit_state", *names).set(CIRCUITS[state])
+
     def begin(self, record: Record) -> None:
         self._inflight.inc()
 
@@ -216,8 +260,13 @@ class Metrics:
         for failed, next_one in summary.fallbacks(record):
             names = (failed.target.upstream.name, next_one.target.upstream.name)
             self._child("headrace_fallbacks_total", deployment, *names).inc()
+        for skip in record.skips:
+            names = (skip.target.upstream.name, skip.target.model)
+            self._child("headrace_upstream_skipped_total", *names, skip.reason).inc()
         for bill in record.bills():
             self._bill(deployment, bill)
+        if record.plan is not None:
+            self._ruled(deployment, record.plan)
         self._first_token(deployment, record)
         self._oddities(deployment, record)
 
@@ -227,6 +276,8 @@ class Metrics:
         self._child("headrace_upstream_attempts_total", upstream, model, result).inc()
         spent = self._child("headrace_upstream_request_duration_seconds", upstream, model)
         spent.observe((attempt.ended or attempt.started) - attempt.started)
+        if attempt.why in ("retry", "hedge"):
+            self._child("headrace_upstream_repeats_total", upstream, model, attempt.why).inc()
 
     def _bill(self, deployment: str, bill: Bill) -> None:
         if bill.usage.source == "none":
@@ -246,6 +297,9 @@ class Metrics:
         else:
             cost = self._child("headrace_cost_usd_total", deployment, provider, model)
             cost.inc(float(bill.cost) / 1_000_000)
+            if not bill.served:
+                lost = self._child("headrace_lost_cost_usd_total", deployment, provider, model)
+                lost.inc(float(bill.cost) / 1_000_000)
 
     def _first_token(self, deployment: str, record: Record) -> None:
         attempt, seconds = summary.served(record), summary.first_token(record)
@@ -253,15 +307,20 @@ class Metrics:
             model = attempt.target.model
             self._child("headrace_time_to_first_token_seconds", deployment, model).observe(seconds)
 
+    def _ruled(self, deployment: str, plan: Plan) -> None:
+        for rule in plan.rules:
+            self._child("headrace_policy_rules_total", deployment, rule).inc()
+        for rule in plan.would:
+            self._child("headrace_policy_would_total", deployment, rule).inc()
+
     def _oddities(self, deployment: str, record: Record) -> None:
         if record.plan is not None and record.plan.dropped_tags:
             self._child("headrace_dropped_tags_total", deployment).inc(record.plan.dropped_tags)
-        for leg, meter in record.meters.items():
-            if meter.invalid_usage:
-                target = next(a.target for a in record.attempts if a.leg == leg)
-                self._child("headrace_usage_invalid_total", target.upstream.name, target.model).inc(
-                    meter.invalid_usage
-                )
+        for attempt in record.attempts:
+            if attempt.meter.invalid_usage:
+                names = (attempt.target.upstream.name, attempt.target.model)
+                invalid = self._child("headrace_usage_invalid_total", *names)
+                invalid.inc(attempt.meter.invalid_usage)
         streamed = record.call is not None and record.call.stream
         if streamed and record.error is not None and record.attempts:
             side = _side(record)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from proxy.record import Attempt, Record
 
 UNKNOWN = "unknown"
@@ -27,15 +25,20 @@ def provider(attempt: Attempt) -> str:
 
 
 def served(record: Record) -> Attempt | None:
-    """Give the attempt whose answer was used: the last one."""
+    """Give the attempt whose answer was used, else the last one."""
+    if record.serving:
+        return next(reversed(record.serving.values()))
     return record.attempts[-1] if record.attempts else None
 
 
 def fallbacks(record: Record) -> list[tuple[Attempt, Attempt]]:
     """Give the pairs of attempts of one leg of which the second stepped in for the first."""
-    legs = {attempt.leg for attempt in record.attempts}
-    by_leg = [[a for a in record.attempts if a.leg == leg] for leg in sorted(legs)]
-    return [pair for attempts in by_leg for pair in pairwise(attempts)]
+    pairs = []
+    for number, attempt in enumerate(record.attempts):
+        before = [a for a in record.attempts[:number] if a.leg == attempt.leg]
+        if attempt.why == "fallback" and before:
+            pairs.append((before[-1], attempt))
+    return pairs
 
 
 def duration(record: Record) -> float:
@@ -44,7 +47,7 @@ def duration(record: Record) -> float:
 
 def first_token(record: Record) -> float | None:
     """Seconds from the request to the first text of any leg."""
-    moments = [m.first_token_at for m in record.meters.values() if m.first_token_at is not None]
+    moments = [m.first_token_at for m in record.meters() if m.first_token_at is not None]
     return min(moments) - record.started if moments else None
 
 
@@ -58,9 +61,7 @@ def overhead(record: Record) -> float:
 
 
 def finish_reasons(record: Record) -> list[str]:
-    return sorted(
-        {why for meter in record.meters.values() for why in meter.finish_reasons.values()}
-    )
+    return sorted({why for meter in record.meters() for why in meter.finish_reasons.values()})
 
 
 def token_counts(record: Record) -> dict[str, int]:

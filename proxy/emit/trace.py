@@ -141,23 +141,23 @@ def _server_attributes(record: Record, method: str, route: str) -> dict[str, Val
         semconv.ERROR_TYPE: record.error.code if record.error else None,
         semconv.REQUEST_ID: door.request_id if door else None,
         semconv.DIALECT: summary.dialect(record),
-        semconv.KEY: plan.key if plan else None,
+        semconv.KEY: record.key,
         semconv.DEPLOYMENT: plan.deployment if plan else None,
         semconv.TAGS: [f"{k}={v}" for k, v in plan.tags.items()] if plan else None,
-        semconv.POLICY: plan.revision if plan else None,
+        semconv.POLICY: record.revision,
         semconv.CACHE_STATUS: record.cache,
         semconv.OUTCOME: record.outcome,
         semconv.ATTEMPTS: len(record.attempts),
         semconv.OVERHEAD_MS: round(summary.overhead(record) * 1000, 3),
-        semconv.USAGE_ESTIMATED: record.source == "partial_estimate" if record.meters else None,
+        semconv.USAGE_ESTIMATED: record.source == "partial_estimate" if record.attempts else None,
         semconv.COST_SOURCE: _cost_source(record),
-        semconv.COST_USD: float(cost) / 1e6 if record.meters and cost is not None else None,
+        semconv.COST_USD: float(cost) / 1e6 if record.attempts and cost is not None else None,
     }
     return _known(said)
 
 
 def _cost_source(record: Record) -> str | None:
-    if not record.meters:
+    if not record.attempts:
         return None
     return "unknown" if record.cost is None else "table"
 

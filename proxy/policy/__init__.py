@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
-from proxy.policy.snapshot import Deployment, Key, Snapshot
+from proxy.policy.conditions import Facts
+from proxy.policy.routes import draw
+from proxy.policy.rules import SILENT, Ruling, follow
+from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.types import Call, Door, Leg, Plan
 
 
@@ -20,11 +23,27 @@ class InForce:
 
     snapshot: Snapshot
 
-    def identify(self, door: Door) -> str:
-        return identify(self.snapshot, door).name
+    @property
+    def revision(self) -> str:
+        return self.snapshot.revision
+
+    def identify(self, door: Door) -> Caller:
+        return Caller(self.snapshot, identify(self.snapshot, door))
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A virtual key under one revision."""
+
+    snapshot: Snapshot
+    known: Key
+
+    @property
+    def key(self) -> str:
+        return self.known.name
 
     def decide(self, call: Call) -> Plan:
-        return decide(self.snapshot, call)
+        return decide_for(self.snapshot, self.known, call)
 
 
 def identify(snapshot: Snapshot, door: Door) -> Key:
@@ -40,47 +59,79 @@ def identify(snapshot: Snapshot, door: Door) -> Key:
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Say who calls, which deployment answers, with which tags and targets. Raises ``Refused``."""
-    key = identify(snapshot, call.door)
-    warnings: list[str] = []
-    if call.door.refresh and not key.may_refresh:
-        warnings.append("refresh ignored: this key may not refresh")
-    plan = Plan(snapshot.revision, key.name, None, key.tags, ())
-    if call.door.endpoint == "models":
-        return replace(plan, listing=key.listing, warnings=tuple(warnings))
-    deployment = _deployment(key, call)
-    draw = partial(_draw, deployment, key, call)
-    legs = tuple(Leg(model, deployment.attempts(model, draw)) for model in call.models)
-    tags, dropped = _tags(snapshot, deployment, key, call.door)
-    warnings.extend(f"tag {_shown(tag)} dropped" for tag in dropped)
-    return replace(
-        plan,
+    return decide_for(snapshot, identify(snapshot, call.door), call)
+
+
+def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
+    """Decide a call of a known key. Raises ``Refused`` where it cannot be served under any rule;
+    what a rule itself refuses is part of the plan."""
+    door = call.door
+    warnings: tuple[str, ...] = ()
+    if door.refresh and not key.may_refresh:
+        warnings = ("refresh ignored: this key may not refresh",)
+    if door.endpoint == "models":
+        said = (key.tags, (), key.listing, 0, warnings)
+        return Plan(snapshot.revision, key.name, None, *said)
+    reach = find(key, call)
+    tags = reach.tags
+    dropped: tuple[str, ...] = ()
+    if door.tags:
+        tags, dropped = join_tags(snapshot, reach, door)
+        warnings += tuple(f"tag {shown(tag)} dropped" for tag in dropped)
+    deployment = reach.deployment
+    ruled = [_rule(deployment, key, call, tags, model) for model in call.models]
+    return Plan(
+        revision=snapshot.revision,
+        key=key.name,
         deployment=deployment.name,
         tags=tags,
-        legs=legs,
+        legs=tuple(leg for leg, _ in ruled),
         dropped_tags=len(dropped),
-        warnings=tuple(warnings),
+        warnings=warnings,
+        retry=deployment.retry,
+        hedge_after=deployment.hedge_after,
+        refusal=next((ruling.refusal for _, ruling in ruled if ruling.refusal), None),
     )
 
 
-def _draw(deployment: Deployment, key: Key, call: Call) -> int:
-    """Draw a number that decides by weight: the same for the same key or user where it is sticky,
-    else new for each call. What a client sends cannot steer it, but for a user's own name."""
-    seed = call.door.nonce
-    if deployment.sticky == "key":
-        seed = key.name
-    elif deployment.sticky == "user":
-        seed = str(call.door.user or call.body.get("user") or seed)
-    said = f"{deployment.name}\0{seed}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
+def facts_of(key: Key, call: Call, tags: Mapping[str, str], model: str) -> Facts:
+    """Give what rules may know of one leg."""
+    door = call.door
+    return Facts(
+        key.name, door.dialect, door.endpoint, model, call.stream, tags, door.headers, door.at
+    )
 
 
-def _deployment(key: Key, call: Call) -> Deployment:
+def _rule(
+    deployment: Deployment, key: Key, call: Call, tags: Mapping[str, str], model: str
+) -> tuple[Leg, Ruling]:
+    """Give one leg as the rules leave it. Targets that a rule picks bring their own fallback."""
+    ruling = SILENT
+    if deployment.sections:
+        ruling = follow(deployment.sections, facts_of(key, call, tags, model))
+    fallback = deployment.fallback if ruling.routes is None else ()
+    if ruling.fallback is not None:
+        fallback = ruling.fallback
+    candidates = (ruling.routes or deployment.routes).serving(ruling.model or model)
+    targets = candidates.order(partial(draw, deployment.name, deployment.sticky, key.name, call))
+    leg = Leg(
+        model,
+        (*targets, *fallback),
+        candidates.pool,
+        ruling.changes,
+        ruling.rules,
+        ruling.would,
+    )
+    return leg, ruling
+
+
+def find(key: Key, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.door.deployment or call.deployment
     if asked is not None:
         found = key.deployments.get(asked)
         if found is None:
-            said = f"The deployment {_shown(asked)} does not exist, or this key may not use it."
+            said = f"The deployment {shown(asked)} does not exist, or this key may not use it."
             raise NotFound(said, param="deployment")
         return found
     candidates = key.named.get(call.models[0], ())
@@ -89,23 +140,23 @@ def _deployment(key: Key, call: Call) -> Deployment:
         candidates = tuple(each for each in candidates if each in others)
     if len(candidates) == 1:
         return candidates[0]
-    models = ", ".join(_shown(model) for model in call.models)
+    models = ", ".join(shown(model) for model in call.models)
     if not candidates:
         together = " together" if len(call.models) > 1 else ""
         said = f"No deployment that this key may use serves {models}{together}."
         raise NotFound(said, param="model")
-    names = ", ".join(sorted(each.name for each in candidates))
+    names = ", ".join(sorted(each.deployment.name for each in candidates))
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
 
 
-def _tags(
-    snapshot: Snapshot, deployment: Deployment, key: Key, door: Door
-) -> tuple[Mapping[str, str], list[str]]:
-    """Join the tags: the key's over the deployment's, then what a caller may add to them.
+def join_tags(
+    snapshot: Snapshot, reach: Reach, door: Door
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Add what a caller may add to the tags of the key and the deployment.
 
     Gives the set and the names of the caller's tags that had to be dropped.
     """
-    tags = {**deployment.tags, **key.tags}
+    tags = dict(reach.tags)
     dropped: list[str] = []
     for name, given in door.tags:
         value = "true" if given is None else given
@@ -114,12 +165,12 @@ def _tags(
         if allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            raise BadField("tags", f"{_shown(name)} is not allowed with this value")
+            raise BadField("tags", f"{shown(name)} is not allowed with this value")
         else:
             dropped.append(name)
-    return MappingProxyType(dict(sorted(tags.items()))), dropped
+    return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
     """Give a client's own word in a form that fits a message: short and printable."""
     return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:64])

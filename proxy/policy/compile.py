@@ -10,12 +10,16 @@ from pydantic import ValidationError
 
 from proxy import usage
 from proxy.policy import patterns, schema
+from proxy.policy.compile_rules import RuleCompiler
 from proxy.policy.load import Loaded, maybe, note, secret
-from proxy.policy.snapshot import Candidates, Deployment, Key, Snapshot, TagRule
+from proxy.policy.routes import Candidates, Routes, Sticky
+from proxy.policy.rules import Section
+from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
-from proxy.types import Secret, Target, Timeouts, Upstream
+from proxy.types import Breaker, Retry, Secret, Target, Timeouts, Upstream
 
 Weighed = tuple[Target, int | None]
+DEFAULT_POLICY = "default"
 BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
@@ -40,21 +44,23 @@ class _Compiler:
         self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
 
     def snapshot(self, revision: str) -> Snapshot:
-        upstreams = {
+        self.upstreams = {
             name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
         }
+        self.ruling = RuleCompiler(self)
         deployments = {
-            name: self.deployment(name, each, upstreams)
-            for name, each in self.policies.deployments.items()
+            name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }
         keys = [self.key(name, each, deployments) for name, each in self.policies.keys.items()]
         self.distinct(keys)
+        places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
         return Snapshot(
             revision=revision,
             keys=MappingProxyType({key.digest: key for key in keys}),
             tags=MappingProxyType(self.rules),
             refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
             deployments=MappingProxyType(deployments),
+            places=MappingProxyType(places),
         )
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:
@@ -75,6 +81,8 @@ class _Compiler:
             accepts=frozenset(said.accepts),
             max_answer_bytes=said.max_answer_bytes,
             propagate_trace=said.propagate_trace,
+            max_concurrency=said.max_concurrency,
+            breaker=_breaker(said.breaker),
         )
 
     def secret(self, path: Path_, ref: str) -> Secret:
@@ -87,35 +95,47 @@ class _Compiler:
             self.document.complain(path, "holds characters that no header can carry")
         return Secret(value)
 
-    def deployment(
-        self, name: str, said: schema.Deployment, upstreams: Mapping[str, Upstream]
-    ) -> Deployment:
+    def deployment(self, name: str, said: schema.Deployment) -> Deployment:
         path: Path_ = ("deployments", name)
         self.tags(path, said.tags)
-        weighed = self.targets((*path, "targets"), said.targets, upstreams)
-        fallback = self.targets((*path, "fallback"), said.fallback, upstreams)
         return Deployment(
             name=name,
-            tags=MappingProxyType(dict(said.tags)),
-            candidates=_candidates(weighed),
-            fallback=tuple(target for target, _ in fallback),
-            serves=_serves(weighed),
-            sticky=said.sticky,
+            tags=_sorted(said.tags),
+            routes=self.routes((*path, "targets"), said.targets, said.balance is not None),
+            fallback=self.plain((*path, "fallback"), said.fallback),
+            sticky=_sticky(said.sticky),
+            retry=_retry(said.retry),
+            hedge_after=said.hedge.after if said.hedge else None,
+            sections=self.followed(path, said.policy),
         )
 
-    def targets(
-        self, path: Path_, said: list[schema.Target], upstreams: Mapping[str, Upstream]
-    ) -> list[Weighed]:
-        found = (self.target((*path, i), each, upstreams) for i, each in enumerate(said))
+    def followed(self, path: Path_, policy: str | None) -> tuple[Section, ...]:
+        """Give the rules of the policy that a deployment names, or of the one for all others."""
+        if policy is None and DEFAULT_POLICY in self.policies.policies:
+            policy = DEFAULT_POLICY
+        if policy is None:
+            return ()
+        if policy not in self.policies.policies:
+            self.unknown((*path, "policy"), "policies", "policy", policy)
+            return ()
+        return self.ruling.sections(policy)
+
+    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes:
+        weighed = self.targets(path, said)
+        return Routes(_candidates(weighed, balanced), _serves(weighed, balanced))
+
+    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]:
+        return tuple(target for target, _ in self.targets(path, said))
+
+    def targets(self, path: Path_, said: list[schema.Target]) -> list[Weighed]:
+        found = (self.target((*path, i), each) for i, each in enumerate(said))
         pairs = zip(found, said, strict=True)
         return [(target, each.weight) for target, each in pairs if target is not None]
 
-    def target(
-        self, path: Path_, said: schema.Target, upstreams: Mapping[str, Upstream]
-    ) -> Target | None:
-        upstream = upstreams.get(said.upstream)
+    def target(self, path: Path_, said: schema.Target) -> Target | None:
+        upstream = self.upstreams.get(said.upstream)
         if upstream is None:
-            self.unknown((*path, "upstream"), "upstream", said.upstream)
+            self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
             return None
         prices = tuple(map(_price, said.price)) or self.listed(upstream, said.model)
         return Target(upstream, said.model, said.endpoint, prices)
@@ -142,12 +162,13 @@ class _Compiler:
     def key(self, name: str, said: schema.Key, deployments: Mapping[str, Deployment]) -> Key:
         path: Path_ = ("keys", name)
         self.tags(path, said.tags)
-        reached: dict[str, Deployment] = {}
+        reached: dict[str, Reach] = {}
         for index, wanted in enumerate(said.deployments):
             if wanted in deployments:
-                reached[wanted] = deployments[wanted]
+                deployment = deployments[wanted]
+                reached[wanted] = Reach(deployment, _joined(deployment.tags, said.tags))
             else:
-                self.unknown((*path, "deployments", index), "deployment", wanted)
+                self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
         named = _named(reached)
         return Key(
             name=name,
@@ -155,7 +176,7 @@ class _Compiler:
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
             listing=tuple(sorted(named)),
-            tags=MappingProxyType(dict(said.tags)),
+            tags=_sorted(said.tags),
             may_refresh="refresh" in said.may,
         )
 
@@ -172,14 +193,17 @@ class _Compiler:
             rule = self.rules.get(tag)
             at: Path_ = (*path, "tags", tag)
             if rule is None:
-                self.unknown(at, "tag", tag)
+                self.unknown(at, "tags", "tag", tag)
             elif not rule.allows(value):
                 near = maybe(value, rule.values or ())
                 self.document.complain(at, f"{value!r} is not a value of this tag{near}")
 
-    def unknown(self, path: Path_, kind: str, name: str) -> None:
+    def complain(self, path: Path_, message: str) -> None:
+        self.document.complain(path, message)
+
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
         """Tell of a name that leads nowhere, not of one whose own part is wrong."""
-        known = self.document.data.get(f"{kind}s", {})
+        known = self.document.data.get(section, {})
         if name not in known and self.document.whole:
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
@@ -198,13 +222,37 @@ def _price(said: schema.Price) -> usage.Price:
     return usage.Price(**fields, tiers=tiers)
 
 
-def _candidates(weighed: list[Weighed]) -> Candidates:
+def _sorted(tags: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(sorted(tags.items())))
+
+
+def _joined(under: Mapping[str, str], over: Mapping[str, str]) -> Mapping[str, str]:
+    """Join a deployment's tags and a key's, sharing the set where only one has any."""
+    return under if not over else _sorted({**under, **over})
+
+
+def _breaker(said: schema.Breaker) -> Breaker | None:
+    return None if said.off else Breaker(said.failures, said.rest)
+
+
+def _sticky(said: schema.Sticky | None) -> Sticky | None:
+    return None if said is None else Sticky(said.by or "header", said.header or "")
+
+
+def _retry(said: schema.Retry | None) -> Retry | None:
+    if said is None:
+        return None
+    return Retry(said.times, frozenset(said.on), said.wait, said.max_wait)
+
+
+def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:
     ordered = sorted(weighed, key=lambda each: -(each[1] or 0))
     targets = tuple(target for target, _ in ordered)
-    return Candidates(targets, tuple(weight for _, weight in ordered if weight is not None))
+    weights = tuple(weight for _, weight in ordered if weight is not None)
+    return Candidates(targets, weights, balanced)
 
 
-def _serves(weighed: list[Weighed]) -> Mapping[str, Candidates]:
+def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
     """A target answers to its model, and to that with its provider or upstream before it."""
     found: dict[str, list[Weighed]] = {}
     for each in weighed:
@@ -212,15 +260,15 @@ def _serves(weighed: list[Weighed]) -> Mapping[str, Candidates]:
         prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
         for prefix in ("", *sorted(prefixes)):
             found.setdefault(prefix + target.model, []).append(each)
-    return MappingProxyType({name: _candidates(each) for name, each in found.items()})
+    return MappingProxyType({name: _candidates(each, balanced) for name, each in found.items()})
 
 
-def _named(reached: Mapping[str, Deployment]) -> dict[str, tuple[Deployment, ...]]:
+def _named(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
     """Who serves a name: the deployment of that name, else all that have such a model."""
-    named: dict[str, list[Deployment]] = {}
-    for deployment in reached.values():
-        for model in deployment.serves:
-            named.setdefault(model, []).append(deployment)
+    named: dict[str, list[Reach]] = {}
+    for reach in reached.values():
+        for model in reach.deployment.routes.serves:
+            named.setdefault(model, []).append(reach)
     return {name: tuple(each) for name, each in named.items()} | {
-        name: (deployment,) for name, deployment in reached.items()
+        name: (reach,) for name, reach in reached.items()
     }

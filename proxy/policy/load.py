@@ -135,12 +135,13 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         return path, "is not known" + maybe(str(path[-1]), known_keys(path[:-1], kind))
     if detail["type"] == "missing":
         return path[:-1], f"{path[-1]} is missing"
-    if "[key]" in detail["loc"]:
+    if "[key]" in detail["loc"] and detail["type"] != "value_error":
         return path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64"
     if detail["type"] in SAID:
         return path, SAID[detail["type"]]
     if detail["type"] == "literal_error":
-        words = re.findall(r"'(.*?)'", detail["msg"])
+        words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
+        words = [word for word in words if word != "or"]
         near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
         return path, f"must be {' or '.join(words)}{near}"
     message = detail["msg"].removeprefix("Value error, ")

@@ -53,7 +53,7 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
         path: Path_ = ("deployments", name)
         if name not in reached:
             yield path, "is reached by no key"
-        yield from _unpriced((*path, "targets"), deployment.targets)
+        yield from _unpriced((*path, "targets"), deployment.routes.targets)
         yield from _unpriced((*path, "fallback"), deployment.fallback)
         yield from _hidden((*path, "targets"), deployment)
 
@@ -66,10 +66,10 @@ def _unpriced(path: Path_, targets: tuple[Target, ...]) -> Iterator[Finding]:
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    if deployment.candidates.weights:
+    if deployment.routes.candidates.weights or deployment.routes.candidates.balanced:
         return
-    for index, target in enumerate(deployment.targets):
-        if any(each.model == target.model for each in deployment.targets[:index]):
+    for index, target in enumerate(deployment.routes.targets):
+        if any(each.model == target.model for each in deployment.routes.targets[:index]):
             said = f"is never used: an earlier target serves {target.model}"
             yield (*path, index), said
 
@@ -84,8 +84,8 @@ def _tags(policies: schema.Policies) -> Iterator[Finding]:
 
 def _names(key: Key) -> Iterator[Finding]:
     """Tell of models for which a call with this key must name a deployment."""
-    for name, deployments in key.named.items():
-        if len(deployments) > 1 and "/" not in name:
-            which = ", ".join(sorted(each.name for each in deployments))
+    for name, reached in key.named.items():
+        if len(reached) > 1 and "/" not in name:
+            which = ", ".join(sorted(each.deployment.name for each in reached))
             said = f"{name} is served by {which}: a call for it must name one of them"
             yield ("keys", key.name, "deployments"), said

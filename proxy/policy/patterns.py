@@ -47,3 +47,24 @@ def _engine(text: str) -> SchemaValidator:
         last = str(error).splitlines()[-1].strip()
         reason = last.removeprefix("SchemaError: ").removeprefix("error: ").rstrip(".")
         raise ValueError(f"is not a pattern: {reason}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A text in which ``*`` stands for any characters and ``?`` for one; it fits whole values."""
+
+    text: str
+    _engine: SchemaValidator
+
+    def fits(self, value: str) -> bool:
+        return self._engine.isinstance_python(value)
+
+
+def glob(text: str) -> Glob:
+    """Compile a glob; every text is one."""
+    parts = {"*": "(?s:.*)", "?": "(?s:.)"}
+    return Glob(text, _engine("^" + "".join(parts.get(c) or _literal(c) for c in text) + r"\z"))
+
+
+def _literal(character: str) -> str:
+    return f"\\x{{{ord(character):x}}}"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from proxy.policy.patterns import Pattern
-from proxy.types import Target
+from proxy.policy.routes import Routes, Sticky
+from proxy.policy.rules import Section
+from proxy.policy.source import Path_, Place
+from proxy.types import Retry, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,48 +29,25 @@ class TagRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
-    """Targets that can serve the same name. Without ``weights`` the first always does; with them
-    both are in falling order of weight."""
-
-    targets: tuple[Target, ...]
-    weights: tuple[int, ...] = ()
-
-    def order(self, draw: Callable[[], int]) -> tuple[Target, ...]:
-        """Give the one that is drawn, then the others; one of weight 0 is never tried.
-
-        ``draw`` gives an even number of many more bits than the sum of weights.
-        """
-        total = sum(self.weights)
-        if not total:
-            return self.targets[:1]
-        point = draw() % total
-        drawn = 0
-        while point >= self.weights[drawn]:
-            point -= self.weights[drawn]
-            drawn += 1
-        others = (t for i, t in enumerate(self.targets) if i != drawn and self.weights[i])
-        return (self.targets[drawn], *others)
-
-
-@dataclass(frozen=True, slots=True)
 class Deployment:
-    """A deployment. ``serves`` gives the candidates for a model's name."""
+    """A deployment, with the sections of rules that it follows, in order."""
 
     name: str
     tags: Mapping[str, str]
-    candidates: Candidates
+    routes: Routes
     fallback: tuple[Target, ...]
-    serves: Mapping[str, Candidates]
-    sticky: Literal["key", "user"] | None = None
+    sticky: Sticky | None = None
+    retry: Retry | None = None
+    hedge_after: float | None = None
+    sections: tuple[Section, ...] = ()
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return self.candidates.targets
 
-    def attempts(self, model: str, draw: Callable[[], int]) -> tuple[Target, ...]:
-        """Give the targets to try for a name; one that is not known leaves it to the policy."""
-        return (*self.serves.get(model, self.candidates).order(draw), *self.fallback)
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's."""
+
+    deployment: Deployment
+    tags: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +56,8 @@ class Key:
 
     name: str
     digest: bytes
-    deployments: Mapping[str, Deployment]
-    named: Mapping[str, tuple[Deployment, ...]]
+    deployments: Mapping[str, Reach]
+    named: Mapping[str, tuple[Reach, ...]]
     listing: tuple[str, ...]
     tags: Mapping[str, str]
     may_refresh: bool
@@ -86,10 +65,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is in force. ``keys`` are found by the SHA-256 of a credential."""
+    """What is in force. ``keys`` are found by the SHA-256 of a credential.
+
+    ``places`` tell where each part was written, but for prices: there are too many of them.
+    """
 
     revision: str
     keys: Mapping[bytes, Key]
     tags: Mapping[str, TagRule]
     refuse_caller_tags: bool
     deployments: Mapping[str, Deployment]
+    places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)

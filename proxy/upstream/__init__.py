@@ -6,148 +6,122 @@ till then, and afterwards another try would never be safe. Several legs run side
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from types import TracebackType
-from typing import Self
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import Question, ask
-from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader, turning
-from proxy.errors import (
-    BadField,
-    ProxyError,
-    RequestTimeout,
-    UpstreamError,
-    UpstreamInvalid,
-    UpstreamRefused,
-)
+from proxy.dialects.asking import ask
+from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, UpstreamError
+from proxy.errors import UpstreamRefused as Refused
 from proxy.ports import Answer
-from proxy.record import Attempt, Record
-from proxy.types import Call, Chunk, Head, Plan, Target
+from proxy.record import Record, Why
+from proxy.types import Call, Head, Plan, Target
+from proxy.upstream.errand import Errand
+from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
+from proxy.upstream.health import Health
 from proxy.upstream.listing import Listed
+from proxy.upstream.patience import wait
+from proxy.upstream.race import Race
 from proxy.upstream.refusal import refusal
 from proxy.upstream.reply import Http, Reply
 from proxy.upstream.together import Together
 
-MIN_TOTAL_S = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """One question on its way: what was asked, of whom, and where it is recorded."""
-
-    call: Call
-    target: Target
-    question: Question
-    attempt: Attempt
-    record: Record
-
-    def fail(self, error: BaseException) -> BaseException:
-        """Note how the attempt failed. Time that the client itself has set is the client's."""
-        self.attempt.ended = self.record.now()
-        self.attempt.error = error.code if isinstance(error, ProxyError) else "cancelled"
-        allowed = self.call.timeout_s
-        ran_out = isinstance(error, ProxyError) and error.code == "upstream_total_timeout"
-        if ran_out and allowed is not None and allowed < self.target.upstream.timeouts.total:
-            return RequestTimeout("The time that the request allowed is over.")
-        return error
-
-
-@dataclass(slots=True)
-class Forwarded:
-    """One upstream's answer, begun. Its attempt ends when it is left, whatever way."""
-
-    head: Head
-    reply: Reply
-    reader: AnswerReader
-    asked: Asked
-    _source: AsyncIterator[Chunk] | None = None
-    _first: Chunk | None = None
-
-    async def begin(self) -> Self:
-        """Wait for the first chunk. Raises ``UpstreamError`` when none comes."""
-        self._source = self._read()
-        self._first = await anext(self._source)
-        return self
-
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        if self._source is None or self._first is None:
-            raise RuntimeError("an answer is begun before it is read")
-        yield self._first
-        async for chunk in self._source:
-            yield chunk
-
-    async def _read(self) -> AsyncIterator[Chunk]:
-        try:
-            while piece := await self.reply.piece():
-                for chunk in self.reader.feed(piece):
-                    yield chunk
-                    if chunk.last:
-                        await self.reply.finish()
-                        return
-            for chunk in self.reader.close():
-                yield chunk
-        except UpstreamError as error:
-            raise self.asked.fail(error) from None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        attempt = self.asked.attempt
-        attempt.ended = attempt.ended or self.asked.record.now()
-        await self.reply.__aexit__(kind, error, trace)
-
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
-    """The upstreams of the policies, behind one client. ``via`` marks requests against loops."""
+    """The upstreams of the policies, behind one client.
+
+    ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1.
+    """
 
     http: Http
     via: str
     new_span_id: Callable[[], str]
+    health: Health
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    draw: Callable[[], float] = random.random
 
     async def open(self, plan: Plan, call: Call, record: Record) -> Answer:
         if plan.listing is not None:
             return Listed(plan.listing)
-        begin = partial(self._begin, plan, call, record)
-        if len(plan.legs) == 1:
-            return await begin(0)
-        return Together(begin, len(plan.legs), record.now)
+        legs = [Errand(plan, call, record, leg) for leg in range(len(plan.legs))]
+        if len(legs) == 1:
+            return await self._begin(legs[0])
+        begin = [partial(self._begin, errand) for errand in legs]
+        return Together(begin, record.now)
 
-    async def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Answer:
+    async def _begin(self, errand: Errand) -> Answer:
         """Give the first answer that begins. When none does, the first failure says why."""
+        leg = errand.said
+        targets = self.health.least_loaded_first(leg.targets, leg.pool)
+        after = errand.plan.hedge_after
+        if after is None:
+            answer = await self._first_of(errand, targets, "first")
+        else:
+            answer = await self._hedged(errand, targets, after)
+        errand.record.serve(errand.leg, answer.asked.attempt)
+        return answer
+
+    async def _hedged(self, errand: Errand, targets: Sequence[Target], after: float) -> Forwarded:
+        """Ask the next target too when the first is slow; a single target is asked twice."""
+        others = targets[1:] or targets
+        may = partial(self.health.may_retry, targets[0].upstream)
+        hedge = Race(after, may, spare=len(targets) > 1)
+        first = partial(self._first_of, errand, targets[:1])
+        return await hedge.run(first, partial(self._first_of, errand, others))
+
+    async def _first_of(self, errand: Errand, targets: Sequence[Target], why: Why) -> Forwarded:
         failures: list[ProxyError] = []
-        for target in plan.legs[leg].targets:
+        for target in targets:
             try:
-                return await self._try(target, call, record, leg)
+                return await self._patiently(errand, target, why)
             except (UpstreamError, BadField) as failure:
                 failures.append(failure)
-                if isinstance(failure, UpstreamRefused) or not _time_left(plan, call, record, leg):
+                if isinstance(failure, Refused) or errand.time_left() <= 0:
                     break
-        raise failures[0]
+            why = "fallback"
+        raise _telling(failures)
 
-    async def _try(self, target: Target, call: Call, record: Record, leg: int) -> Answer:
+    async def _patiently(self, errand: Errand, target: Target, why: Why) -> Forwarded:
+        """Ask one target, again after failures that the policy says may pass."""
+        tries = 1
+        while True:
+            try:
+                return await self._try(errand, target, why)
+            except UpstreamError as failure:
+                seconds = wait(errand.plan.retry, failure, tries, self.draw)
+                if seconds is None or seconds >= errand.time_left():
+                    raise
+                if not self.health.may_retry(target.upstream):
+                    raise
+                await self.sleep(seconds)
+                why, tries = "retry", tries + 1
+
+    async def _try(self, errand: Errand, target: Target, why: Why) -> Forwarded:
         """Ask one target; give its answer once its first chunk is there."""
-        spoken = DIALECTS[target.upstream.dialect]
-        question = ask(call, target, DIALECTS[call.door.dialect], spoken)
-        record.warnings.extend(f"{name} dropped" for name in question.dropped)
-        attempt = record.attempt(target, leg, self.new_span_id())
-        asked = Asked(call, target, question, attempt, record)
+        call, record = errand.call, errand.record
+        asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+        question = ask(call, target, asks, spoken, errand.said.changes)
+        record.warn(question.dropped)
         try:
-            return await self._answer(asked, await self._post(asked))
+            slot = self.health.take(target)
+        except (CircuitOpen, UpstreamBusy) as skipped:
+            record.skip(target, skipped.code)
+            raise
+        attempt = record.attempt(target, errand.leg, self.new_span_id(), why)
+        asked = Asked(call, target, question, attempt, record, slot)
+        try:
+            return await self._answer(asked, await self._post(asked, errand.time_left()))
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
-            raise asked.fail(error) from None
+            told = asked.fail(error)
+            asked.leave()
+            raise told from None
 
-    async def _post(self, asked: Asked) -> Reply:
+    async def _post(self, asked: Asked, left: float) -> Reply:
         upstream = asked.target.upstream
         via = ", ".join((*asked.call.door.via, self.via))
         headers = {**asked.question.headers, "x-headrace-via": via}
@@ -155,21 +129,22 @@ class Upstreams:
             span = asked.attempt.span_id
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         limits = upstream.timeouts
-        if asked.call.timeout_s is not None:
-            spent = asked.record.now() - asked.record.started
-            left = max(MIN_TOTAL_S, asked.call.timeout_s - spent)
-            limits = replace(limits, total=min(limits.total, left))
+        if left < limits.total:
+            limits = replace(limits, total=left)
         reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
         asked.attempt.status = reply.status
         return reply
 
-    async def _answer(self, asked: Asked, reply: Reply) -> Answer:
+    async def _answer(self, asked: Asked, reply: Reply) -> Forwarded:
         async with AsyncExitStack() as opened:
             await opened.enter_async_context(reply)
             if reply.status != 200:
                 raise await refusal(reply, asked.target.upstream)
             answer = Forwarded(
-                Head(asked.call.stream, _shown(asked, reply)), reply, _reader(asked, reply), asked
+                Head(asked.call.stream, shown_of(asked, reply)),
+                reply,
+                reader_of(asked, reply),
+                asked,
             )
             asked.attempt.began = asked.record.now()
             await answer.begin()
@@ -177,43 +152,9 @@ class Upstreams:
         return answer
 
 
-def _time_left(plan: Plan, call: Call, record: Record, leg: int) -> bool:
-    """Whether another target may be tried within what the client, or the first target, allows."""
-    allowed = plan.legs[leg].targets[0].upstream.timeouts.total
-    if call.timeout_s is not None:
-        allowed = min(allowed, call.timeout_s)
-    return record.now() - record.started < allowed
-
-
-def _reader(asked: Asked, reply: Reply) -> AnswerReader:
-    """Choose by what came, not by what was asked; an answer of no known kind is refused."""
-    if reply.headers.get("content-encoding", "identity").lower() != "identity":
-        raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
-    call, leg, goes = asked.call, asked.attempt.leg, asked.question.endpoint
-    turn = turning(call.door.endpoint, goes, streamed=call.stream)
-    media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type == "text/event-stream" and call.stream:
-        return StreamReader(leg, turn)
-    if media_type != "application/json":
-        raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
-    upstream = asked.target.upstream
-    server = DIALECTS[upstream.dialect].server
-    wants = "data" if goes == "embeddings" else "choices"
-    limit = upstream.max_answer_bytes
-    return WholeReader(leg, turn, server, wants=wants, stream=call.stream, limit=limit)
-
-
-def _shown(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:
-    """By allow-list, and only to a client that speaks the upstream's own dialect."""
-    shown = DIALECTS[asked.target.upstream.dialect].server.shown
-    if not shown or asked.target.upstream.dialect != asked.call.door.dialect:
-        return ()
-    return tuple(
-        (name.lower(), value)
-        for name, value in reply.headers.items()
-        if any(_fits(name.lower(), allowed) for allowed in shown)
-    )
-
-
-def _fits(name: str, allowed: str) -> bool:
-    return name.startswith(allowed) if allowed.endswith("-") else name == allowed
+def _telling(failures: Sequence[ProxyError]) -> ProxyError:
+    """Choose what to tell: the first failure of a target that was asked, else the shortest wait."""
+    for failure in failures:
+        if not isinstance(failure, (CircuitOpen, UpstreamBusy)):
+            return failure
+    return min(failures, key=lambda failure: failure.retry_after_s or 0.0)

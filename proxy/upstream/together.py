@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -12,7 +12,7 @@ from proxy.errors import ProxyError
 from proxy.ports import Answer
 from proxy.types import Chunk, Head, Json
 
-Begin = Callable[[int], Awaitable[Answer]]
+Begin = Callable[[], Awaitable[Answer]]
 
 
 WHOLE = Head(streamed=False)
@@ -26,8 +26,7 @@ class Together:
     as a whole answer leaves only with its last chunk, that is still a clean error.
     """
 
-    begin: Begin
-    legs: int
+    begin: Sequence[Begin]
     now: Callable[[], float]
     head: Head = WHOLE
     _done: asyncio.Queue[tuple[int, Json | ProxyError]] = field(default_factory=asyncio.Queue)
@@ -36,11 +35,11 @@ class Together:
 
     async def chunks(self) -> AsyncIterator[Chunk]:
         failures: list[ProxyError] = []
-        for remaining in range(self.legs - 1, -1, -1):
+        for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()
             if isinstance(part, ProxyError):
                 failures.append(part)
-                if len(failures) == self.legs:
+                if len(failures) == len(self.begin):
                     raise failures[0]
                 part = _failed(part)
             yield Chunk(part, leg=leg, last=remaining == 0)
@@ -48,7 +47,7 @@ class Together:
     async def _ask(self, leg: int) -> None:
         started = self.now()
         try:
-            async with await self.begin(leg) as answer:
+            async with await self.begin[leg]() as answer:
                 parts = [chunk.data or {} async for chunk in answer.chunks()]
         except ProxyError as error:
             self._done.put_nowait((leg, error))
@@ -58,7 +57,7 @@ class Together:
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        self._tasks = [self._group.create_task(self._ask(leg)) for leg in range(self.legs)]
+        self._tasks = [self._group.create_task(self._ask(leg)) for leg in range(len(self.begin))]
         return self
 
     async def __aexit__(

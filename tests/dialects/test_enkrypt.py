@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.dialects import DIALECTS, greeted, read_call
+from proxy.dialects import DIALECTS, Came, greeted, read_call
 from proxy.errors import BadField, Unauthorized
 
 HEADERS = {
@@ -16,7 +16,7 @@ REFUSE = DIALECTS["enkrypt"].client.refuse
 
 
 def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
-    door = greeted("POST", "/ai-proxy/completions", HEADERS, "req_1")
+    door = greeted("POST", "/ai-proxy/completions", HEADERS, Came("req_1"))
 
     assert door.credential is not None
     assert door.credential.reveal() == "ek"
@@ -26,7 +26,7 @@ def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
 
 
 def test_context_is_another_name_for_its_context() -> None:
-    door = greeted("POST", "/ai-proxy/completions", HEADERS, "req_1")
+    door = greeted("POST", "/ai-proxy/completions", HEADERS, Came("req_1"))
 
     body = read_call(door, {"model": "m", "prompt": None, "context": "c"}).body
 

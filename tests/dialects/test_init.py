@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects import DIALECTS, ROUTES, greeted, read_call, speak
+from proxy.dialects import DIALECTS, ROUTES, Came, greeted, read_call, speak
 from proxy.errors import MethodNotAllowed, NotFound
 from proxy.types import Door
 
@@ -40,12 +40,12 @@ def test_every_route_is_known_by_name() -> None:
 )
 def test_another_path_is_not_served(path: str) -> None:
     with pytest.raises(NotFound):
-        greeted("POST", path, {}, "req_1")
+        greeted("POST", path, {}, Came("req_1"))
 
 
 def test_another_method_is_told_which_one_would_do() -> None:
     with pytest.raises(MethodNotAllowed) as refused:
-        greeted("GET", "/v1/completions", {}, "req_1")
+        greeted("GET", "/v1/completions", {}, Came("req_1"))
 
     assert refused.value.allowed == "POST"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects import greeted, speak
+from proxy.dialects import Came, greeted, speak
 from proxy.errors import BadRequest
 from proxy.types import Door
 
@@ -13,7 +13,7 @@ KEY = {"x-portkey-api-key": "pk"}
 
 def knock(**headers: str) -> Door:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return greeted("POST", "/v1/completions", {**KEY, **named}, "req_1")
+    return greeted("POST", "/v1/completions", {**KEY, **named}, Came("req_1"))
 
 
 def test_any_portkey_header_makes_the_dialect() -> None:

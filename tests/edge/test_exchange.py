@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import aiohttp
@@ -20,6 +21,7 @@ from proxy.limits import Unlimited
 from proxy.pipeline import Pipeline
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
+from proxy.upstream.health import Health
 from tests.conftest import Proxy
 from tests.doubles import Asked, ScriptedUpstream, Wire, event, head, legacy_events, piece
 from tests.test_pipeline import BEARER, ROUTES
@@ -73,7 +75,9 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         limits=Unlimited(),
         guards=Unguarded(),
         cache=Forgetful(),
-        upstreams=Upstreams(HttpClient(), "via", new_span_id),
+        upstreams=Upstreams(
+            HttpClient(), "via", new_span_id, Health(time.monotonic, metrics.circuit)
+        ),
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )

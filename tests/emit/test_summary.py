@@ -37,7 +37,8 @@ def test_overhead_is_all_time_but_the_upstreams(
 
 def test_the_first_token_is_counted_from_the_request() -> None:
     record = ended((0.1, 0.9), total=1)
-    record.meters[0].feed(legacy(), 100.4)
+    record.serve(0, record.attempts[0])
+    record.attempts[0].meter.feed(legacy(), 100.4)
 
     assert summary.first_token(record) == pytest.approx(0.4)
     assert summary.finish_reasons(record) == ["stop"]

@@ -52,7 +52,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 
 def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
     [key] = snapshot.keys.values()
-    upstream = key.deployments["support-chat"].targets[0].upstream
+    upstream = key.deployments["support-chat"].deployment.routes.targets[0].upstream
 
     assert upstream.api_key is not None
     assert upstream.api_key.reveal() == "sk-1"
@@ -72,7 +72,7 @@ def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
 
 def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot) -> None:
     [key] = snapshot.keys.values()
-    exact, prefix, own, nobody, gateway = key.deployments["support-chat"].targets
+    exact, prefix, own, nobody, gateway = key.deployments["support-chat"].deployment.routes.targets
 
     assert [price.input for price in exact.prices] == [Decimal("0.15")]
     assert [price.input for price in prefix.prices] == [2, 1]

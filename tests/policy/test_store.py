@@ -149,7 +149,7 @@ async def test_a_secret_that_changed_is_in_force_though_the_files_are_the_same(
     secret.write_text("sk-new")
     after = (await stored.store.read(DOOR)).snapshot
 
-    target = identify(after, DOOR).deployments["support-chat"].targets[0]
+    target = identify(after, DOOR).deployments["support-chat"].deployment.routes.targets[0]
     assert target.upstream.api_key == Secret("sk-new")
     assert after.revision == before.revision
 
@@ -233,7 +233,7 @@ async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: S
 
     async def decide() -> None:
         while not done.is_set():
-            plan = (await stored.store.read(call.door)).decide(call)
+            plan = (await stored.store.read(call.door)).identify(call.door).decide(call)
             served.setdefault(plan.revision, set()).add(plan.legs[0].targets[0].model)
             await asyncio.sleep(0)
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from proxy.policy import decide
-from proxy.policy.snapshot import Candidates, Snapshot
+from proxy.policy.routes import Candidates
+from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, Door, Secret, Target, Upstream
 

@@ -1,0 +1,193 @@
+"""The section ``policies``, from schema to rules: conditions built, names resolved, order fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from proxy.dialects import DIALECTS
+from proxy.policy import conditions, patterns, schema
+from proxy.policy.load import maybe
+from proxy.policy.routes import Routes
+from proxy.policy.rules import Rule, Section
+from proxy.policy.snapshot import TagRule
+from proxy.policy.source import Path_
+from proxy.types import UNCHANGED, Changes, Refusal, Target
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+ENDPOINTS = ("chat", "completions", "embeddings")
+
+
+class Around(Protocol):
+    """What rules need of the compiler of the whole folder."""
+
+    @property
+    def policies(self) -> schema.Policies: ...
+
+    @property
+    def rules(self) -> Mapping[str, TagRule]: ...
+
+    def complain(self, path: Path_, message: str) -> None: ...
+
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
+
+    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...
+
+    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]: ...
+
+
+class RuleCompiler:
+    """Gives the sections of rules that follow from naming a policy."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
+        self._orders = {name: self._order(name, ()) for name in self._own}
+
+    def sections(self, name: str) -> tuple[Section, ...]:
+        """Give a policy's rules, then those of what it extends; each policy once."""
+        return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
+
+    def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
+        found = [name]
+        for index, base in enumerate(self._around.policies.policies[name].extends):
+            path: Path_ = ("policies", name, "extends", index)
+            if base not in self._own:
+                self._around.unknown(path, "policies", "policy", base)
+            elif base in (*above, name):
+                self._around.complain(path, f"{base} extends this policy itself")
+            else:
+                found += [each for each in self._order(base, (*above, name)) if each not in found]
+        return found
+
+    def _section(self, name: str, said: schema.Policy) -> Section:
+        path: Path_ = ("policies", name, "rules")
+        shadow = said.mode == "shadow"
+        rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(said.rules)]
+        return Section(name, tuple(rules), said.match == "first")
+
+    def _rule(self, policy: str, path: Path_, said: schema.Rule, shadow: bool) -> Rule:
+        name = f"{policy}/{said.name}"
+        when = said.when
+        routes = fallback = None
+        if said.targets is not None:
+            routes = self._around.routes((*path, "targets"), said.targets)
+        if said.fallback is not None:
+            fallback = self._around.plain((*path, "fallback"), said.fallback)
+        return Rule(
+            name=name,
+            when=self._when((*path, "when"), when) if when else conditions.ALWAYS,
+            shadow=shadow or said.mode == "shadow",
+            routes=routes,
+            fallback=fallback,
+            model=said.model,
+            changes=_changes(said),
+            refusal=_refusal(name, said.refuse),
+        )
+
+    def _when(self, path: Path_, said: schema.When) -> conditions.Condition:
+        """Build a condition: one part by itself, several as all of them."""
+        parts = list(self._parts(path, said))
+        return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
+
+    def _parts(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
+        yield from self._compared(path, said)
+        if said.stream is not None:
+            yield conditions.Streamed(said.stream)
+        if said.time is not None:
+            yield self._hours((*path, "time"), said.time)
+        yield from (self._when((*path, "all", i), each) for i, each in enumerate(said.all))
+        if said.any:
+            several = (self._when((*path, "any", i), each) for i, each in enumerate(said.any))
+            yield conditions.AtLeastOne(tuple(several))
+        if said.not_ is not None:
+            yield conditions.Not(self._when((*path, "not"), said.not_), in_words(said.not_))
+
+    def _compared(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
+        for index, field in enumerate(conditions.FIELDS):
+            match: schema.Match | None = getattr(said, field)
+            if match is not None:
+                self._known((*path, field), field, match)
+                yield conditions.Of(index, _values(match))
+        for name, match in said.tag.items():
+            self._tag((*path, "tag", name), name, match)
+            yield conditions.Named("tag", name, _values(match))
+        for name, match in said.header.items():
+            yield conditions.Named("header", name, _values(match))
+
+    def _known(self, path: Path_, field: str, match: schema.Match) -> None:
+        """Tell of a word that no call can ever have here."""
+        if field == "key":
+            for word in _words(match):
+                self._around.unknown(path, "keys", "key", word)
+        known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
+        for word in _words(match):
+            if known and word not in known:
+                self._around.complain(path, f"there is no {field} {word!r}{maybe(word, known)}")
+
+    def _tag(self, path: Path_, name: str, match: schema.Match) -> None:
+        rule = self._around.rules.get(name)
+        if rule is None:
+            self._around.unknown(path, "tags", "tag", name)
+            return
+        for word in _words(match):
+            if not rule.allows(word):
+                near = maybe(word, rule.values or ())
+                self._around.complain(path, f"{word!r} is not a value of this tag{near}")
+
+    def _hours(self, path: Path_, said: schema.Hours) -> conditions.Between:
+        zone = ZoneInfo("UTC")
+        try:
+            zone = ZoneInfo(said.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            self._around.complain((*path, "zone"), f"there is no time zone {said.zone!r}")
+        begin, end = (_minute(part) for part in (said.between or "00:00-24:00").split("-"))
+        days = frozenset(DAYS.index(day) for day in said.days or DAYS)
+        return conditions.Between(begin, end, days, zone, in_words(said))
+
+
+def _minute(text: str) -> int:
+    hour, _, minute = text.partition(":")
+    return int(hour) * 60 + int(minute)
+
+
+def _words(match: schema.Match) -> list[str]:
+    return [*([match.equals] if match.equals is not None else []), *(match.in_ or [])]
+
+
+def _values(match: schema.Match) -> conditions.Values:
+    parts: list[conditions.Values] = []
+    if match.equals is not None:
+        parts.append(conditions.OneOf(frozenset({match.equals})))
+    if match.in_ is not None:
+        parts.append(conditions.OneOf(frozenset(match.in_)))
+    if match.glob is not None:
+        parts.append(conditions.Like(patterns.glob(match.glob)))
+    return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
+
+
+def _changes(said: schema.Rule) -> Changes:
+    values = said.set.model_dump(exclude_none=True) if said.set else {}
+    caps = said.cap.model_dump(exclude_none=True) if said.cap else {}
+    return Changes(values, caps) if values or caps else UNCHANGED
+
+
+def _refusal(rule: str, said: schema.Refusal | None) -> Refusal | None:
+    return None if said is None else Refusal(rule, said.message, said.status)
+
+
+def in_words(said: schema.When | schema.Hours | schema.Match) -> str:
+    """Put a condition into the words of a policy file, on one line."""
+    dumped = said.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    return _flow(dumped)
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, dict):
+        if list(value) in (["equals"], ["in"]):
+            return _flow(next(iter(value.values())))
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

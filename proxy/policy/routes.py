@@ -1,0 +1,89 @@
+"""Where calls may go: targets that serve a name, and how one of them is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.types import Call, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Targets that can serve the same name.
+
+    With ``weights`` both are in falling order of weight, and one is drawn. Where they are
+    ``balanced`` all are as good as each other. Otherwise the first always serves.
+    """
+
+    targets: tuple[Target, ...]
+    weights: tuple[int, ...] = ()
+    balanced: bool = False
+
+    @property
+    def pool(self) -> int:
+        """How many of the first targets in order are as good as each other."""
+        return len(self.targets) if self.balanced else 1
+
+    def order(self, draw: Callable[[], int]) -> tuple[Target, ...]:
+        """Give the one that is drawn, then the others; one of weight 0 is never tried.
+
+        ``draw`` gives an even number of many more bits than the sum of weights.
+        """
+        if self.balanced:
+            return self.targets
+        total = sum(self.weights)
+        if not total:
+            return self.targets[:1]
+        point = draw() % total
+        drawn = 0
+        while point >= self.weights[drawn]:
+            point -= self.weights[drawn]
+            drawn += 1
+        others = (t for i, t in enumerate(self.targets) if i != drawn and self.weights[i])
+        return (self.targets[drawn], *others)
+
+
+@dataclass(frozen=True, slots=True)
+class Routes:
+    """All targets of a deployment or a rule. ``serves`` gives the candidates for a model's name."""
+
+    candidates: Candidates
+    serves: Mapping[str, Candidates]
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return self.candidates.targets
+
+    def serving(self, model: str) -> Candidates:
+        """Give the candidates for a name; one that is not known leaves it to the policy."""
+        return self.serves.get(model, self.candidates)
+
+
+@dataclass(frozen=True, slots=True)
+class Sticky:
+    """Whose calls stay with one target; ``header`` names the one where it is a header's value."""
+
+    by: Literal["key", "user", "header"]
+    header: str = ""
+
+    def seed(self, key: str, call: Call) -> str | None:
+        """Give what is the same for the calls that stay together; None where nothing is said."""
+        if self.by == "key":
+            return key
+        if self.by == "header":
+            return call.door.headers.get(self.header)
+        user = call.door.user or call.body.get("user")
+        return str(user) if user else None
+
+
+def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
+    """Draw a number that decides by weight: new for each call, but for those that stay together.
+
+    What a client sends cannot steer it, save the name of its user or a header the policy names.
+    """
+    seed = (sticky and sticky.seed(key, call)) or call.door.nonce
+    said = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())

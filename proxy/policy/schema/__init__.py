@@ -1,0 +1,63 @@
+"""The policy files as types: these models are the schema, and every key an operator may write.
+
+A section is a mapping from names to what they mean: one file here for each. Models are frozen and
+refuse unknown keys. What is said of a key below it is what an editor shows: see ``editor``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
+from proxy.policy.schema.keys import Key
+from proxy.policy.schema.prices import Price, Tier
+from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When
+from proxy.policy.schema.scalars import VARIABLE, Name, Section, TagKey
+from proxy.policy.schema.tags import CallerTags, Tag
+from proxy.policy.schema.upstreams import Breaker, Timeouts, Upstream
+
+__all__ = [
+    "VARIABLE",
+    "Breaker",
+    "CallerTags",
+    "Deployment",
+    "Hedge",
+    "Hours",
+    "Key",
+    "Match",
+    "Policies",
+    "Policy",
+    "Price",
+    "Refusal",
+    "Retry",
+    "Rule",
+    "Section",
+    "Sticky",
+    "Tag",
+    "Target",
+    "Tier",
+    "Timeouts",
+    "Upstream",
+    "When",
+]
+
+
+class Policies(Section):
+    """All sections of a folder, merged. Prices are checked one by one when they are used."""
+
+    upstreams: dict[Name, Upstream] = Field(default_factory=dict)
+    """Where calls may go."""
+    tags: dict[TagKey, Tag] = Field(default_factory=dict)
+    """How usage is attributed: every tag and its values."""
+    caller_tags: CallerTags = Field(default_factory=CallerTags)
+    """What becomes of a caller's tag that is not allowed."""
+    keys: dict[Name, Key] = Field(default_factory=dict)
+    """Who may call what."""
+    policies: dict[Name, Policy] = Field(default_factory=dict)
+    """Rules that deployments follow."""
+    deployments: dict[Name, Deployment] = Field(default_factory=dict)
+    """The names that applications call."""
+    prices: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """What tokens cost, by provider and model; `name*` stands for all that begin so."""

@@ -1,0 +1,126 @@
+"""The section ``deployments``: targets, and how a call finds its way among them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from proxy.policy.schema.prices import Price
+from proxy.policy.schema.scalars import Duration, HeaderName, Model, Name, Section, TagKey
+
+
+def _dated(value: Any) -> Any:
+    """One price, or several that are dated."""
+    return [value] if isinstance(value, dict) else value
+
+
+class Target(Section):
+    """An upstream and a model there."""
+
+    upstream: Name
+    """The upstream's name."""
+    model: Model
+    """The model's name there."""
+    weight: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Its share of the calls that several targets can serve."""
+    endpoint: Literal["completions", "chat"] | None = None
+    """The only kind of call that it serves; the other is translated."""
+    price: Annotated[list[Price], BeforeValidator(_dated)] = Field(default_factory=list)
+    """Its own price, or dated prices; they win over the table."""
+
+
+def are_weighed(targets: Sequence[Target]) -> bool:
+    """Say whether targets have weights. Raises ``ValueError`` when only some have, or all are 0."""
+    weights = [target.weight for target in targets]
+    if None in weights and weights.count(None) < len(weights):
+        raise ValueError("must give all targets a weight, or none")
+    if None not in weights and not sum(weight or 0 for weight in weights):
+        raise ValueError("must give at least one target a weight above 0")
+    return None not in weights
+
+
+Cause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 503, 504, 529]
+CAUSES: tuple[Cause, ...] = ("connect", 408, 409, 425, 429, 500, 502, 503, 504, 529)
+
+
+class Retry(Section):
+    """Another try of the same target, when it fails before it answers."""
+
+    times: Annotated[int, Field(ge=1, le=10)] = 2
+    """How many more tries each target gets; 2."""
+    on: Annotated[list[Cause], Field(min_length=1)] = Field(default_factory=lambda: list(CAUSES))
+    """After which failures: a status, `connect` (no answer came), `timeout` or `invalid`."""
+    wait: Duration = 0.25
+    """The longest first wait; it doubles with each try, and how much of it is waited is drawn."""
+    max_wait: Duration = 5.0
+    """The longest wait; a target that asks for a longer one is left for the next; 5s."""
+
+
+class Hedge(Section):
+    """A second request to the next target when the first is slow; the slower one is cancelled."""
+
+    after: Duration
+    """How long the first may take to begin its answer before the second is asked."""
+
+
+class Sticky(Section):
+    """Whose calls stay with one target: one key's, one user's, or those with one header's value."""
+
+    by: Literal["key", "user"] | None = None
+    """`sticky: key` and `sticky: user` for short."""
+    header: HeaderName | None = None
+    """The request header whose value keeps calls together."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Tell editors of the short forms too."""
+        return {"anyOf": [{"enum": ["key", "user"]}, handler(core)]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"by": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.by is None) == (self.header is None):
+            raise ValueError("must be key, user or {header: name}")
+        return self
+
+
+class Deployment(Section):
+    """The saved name that an application calls."""
+
+    @model_validator(mode="after")
+    def _all_weighed_or_none(self) -> Self:
+        weighed = are_weighed(self.targets)
+        if self.sticky is not None and not weighed:
+            raise ValueError("must give its targets weights to be sticky")
+        if self.balance is not None and weighed:
+            raise ValueError("must give its targets weights or balance them, not both")
+        return self
+
+    description: str = ""
+    """For people."""
+    tags: dict[TagKey, str] = Field(default_factory=dict)
+    """Tags of its calls."""
+    targets: Annotated[list[Target], Field(min_length=1)]
+    """Where its calls go: the first that serves the model asked for, or one by weight."""
+    sticky: Sticky | None = None
+    """Whose calls stay with one target when targets have weights: key, user or a header."""
+    balance: Literal["least_loaded"] | None = None
+    """`least_loaded`: the target with the fewest requests under way, of those without weights."""
+    fallback: list[Target] = Field(default_factory=list)
+    """Where a call goes next, in order, when an upstream fails before it answers."""
+    retry: Retry | None = None
+    """Whether a target is tried again before the next one is."""
+    hedge: Hedge | None = None
+    """Whether a second target is asked while the first is still silent."""
+    policy: Name | None = None
+    """The policy whose rules it follows; the one named `default` where none is said."""

@@ -1,0 +1,125 @@
+"""The section ``upstreams``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from proxy.policy.schema.scalars import (
+    CREDENTIAL,
+    VARIABLE,
+    DialectName,
+    Duration,
+    Name,
+    SecretRef,
+    Section,
+    Size,
+)
+
+FRAMING = frozenset(
+    {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
+    | {"expect", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+
+
+class Timeouts(Section):
+    """How long an upstream may take in each phase."""
+
+    connect: Duration = 5.0
+    """To connect; 5s when it is not said."""
+    first_byte: Duration = 60.0
+    """From sending the request to the first byte of an answer; 60s."""
+    idle: Duration = 30.0
+    """Between two bytes of an answer; 30s."""
+    total: Duration = 600.0
+    """In all; 10m."""
+
+
+class Breaker(Section):
+    """When a target that keeps failing is left alone."""
+
+    failures: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """How many failures in a row open it; 5."""
+    rest: Duration = 10.0
+    """How long it is left alone before one call may try it again; 10s."""
+    off: bool = False
+    """Whether it is tried however often it fails; `breaker: off` for short."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Tell editors of the short form too."""
+        return {"anyOf": [{"const": "off"}, handler(core)]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"off": True} if value == "off" else value
+
+
+class Upstream(Section):
+    """A provider endpoint."""
+
+    dialect: DialectName
+    """The wire format that it speaks."""
+    base_url: str
+    """Where it is; without a path, the dialect's own prefix is added."""
+    api_key: SecretRef | None = None
+    """Its credential, as ${VARIABLE} or file:/path."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    """Headers that are sent with every request."""
+    timeouts: Timeouts = Field(default_factory=Timeouts)
+    """How long it may take in each phase."""
+    provider: Name | None = None
+    """Whose prices count, and its name in telemetry."""
+    accepts: list[str] = Field(default_factory=list)
+    """Request fields that it takes beyond its dialect's own."""
+    max_answer_bytes: Size = 64 * 1024 * 1024
+    """The largest answer that is not streamed; 64MiB."""
+    propagate_trace: bool = False
+    """Whether it gets a traceparent."""
+    max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """How many requests it may have at once; the next goes elsewhere, or is refused at once."""
+    breaker: Breaker = Field(default_factory=Breaker)
+    """When a target there that keeps failing is left alone; `off` for never."""
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise ValueError("must be an http or https URL")
+        if not value.isascii() or not value.isprintable() or " " in value:
+            raise ValueError("must be plain ASCII without spaces")
+        if "@" in parts.netloc or "?" in value or "#" in value:
+            raise ValueError("must not hold credentials, a query or a fragment")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, content in value.items():
+            _header(name, content)
+        if len({name.lower() for name in value}) < len(value):
+            raise ValueError("must name each header once, whatever its case")
+        return value
+
+
+def _header(name: str, content: str) -> None:
+    """Raise ``ValueError`` for a header that is none, frames the request, or tells a secret."""
+    if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
+        content.isprintable() and content.isascii()
+    ):
+        raise ValueError(f"{name!r} is not a header of plain text")
+    if name.lower() in FRAMING:
+        raise ValueError(f"{name!r} is not the policy's to set")
+    if "${" in re.sub(VARIABLE, "", content):
+        raise ValueError(f"{name!r} has a ${{ that names no variable")
+    if CREDENTIAL.search(name) and not re.search(rf"{VARIABLE}|^file:.", content):
+        raise ValueError(f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself")

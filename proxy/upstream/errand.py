@@ -1,0 +1,32 @@
+"""One leg of one call on its way through the targets, and the time it may still take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from proxy.record import Record
+from proxy.types import Call, Leg, Plan
+
+MIN_TOTAL_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What is to be fetched. All tries together take no longer than the client, or the first
+    target's upstream, allows."""
+
+    plan: Plan
+    call: Call
+    record: Record
+    leg: int
+
+    @property
+    def said(self) -> Leg:
+        return self.plan.legs[self.leg]
+
+    def time_left(self) -> float:
+        """Give the seconds that are left; nothing, or less, when another try is too late."""
+        allowed = self.said.targets[0].upstream.timeouts.total
+        if self.call.timeout_s is not None:
+            allowed = min(allowed, self.call.timeout_s)
+        return allowed - (self.record.now() - self.record.started)

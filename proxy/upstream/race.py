@@ -1,0 +1,85 @@
+"""Two requests for one answer: the second is asked when the first is slow, the slower is dropped.
+
+This may cost twice. The one that lost is cancelled, which closes its connection, and its attempt is
+marked so that what it may have cost is booked as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from proxy.errors import ProxyError
+from proxy.record import Why
+from proxy.upstream.forwarded import Forwarded
+
+Run = asyncio.Task["Forwarded | ProxyError"]
+Begin = Callable[[Why], Awaitable[Forwarded]]
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """How the second joins in: ``after`` seconds if it ``may`` then, and when the first has failed
+    if it is a ``spare`` that would be asked next in any case."""
+
+    after: float
+    may: Callable[[], bool]
+    spare: bool
+
+    async def run(self, first: Begin, second: Begin) -> Forwarded:
+        """Give whichever answer begins first. When all fail, the first failure is raised."""
+        runs: list[Run] = []
+        winner: Run | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                runs.append(group.create_task(_settled(first, "first")))
+                await asyncio.wait(runs, timeout=self.after)
+                if not runs[0].done() and self.may():
+                    runs.append(group.create_task(_settled(second, "hedge")))
+                winner = await _winner(runs)
+                if winner is None and self.spare and len(runs) == 1:
+                    runs.append(group.create_task(_settled(second, "fallback")))
+                    winner = await _winner(runs)
+                for run in runs:
+                    if run is not winner:
+                        run.cancel()
+        finally:
+            await _close([run for run in runs if run is not winner])
+        outcome = (winner or runs[0]).result()
+        if isinstance(outcome, ProxyError):
+            raise outcome
+        return outcome
+
+
+async def _settled(begin: Begin, why: Why) -> Forwarded | ProxyError:
+    try:
+        return await begin(why)
+    except ProxyError as failure:
+        return failure
+
+
+async def _winner(runs: list[Run]) -> Run | None:
+    """Wait for an answer, or until all have failed."""
+    waiting = set(runs)
+    while waiting:
+        done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for run in runs:
+            if run in done and not _failed(run):
+                return run
+    return None
+
+
+def _failed(run: Run) -> bool:
+    return isinstance(run.result(), ProxyError)
+
+
+async def _close(runs: list[Run]) -> None:
+    """Leave answers that had begun and are not wanted."""
+    for run in runs:
+        if not run.cancelled() and run.exception() is None:
+            answer = run.result()
+            if isinstance(answer, Forwarded):
+                answer.asked.attempt.lost = True
+                async with answer:
+                    pass

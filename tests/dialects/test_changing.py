@@ -1,0 +1,72 @@
+"""What rules change in a request's parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.changing import changed
+from proxy.types import UNCHANGED, Changes, Endpoint
+
+BODY = {"prompt": "Hi", "temperature": 1.5}
+
+
+def test_a_body_that_no_rule_changes_is_the_very_same() -> None:
+    assert changed("completions", BODY, UNCHANGED) is BODY
+
+
+def test_the_body_that_was_given_is_not_changed() -> None:
+    changed("completions", BODY, Changes({"temperature": 0.0}))
+
+    assert BODY["temperature"] == 1.5
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said", "changes", "becomes"),
+    [
+        ("chat", {}, Changes({"temperature": 0.0}), {"temperature": 0.0}),
+        ("chat", {"temperature": 2}, Changes({"temperature": 0.5}), {"temperature": 0.5}),
+        ("chat", {"temperature": 2}, Changes(cap={"temperature": 1.0}), {"temperature": 1.0}),
+        ("chat", {"temperature": 0.3}, Changes(cap={"temperature": 1.0}), {"temperature": 0.3}),
+        ("chat", {}, Changes(cap={"temperature": 1.0, "n": 2}), {}),
+        ("chat", {"n": None}, Changes(cap={"n": 2}), {"n": None}),
+        ("chat", {}, Changes(cap={"max_tokens": 9}), {"max_tokens": 9}),
+        ("chat", {"max_tokens": 5}, Changes(cap={"max_tokens": 9}), {"max_tokens": 5}),
+        ("chat", {"max_tokens": None}, Changes(cap={"max_tokens": 9}), {"max_tokens": 9}),
+        (
+            "chat",
+            {"max_completion_tokens": 50},
+            Changes(cap={"max_tokens": 9}),
+            {"max_completion_tokens": 9},
+        ),
+        (
+            "chat",
+            {"max_tokens": 50, "max_completion_tokens": 60},
+            Changes(cap={"max_tokens": 9}),
+            {"max_tokens": 9, "max_completion_tokens": 9},
+        ),
+        ("chat", {}, Changes(cap={"max_completion_tokens": 9}), {"max_completion_tokens": 9}),
+        ("completions", {}, Changes(cap={"max_completion_tokens": 9}), {"max_tokens": 9}),
+        (
+            "chat",
+            {"max_completion_tokens": 50},
+            Changes({"max_tokens": 9}),
+            {"max_tokens": 9},
+        ),
+        (
+            "completions",
+            {"max_tokens": 5},
+            Changes({"max_completion_tokens": 9}),
+            {"max_tokens": 9},
+        ),
+        ("chat", {}, Changes({"best_of": 2}), {}),
+        ("completions", {"best_of": 5}, Changes(cap={"best_of": 2}), {"best_of": 2}),
+        ("embeddings", {}, Changes({"temperature": 0.0}, {"max_tokens": 5}), {}),
+        ("chat", {}, Changes({"max_tokens": 500}, {"max_tokens": 100}), {"max_tokens": 100}),
+    ],
+)
+def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
+    endpoint: Endpoint, said: dict[str, Any], changes: Changes, becomes: dict[str, Any]
+) -> None:
+    assert changed(endpoint, said, changes) == becomes

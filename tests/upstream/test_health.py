@@ -1,0 +1,163 @@
+"""Breakers, places and the retries that traffic saves up; time passes as the test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import CircuitOpen, UpstreamBusy, UpstreamRefused, UpstreamUnavailable
+from proxy.types import Breaker, Target, Upstream
+from proxy.upstream.health import MAX_TARGETS, Health
+
+UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
+HERE, THERE = Target(UP, "here"), Target(UP, "there")
+DOWN = UpstreamUnavailable("down")
+
+
+@dataclass
+class Watched:
+    """Health with a clock of the test's own, and what it told."""
+
+    now: float = 0.0
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.health = Health(lambda: self.now, lambda t, state: self.told.append((t.model, state)))
+
+    def ask(self, target: Target = HERE, error: BaseException | None = None) -> None:
+        slot = self.health.take(target)
+        slot.worked = True
+        if error is not None:
+            slot.failed(error)
+        slot.give_back()
+
+
+def test_failures_in_a_row_open_the_circuit_and_nothing_is_asked_then() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+
+    with pytest.raises(CircuitOpen) as skipped:
+        watched.health.take(HERE)
+
+    assert skipped.value.retry_after_s == 10.0
+    assert watched.told == [("here", "open")]
+    watched.ask(THERE)
+
+
+def test_an_answer_between_failures_keeps_it_closed() -> None:
+    watched = Watched()
+    for error in (DOWN, None, DOWN, UpstreamRefused("x", upstream_status=400), DOWN):
+        watched.ask(error=error)
+
+    assert watched.told == []
+
+
+def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    watched.now = 10.0
+
+    probe = watched.health.take(HERE)
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE)
+    probe.failed(DOWN)
+    probe.give_back()
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE)
+    watched.now = 20.0
+    watched.ask()
+    watched.ask()
+
+    assert [state for _, state in watched.told] == [
+        "open", "half_open", "open", "half_open", "closed",
+    ]  # fmt: skip
+
+
+def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    watched.now = 10.0
+
+    watched.health.take(HERE).give_back()
+
+    watched.ask()
+    assert watched.told[-1] == ("here", "closed")
+
+
+def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
+    watched = Watched()
+    slow = watched.health.take(HERE)
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    watched.now = 9.0
+    slow.failed(DOWN)
+    slow.give_back()
+    watched.now = 10.0
+
+    watched.ask()
+
+
+def test_without_a_breaker_a_target_is_always_asked() -> None:
+    watched = Watched()
+    target = Target(replace(UP, breaker=None), "here")
+
+    for _ in range(50):
+        watched.ask(target, DOWN)
+
+
+def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
+    health = Watched().health
+    capped = Upstream("up", "openai", "http://127.0.0.1:9", max_concurrency=2)
+    first, _ = health.take(Target(capped, "here")), health.take(Target(capped, "there"))
+
+    with pytest.raises(UpstreamBusy) as skipped:
+        health.take(Target(capped, "here"))
+    assert skipped.value.retry_after_s == 1.0
+
+    first.give_back()
+    health.take(Target(capped, "here"))
+
+
+def test_the_least_loaded_of_the_equals_goes_first() -> None:
+    health = Watched().health
+    health.take(HERE)
+    last = Target(UP, "last")
+
+    assert health.least_loaded_first((HERE, THERE, last), 2) == (THERE, HERE, last)
+    assert health.least_loaded_first((HERE, THERE), 1) == (HERE, THERE)
+
+
+@given(st.lists(st.booleans(), max_size=400))
+def test_retries_are_at_most_a_fifth_of_the_traffic_and_what_was_saved(wants: list[bool]) -> None:
+    watched = Watched()
+    asked = retried = 0
+    for want in wants:
+        watched.ask()
+        asked += 1
+        if want and watched.health.may_retry(UP):
+            watched.ask()
+            retried += 1
+
+    assert retried <= 0.2 * asked + 10
+
+
+def test_a_storm_of_failures_is_not_multiplied() -> None:
+    watched = Watched()
+    retried = sum(watched.health.may_retry(UP) for _ in range(1000))
+
+    assert retried == 8
+
+
+def test_what_is_kept_of_targets_is_bounded() -> None:
+    watched = Watched()
+    for number in range(MAX_TARGETS + 10):
+        watched.ask(Target(replace(UP, name=f"up-{number}"), f"model-{number}"))
+
+    assert len(watched.health._targets) <= MAX_TARGETS
+    assert len(watched.health._upstreams) <= MAX_TARGETS

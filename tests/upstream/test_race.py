@@ -1,0 +1,114 @@
+"""Hedges: a slow target is joined by the next, the slower one is cut, and its cost is booked."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.upstream.test_retry import ask, models, scraped, under
+
+HEDGE = "hedge: {after: 50ms}"
+
+
+async def test_a_slow_target_is_joined_by_the_next_and_cut(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"primary": hang()}
+    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+        status, _, said = await ask(client, prompt="x" * 40)
+
+        assert (status, said["choices"][0]["text"]) == (200, " Paris.")
+        async with asyncio.timeout(0.5):
+            await upstream.requests[0].closed.wait()
+        [record] = await proxy.sink.wait()
+        metrics = await scraped(proxy, client)
+    assert models(upstream) == ["primary", "spare"]
+    assert [(each.why, each.lost) for each in record.attempts] == [
+        ("first", True),
+        ("hedge", False),
+    ]
+    assert [bill.served for bill in record.bills()] == [False, True]
+    assert float(record.lost) == 10 * 0.15
+    assert 'headrace_lost_cost_usd_total{deployment="resilient",model="primary"' in metrics
+
+
+async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    async with under(tmp_path, upstream, "hedge: {after: 5s}") as (proxy, client):
+        await ask(client)
+        [record] = await proxy.sink.wait()
+
+    assert (models(upstream), record.lost) == (["primary"], 0)
+
+
+async def test_a_target_that_fails_early_is_followed_at_once(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"primary": answer({}, 500)}
+    async with under(tmp_path, upstream, "hedge: {after: 5s}") as (_, client):
+        async with asyncio.timeout(2):
+            status, _, _ = await ask(client)
+
+    assert (status, models(upstream)) == (200, ["primary", "spare"])
+
+
+async def test_hedges_are_bounded_like_retries(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    async def slowly(asked: Asked, wire: Wire) -> None:
+        await asyncio.sleep(0.03)  # what is measured is a delay
+        await answer(legacy())(asked, wire)
+
+    upstream.by_model = {"primary": slowly, "spare": hang()}
+    async with under(tmp_path, upstream, "hedge: {after: 5ms}") as (_, client):
+        for _ in range(30):
+            status, _, _ = await ask(client)
+            assert status == 200
+
+    assert models(upstream).count("primary") == 30
+    assert 8 <= models(upstream).count("spare") <= 10 + 30 * 0.2
+
+
+async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    joined = asyncio.Event()
+
+    async def once_joined(asked: Asked, wire: Wire) -> None:
+        await joined.wait()
+        await answer(legacy(" First."))(asked, wire)
+
+    async def join_and_hang(asked: Asked, wire: Wire) -> None:
+        joined.set()
+        await asked.closed.wait()
+
+    upstream.by_model = {"primary": once_joined, "spare": join_and_hang}
+    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+        _, _, said = await ask(client)
+        await upstream.requests[1].closed.wait()
+        [record] = await proxy.sink.wait()
+
+    assert said["choices"][0]["text"] == " First."
+    assert [each.lost for each in record.attempts] == [False, True]
+
+
+async def test_when_both_fail_the_first_failure_is_told(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"primary": answer({}, 429, "retry-after: 7"), "spare": answer({}, 500)}
+    async with under(tmp_path, upstream, HEDGE) as (_, client):
+        status, headers, _ = await ask(client)
+
+    assert (status, headers["retry-after"]) == (429, "7")
+
+
+async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.by_model = {"primary": hang(), "spare": hang()}
+    async with under(tmp_path, upstream, HEDGE) as (proxy, client):
+        asking = asyncio.ensure_future(ask(client))
+        async with asyncio.timeout(5):
+            while len(upstream.requests) < 2:
+                upstream.came.clear()
+                await upstream.came.wait()
+        asking.cancel()
+        async with asyncio.timeout(0.5):
+            await asyncio.gather(*(each.closed.wait() for each in upstream.requests))
+        [record] = await proxy.sink.wait()
+
+    assert record.outcome == "client_abort"
