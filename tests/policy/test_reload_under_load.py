@@ -1,0 +1,257 @@
+"""Policies change while calls run: each call passes, under the one revision that it began with."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy import edge
+from proxy.app import new_record, new_request_id, new_span_id
+from proxy.cache import Forgetful
+from proxy.edge.calls import Calls
+from proxy.edge.request import Bounds
+from proxy.emit import Emitters, Sink
+from proxy.emit.metrics import Metrics
+from proxy.guardrails import Unguarded
+from proxy.limits import Unlimited
+from proxy.pipeline import Pipeline
+from proxy.policy.store import PolicyStore, read_folder
+from proxy.record import Record
+from proxy.upstream import Upstreams
+from proxy.upstream.client import HttpClient
+from proxy.upstream.health import Health
+from tests.conftest import world
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, legacy, legacy_events, stream
+from tests.policy.test_store import Clock, Events, resident
+from tests.test_cli import serving
+from tests.test_pipeline import BEARER, ROUTES, texts
+
+ROUTE = ROUTES["openai"]
+CLIENTS = 6
+READINGS = 1000
+WARM = 200
+MODELS = 10
+MEMORY_SLACK = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one account of a call says decided it. ``model`` is the one the upstream was asked."""
+
+    trace_id: str
+    revision: str
+    model: str
+
+
+class Ledger:
+    """Two accounts of each call, its client's and its record's; equal ones cancel each other out.
+
+    So it stays as small as the calls under way are few. ``decided`` are the revisions that calls
+    ran under, each with the model it led to.
+    """
+
+    def __init__(self) -> None:
+        self.unequal: set[Told] = set()
+        self.decided: set[tuple[str, str]] = set()
+        self.outcomes: set[str] = set()
+
+    def note(self, told: Told) -> None:
+        self.unequal ^= {told}
+        self.decided.add((told.revision, told.model))
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        self.outcomes.add(record.outcome)
+        if record.plan is not None:
+            model = record.attempts[-1].target.model
+            self.note(Told(record.ids.trace_id, record.plan.revision, model))
+
+
+class Revisions:
+    """A folder of which every reading is a new revision, and the model that each leads to.
+
+    Time passes only by sleeping, so that readings need not wait for their second. Models take
+    turns: each new one would mint metrics, which stay.
+    """
+
+    def __init__(self, folder: Path, upstream: ScriptedUpstream) -> None:
+        self.file = folder / "policies.yaml"
+        self.world = world(upstream.url)
+        self.upstream = upstream
+        self.turned = asyncio.Event()
+        self.told: list[str] = []
+        self.write(0)
+        clock = Clock()
+        self.store = PolicyStore(
+            lambda: read_folder(folder, {"UPSTREAM_KEY": "sk"}),
+            lambda: clock.now,
+            clock.sleep,
+            Events(),
+            self.told.append,
+        )
+        self.models = {self.store.current.revision: model(0)}
+
+    def write(self, number: int) -> None:
+        text = self.world.replace("gpt-4o-mini", model(number))
+        self.file.write_text(f"# revision {number}\n{text}")
+
+    async def turn(self, first: int, last: int) -> None:
+        """Put revisions in force, one after the other."""
+        for number in range(first, last + 1):
+            self.write(number)
+            await self.store.refresh()
+            self.models[self.store.current.revision] = model(number)
+            self.upstream.requests.clear()
+            self.turned.set()
+            self.turned = asyncio.Event()
+
+    async def answer(self, asked: Asked, wire: Wire) -> None:
+        """Answer with the model asked for; let each stream outlast the revision it began with."""
+        said = asked.json["model"]
+        if asked.json.get("stream"):
+            await stream(legacy_events(said, "."), gate=self.turned)(asked, wire)
+        else:
+            await answer(legacy(f"{said}."))(asked, wire)
+
+
+def model(number: int) -> str:
+    return f"model-{number % MODELS}"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What this process holds."""
+
+    memory_bytes: int
+    descriptors: int
+
+
+def held() -> Held:
+    gc.collect()
+    return Held(resident(), len(os.listdir("/proc/self/fd")))
+
+
+@asynccontextmanager
+async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
+    """Serve as ``app`` does, but from a store that the test has made: ``app`` owns its clock."""
+    calls, metrics = Calls(), Metrics("1")
+    health = Health(time.monotonic, metrics.circuit)
+    async with HttpClient() as http:
+        pipeline = Pipeline(
+            policies=store,
+            limits=Unlimited(),
+            guards=Unguarded(),
+            cache=Forgetful(),
+            upstreams=Upstreams(http, "via", new_span_id, health),
+            emitter=Emitters((metrics, sink), lambda sink, error: None),
+            start_record=new_record,
+        )
+        handler = edge.front(
+            pipeline,
+            via="via",
+            new_id=new_request_id,
+            bounds=Bounds(),
+            calls=calls,
+            on_bug=lambda bug, request_id: None,
+        )
+        runner = web.ServerRunner(edge.Server(handler, access_log=None), shutdown_timeout=1)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            host, port, *_ = runner.addresses[0]
+            yield f"http://{host}:{port}"
+            await calls.drain(5)
+        finally:
+            await runner.cleanup()
+
+
+async def ask(client: aiohttp.ClientSession, *, streamed: bool = False) -> Told:
+    """Make a call that must pass to its end; give what its client is told."""
+    body = ROUTE.body(streamed=streamed, model="support-chat")
+    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+        raw = await response.read()
+    assert response.status == 200, raw
+    assert raw.endswith(b"data: [DONE]\n\n") == streamed
+    said = texts(ROUTE, raw, streamed=streamed)
+    headers = response.headers
+    return Told(headers["x-trace-id"], headers["x-headrace-policy"], said.removesuffix("."))
+
+
+async def test_a_thousand_revisions_under_load_fail_no_call_mix_in_none_and_leak_nothing(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    ledger, revisions, done = Ledger(), Revisions(tmp_path, upstream), asyncio.Event()
+    upstream.answer_with(revisions.answer)
+
+    async def keep_asking(client: aiohttp.ClientSession, *, streamed: bool) -> None:
+        while not done.is_set():
+            ledger.note(await ask(client, streamed=streamed))
+
+    async with (
+        served_from(revisions.store, ledger) as url,
+        aiohttp.ClientSession(base_url=url) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        for number in range(CLIENTS):
+            group.create_task(keep_asking(client, streamed=number % 2 == 0))
+        await revisions.turn(1, WARM)
+        before = held()
+        await revisions.turn(WARM + 1, READINGS)
+        after = held()
+        done.set()
+        revisions.turned.set()
+
+    assert revisions.told == ["in_force"] * (1 + READINGS)
+    assert len(revisions.models) == 1 + READINGS
+    assert ledger.outcomes == {"success"}
+    assert ledger.unequal == set()
+    assert ledger.decided <= set(revisions.models.items())
+    assert len(ledger.decided) > READINGS / 10
+    assert after.memory_bytes - before.memory_bytes < MEMORY_SLACK
+    assert after.descriptors - before.descriptors <= CLIENTS
+
+
+async def readings(client: aiohttp.ClientSession, admin: str) -> dict[str, float]:
+    """Count the readings that a live process has made, by how they went."""
+    async with client.get(f"http://{admin}/metrics") as response:
+        families = text_string_to_metric_families(await response.text())
+    return {
+        sample.labels["result"]: sample.value
+        for family in families
+        for sample in family.samples
+        if sample.name == "headrace_policy_reloads_total"
+    }
+
+
+async def test_a_live_process_told_to_read_what_has_not_changed_counts_it_and_serves_on(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with (
+        serving(tmp_path / "policies", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession(base_url=url) as client,
+    ):
+        admin = served.lines[-1]["admin"]
+        first, before = await ask(client), await readings(client, admin)
+
+        served.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(10):
+            while await readings(client, admin) == before:
+                pass
+
+        again, after = await ask(client), await readings(client, admin)
+
+    assert after == {**before, "unchanged": before["unchanged"] + 1}
+    assert again.revision == first.revision
