@@ -28,6 +28,7 @@ from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.pipeline import Pipeline
+from proxy.policy.past import Past
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Watch, look
@@ -91,6 +92,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             metrics,
             CallLog(writer.put),
             *_traces(settings, opened),
+            past := Past(store.find),
             *sinks,
         )
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
@@ -118,7 +120,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             on_bug=_bug(log),
         )
         readiness = Readiness()
-        admin = await _listen(opened, back(metrics.render, readiness), settings.admin)
+        admin = await _listen(opened, back(metrics.render, readiness, past.explain), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen = await _listen(opened, front, settings.listen, drain)
         await opened.enter_async_context(watch)

@@ -8,20 +8,26 @@ import hashlib
 import secrets
 import signal
 from collections.abc import Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import click
 import orjson
 import uvloop
 
 from proxy import __version__, app, demo, settings
+from proxy.dialects import strict
 from proxy.edge import WeakParser
+from proxy.errors import ProxyError
 from proxy.policy import editor, verdict
+from proxy.policy.explain import explain
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
+from proxy.policy.suppose import example, suppose
 from proxy.settings import Address, BadSetting, Settings
 
+MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
@@ -88,6 +94,46 @@ def check(folder: Path, strict: bool, form: str) -> None:
     click.echo(verdict.FORMS[form](found))
     if found.errors or (strict and found.warnings):
         raise SystemExit(1)
+
+
+@main.command("explain")
+@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+@click.option("--key", "name", required=True, help="The name of a virtual key.")
+@click.option("--deployment", help="The deployment that the call names.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="May be repeated.")
+@click.option("--path", help="The route; by the body where it is left out.")
+@click.option("--at", type=click.DateTime(MOMENTS), help="When it comes, in UTC; now.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
+@click.argument("request_file", type=click.File("rb"), required=False)
+def explain_command(
+    policies: Path, name: str, deployment: str | None, request_file: IO[bytes] | None, **said: Any
+) -> None:
+    """Say what would become of a call, and why: which rules apply, and why others do not.
+
+    REQUEST_FILE holds the body, - for standard input; a greeting where it is left out.
+    """
+    headers = dict(_header(each) for each in said["headers"])
+    if deployment is not None:
+        headers["x-headrace-deployment"] = deployment
+    at = (said["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
+    try:
+        snapshot = read_folder(policies, settings.environment())
+        key = snapshot.key_named(name)
+        if key is None:
+            raise click.ClickException(f"there is no key {name!r}")
+        body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
+        told = explain(snapshot, key, suppose(body, headers, at, said["path"]))
+    except (PolicyError, ProxyError) as error:
+        raise click.ClickException(str(error)) from None
+    data = orjson.dumps(told.data(), option=orjson.OPT_INDENT_2).decode()
+    click.echo(data if said["form"] == "json" else told.text())
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon:
+        raise click.BadParameter("must be NAME:VALUE", param_hint="--header")
+    return name.strip(), value.strip()
 
 
 @main.command("schema")

@@ -14,7 +14,7 @@ from proxy.policy.conditions import Facts
 from proxy.policy.routes import draw
 from proxy.policy.rules import SILENT, Ruling, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
-from proxy.types import Call, Door, Leg, Plan
+from proxy.types import Call, Door, Leg, Plan, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,7 @@ def _rule(
     ruling = SILENT
     if deployment.sections:
         ruling = follow(deployment.sections, facts_of(key, call, tags, model))
-    fallback = deployment.fallback if ruling.routes is None else ()
-    if ruling.fallback is not None:
-        fallback = ruling.fallback
+    fallback = fallback_of(deployment, ruling)
     candidates = (ruling.routes or deployment.routes).serving(ruling.model or model)
     targets = candidates.order(partial(draw, deployment.name, deployment.sticky, key.name, call))
     leg = Leg(
@@ -123,6 +121,13 @@ def _rule(
         ruling.would,
     )
     return leg, ruling
+
+
+def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:
+    """Give where a leg goes when its first targets fail."""
+    if ruling.fallback is not None:
+        return ruling.fallback
+    return deployment.fallback if ruling.routes is None else ()
 
 
 def find(key: Key, call: Call) -> Reach:

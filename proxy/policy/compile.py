@@ -61,6 +61,7 @@ class _Compiler:
             refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
             deployments=MappingProxyType(deployments),
             places=MappingProxyType(places),
+            headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
         )
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:
@@ -229,6 +230,11 @@ def _sorted(tags: Mapping[str, str]) -> Mapping[str, str]:
 def _joined(under: Mapping[str, str], over: Mapping[str, str]) -> Mapping[str, str]:
     """Join a deployment's tags and a key's, sharing the set where only one has any."""
     return under if not over else _sorted({**under, **over})
+
+
+def _sticky_headers(policies: schema.Policies) -> set[str]:
+    sticky = (each.sticky for each in policies.deployments.values())
+    return {each.header for each in sticky if each is not None and each.header is not None}
 
 
 def _breaker(said: schema.Breaker) -> Breaker | None:

@@ -42,6 +42,7 @@ class RuleCompiler:
 
     def __init__(self, around: Around) -> None:
         self._around = around
+        self.headers: set[str] = set()
         self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
         self._orders = {name: self._order(name, ()) for name in self._own}
 
@@ -114,6 +115,7 @@ class RuleCompiler:
             self._tag((*path, "tag", name), name, match)
             yield conditions.Named("tag", name, _values(match))
         for name, match in said.header.items():
+            self.headers.add(name)
             yield conditions.Named("header", name, _values(match))
 
     def _known(self, path: Path_, field: str, match: schema.Match) -> None:

@@ -40,6 +40,8 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
     if len(raw) > MAX_FILE_BYTES:
         into.give_up(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
         return raw
+    if not raw.strip():
+        into.give_up(start, (), "is empty: half written, or to be removed")
     try:
         _read_text(raw.decode("utf-8"), shown, into)
     except UnicodeDecodeError:

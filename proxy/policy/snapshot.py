@@ -68,6 +68,7 @@ class Snapshot:
     """What is in force. ``keys`` are found by the SHA-256 of a credential.
 
     ``places`` tell where each part was written, but for prices: there are too many of them.
+    ``headers`` are the names of those that a rule or a draw looks at.
     """
 
     revision: str
@@ -76,3 +77,8 @@ class Snapshot:
     refuse_caller_tags: bool
     deployments: Mapping[str, Deployment]
     places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
+    headers: frozenset[str] = frozenset()
+
+    def key_named(self, name: str | None) -> Key | None:
+        """Find a key by its name, for people who ask; calls find theirs by its digest."""
+        return next((key for key in self.keys.values() if key.name == name), None)

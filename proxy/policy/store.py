@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
@@ -16,6 +17,7 @@ from proxy.policy.source import PolicyError
 from proxy.types import Door
 
 SECONDS_BETWEEN = 1.0
+REVISIONS_KEPT = 8
 Result = Literal["in_force", "unchanged", "rejected"]
 
 
@@ -57,6 +59,7 @@ class PolicyStore:
         self._tell = tell
         self._reading = asyncio.Lock()
         self.current = read()
+        self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = now() - SECONDS_BETWEEN
         log.info("policy.in_force", revision=self.current.revision)
         tell("in_force")
@@ -93,14 +96,29 @@ class PolicyStore:
                 self._reject([f"cannot be read: {type(bug).__name__}"])
             self._seen = began
 
+    def find(self, revision: str) -> Snapshot | None:
+        """Give a revision that is, or not long ago was, in force."""
+        return self._kept.get(revision)
+
     def _reject(self, problems: list[str]) -> None:
         self._log.error("policy.rejected", in_force=self.current.revision, problems=problems)
         self._tell("rejected")
 
     def _take(self, fresh: Snapshot) -> None:
-        """Files may say the same while a secret that they refer to has changed."""
+        """Files may say the same while a secret that they refer to has changed.
+
+        A folder that has lost all its keys would turn every call away: a file is missing, or half
+        written, far sooner than anybody means that.
+        """
+        if self.current.keys and not fresh.keys:
+            self._reject(["no key is left: the file with the keys is missing or half written"])
+            return
         changed = fresh.revision != self.current.revision
         self.current = fresh
+        self._kept[fresh.revision] = fresh
+        self._kept.move_to_end(fresh.revision)
+        if len(self._kept) > REVISIONS_KEPT:
+            self._kept.popitem(last=False)
         if changed:
             self._log.info("policy.in_force", revision=fresh.revision)
         self._tell("in_force" if changed else "unchanged")

@@ -19,10 +19,6 @@ def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Pat
     shutil.copy(file, tmp_path)
     expected = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ")]
 
-    if not expected:
-        assert file.stem == "empty-file"
-        read_folder(tmp_path, {})
-        return
     with pytest.raises(PolicyError) as refused:
         read_folder(tmp_path, {})
 
@@ -48,6 +44,14 @@ def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text("tags:\n  team: [support]\n")
 
     with pytest.raises(PolicyError, match=r"b\.yaml:2:3: tags\.team: .* said at a\.yaml:2:3"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_refused_as_it_may_be_half_written(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(content)
+
+    with pytest.raises(PolicyError, match=r"^a\.yaml:1:1: is empty: half written"):
         load(tmp_path)
 
 

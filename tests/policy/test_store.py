@@ -16,7 +16,7 @@ import pytest
 
 from proxy.policy import identify
 from proxy.policy.snapshot import Snapshot
-from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.store import REVISIONS_KEPT, PolicyStore, read_folder
 from proxy.types import Call, Door, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
@@ -84,6 +84,31 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision != before.revision
     assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.in_force"]
+
+
+async def test_a_folder_that_has_lost_all_its_keys_is_not_taken(stored: Stored) -> None:
+    before = stored.store.current
+    stored.file.write_text("tags: {team: [support]}\n")
+
+    await stored.store.refresh()
+
+    assert stored.store.current is before
+    event, fields = stored.log.said[-1]
+    assert event == "policy.rejected"
+    assert fields["problems"] == [
+        "no key is left: the file with the keys is missing or half written"
+    ]
+
+
+async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stored) -> None:
+    revisions = [stored.store.current.revision]
+    for number in range(REVISIONS_KEPT):
+        stored.file.write_text(f"{world('http://127.0.0.1:9')}\n# {number}\n")
+        await stored.store.refresh()
+        revisions.append(stored.store.current.revision)
+
+    assert stored.store.find(revisions[0]) is None
+    assert all(stored.store.find(each) is not None for each in revisions[1:])
 
 
 async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored) -> None:

@@ -1,0 +1,213 @@
+"""Why a call is decided as it is: the plan of ``decide``, with each decision's reason and place.
+
+Nothing here decides: what holds, what wins and what is tried is read off the plan that the same
+code gives the call, and a rule that does not hold is asked why. Header values are not shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.dialects.changing import changed
+from proxy.errors import ProxyError
+from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
+from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.rules import Rule, Section, follow
+from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
+from proxy.policy.source import Path_
+from proxy.types import Call, Leg, Plan, Target
+from proxy.usage import Price, in_force
+
+
+def explain(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
+    """Explain a call of a key, whatever becomes of it."""
+    return _Explainer(snapshot, key, call).explanation()
+
+
+class _Explainer:
+    def __init__(self, snapshot: Snapshot, key: Key, call: Call) -> None:
+        self.snapshot = snapshot
+        self.key = key
+        self.call = call
+
+    def explanation(self) -> Explanation:
+        reasons = [Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))]
+        try:
+            plan = decide_for(self.snapshot, self.key, self.call)
+        except ProxyError as error:
+            reasons.append(Reason("refused", f"{error.status} {error.code}", error.message))
+            return Explanation(self.snapshot.revision, tuple(reasons))
+        if plan.deployment is not None:
+            reach = find(self.key, self.call)
+            reasons += [self.deployment(reach), self.tags(reach, plan)]
+            for leg in plan.legs:
+                reasons += self.leg(reach.deployment, plan, leg)
+        reasons.append(_outcome(plan))
+        return Explanation(self.snapshot.revision, tuple(reasons))
+
+    def at(self, *path: str | int) -> str | None:
+        """Give the place of a part of the policies, or of the nearest one around it."""
+        part: Path_ = path
+        while part and part not in self.snapshot.places:
+            part = part[:-1]
+        place = self.snapshot.places.get(part)
+        return f"{place.file}:{place.line}" if place else None
+
+    def deployment(self, reach: Reach) -> Reason:
+        name, call = reach.deployment.name, self.call
+        if call.door.deployment is not None:
+            why = "a header names it"
+        elif call.deployment is not None:
+            why = "the model's name has it as its last part"
+        elif call.models == (name,):
+            why = "the model asked for is its name"
+        else:
+            why = "of the key's deployments only this one serves what is asked for"
+        return Reason("deployment", name, why, self.at("deployments", name))
+
+    def tags(self, reach: Reach, plan: Plan) -> Reason:
+        name = reach.deployment.name
+        parts = []
+        for tag, value in plan.tags.items():
+            if tag in self.key.tags:
+                why, at = "the key says so", self.at("keys", self.key.name, "tags", tag)
+            elif tag in reach.deployment.tags:
+                why, at = "the deployment says so", self.at("deployments", name, "tags", tag)
+            else:
+                why, at = "the caller may say so", self.at("tags", tag)
+            parts.append(Reason("tag", f"{tag}={value}", why, at))
+        _, dropped = join_tags(self.snapshot, reach, self.call.door)
+        parts += [
+            Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
+        ]
+        return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+
+    def leg(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
+        said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
+        rules = tuple(self.rules(deployment, plan, leg))
+        applied = f"{said}{len(leg.rules)} of {len(rules)} apply"
+        yield Reason("rules", applied, parts=rules)
+        parameters = tuple(self.parameters(leg))
+        if parameters:
+            yield Reason("parameters", f"{said}{len(parameters)} changed", parts=parameters)
+        targets = tuple(self.targets(deployment, plan, leg))
+        yield Reason("targets", f"{said}{_named(leg.targets[0])} first", parts=targets)
+
+    def rules(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
+        facts = facts_of(self.key, self.call, plan.tags, leg.model)
+        said: dict[str, str] = {}
+        for section in deployment.sections:
+            for index, rule in enumerate(section.rules):
+                at = self.at("policies", section.policy, "rules", index)
+                if rule.name in leg.rules:
+                    does = "; ".join(_won(rule, leg, said))
+                    yield Reason("rule", f"{rule.name} applies", does, at)
+                elif rule.name in leg.would:
+                    does = "; ".join(text for _, text in _effects(rule))
+                    yield Reason("rule", f"{rule.name} would apply", f"in shadow: {does}", at)
+                else:
+                    why = rule.when.missed(facts) or _ended(section, leg)
+                    yield Reason("rule", f"{rule.name} does not apply", why, at)
+
+    def parameters(self, leg: Leg) -> Iterator[Reason]:
+        before = self.call.body
+        after = changed(self.call.door.endpoint, before, leg.changes)
+        for name in sorted({*before, *after} - {"user"}):
+            old, new = before.get(name), after.get(name)
+            if old != new:
+                was = "not said" if old is None else f"asked for: {old}"
+                yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
+
+    def targets(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
+        ruling = follow(deployment.sections, facts_of(self.key, self.call, plan.tags, leg.model))
+        first = len(leg.targets) - len(fallback_of(deployment, ruling))
+        weighed = (ruling.routes or deployment.routes).candidates.weights
+        for index, target in enumerate(leg.targets):
+            picked = _rule_of(deployment, leg, "targets" if index < first else "fallback")
+            at = self.at("deployments", deployment.name, "targets" if index < first else "fallback")
+            if picked is not None:
+                at = self.at("policies", *picked)
+            why = _chosen(leg, index, first, weighed=bool(weighed))
+            price = in_force(target.prices, self.call.door.at.date())
+            yield Reason("target", _named(target), f"{why}; {_priced(price)}", at)
+
+
+def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
+    """Say how a target came to its place; the ``first`` ones are no fallback."""
+    if index >= first:
+        return "fallback"
+    if leg.pool > 1:
+        return "balanced: of the equals the least loaded goes first"
+    if index:
+        return "next, as it was not drawn"
+    return "drawn by weight" if weighed else "the first that serves the model"
+
+
+def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int] | None:
+    """Find the rule that said where the leg goes, as a path below ``policies``."""
+    for section in deployment.sections:
+        for index, rule in enumerate(section.rules):
+            says = rule.fallback if kind == "fallback" else rule.routes
+            if rule.name in leg.rules and says is not None:
+                return (section.policy, "rules", index)
+    return None
+
+
+def _named(target: Target) -> str:
+    return f"{target.upstream.name}/{target.model}"
+
+
+def _priced(price: Price | None) -> str:
+    if price is None:
+        return "price unknown"
+    known = {"input": price.input, "output": price.output}
+    said = ", ".join(f"{kind} {usd}" for kind, usd in known.items() if usd is not None)
+    return f"USD per million tokens: {said}"
+
+
+def _ended(section: Section, leg: Leg) -> str:
+    first = next((rule.name for rule in section.rules if rule.name in leg.rules), "")
+    return f"{first} came first"
+
+
+def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
+    """Give what a rule does: a key for what could clash, and words."""
+    if rule.refusal is not None:
+        yield "refusal", f"refuses with {rule.refusal.status}: {rule.refusal.message}"
+    if rule.routes is not None:
+        yield "targets", f"targets {', '.join(map(_named, rule.routes.targets))}"
+    if rule.fallback is not None:
+        yield "fallback", f"fallback {', '.join(map(_named, rule.fallback)) or 'none'}"
+    if rule.model is not None:
+        yield "model", f"model {rule.model}"
+    for name, value in rule.changes.set.items():
+        yield f"set {name}", f"set {name} {value}"
+    for name, most in rule.changes.cap.items():
+        yield f"cap {name}", f"cap {name} {most}"
+
+
+def _won(rule: Rule, leg: Leg, said: dict[str, str]) -> Iterator[str]:
+    """Give what a rule does, and for what it does not, whose word counted instead.
+
+    ``said`` remembers who said what first.
+    """
+    for effect, text in _effects(rule):
+        kind, _, name = effect.partition(" ")
+        if kind == "cap":
+            lowest = leg.changes.cap[name]
+            yield text if rule.changes.cap[name] == lowest else f"{text} (a lower one counts)"
+        elif effect in said:
+            yield f"{text} (no: {said[effect]} came first)"
+        else:
+            said[effect] = rule.name
+            yield text
+
+
+def _outcome(plan: Plan) -> Reason:
+    if plan.listing is not None:
+        return Reason("decided", "the models of the key are listed", f"{len(plan.listing)} names")
+    if plan.refusal is not None:
+        said = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
+        return Reason("decided", said, plan.refusal.message)
+    first = " and ".join(_named(leg.targets[0]) for leg in plan.legs)
+    return Reason("decided", f"goes to {first}", "; ".join(plan.warnings) or None)

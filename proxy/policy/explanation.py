@@ -1,0 +1,58 @@
+"""An explanation as a value, and its two forms: JSON for machines, a tree for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One decision: what it is about, what was decided, why, and at which ``file:line``."""
+
+    about: str
+    decided: str
+    why: str | None = None
+    at: str | None = None
+    parts: tuple[Reason, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"about": self.about, "decided": self.decided}
+        if self.why is not None:
+            said["why"] = self.why
+        if self.at is not None:
+            said["at"] = self.at
+        if self.parts:
+            said["parts"] = [part.data() for part in self.parts]
+        return said
+
+    def line(self) -> str:
+        about = "" if self.about in ("rule", "tag", "target", "parameter") else f"{self.about}: "
+        why = f" ({self.why})" if self.why else ""
+        at = f"  [{self.at}]" if self.at else ""
+        return f"{about}{self.decided}{why}{at}"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All decisions of one call, in the order in which they are made."""
+
+    revision: str
+    reasons: tuple[Reason, ...]
+
+    def data(self) -> dict[str, Any]:
+        return {
+            "revision": self.revision,
+            "decisions": [reason.data() for reason in self.reasons],
+        }
+
+    def text(self) -> str:
+        return "\n".join([f"under revision {self.revision}", *_tree(self.reasons, "")])
+
+
+def _tree(reasons: Sequence[Reason], indent: str) -> Iterator[str]:
+    for number, reason in enumerate(reasons, start=1):
+        last = number == len(reasons)
+        yield f"{indent}{'└─' if last else '├─'} {reason.line()}"
+        yield from _tree(reason.parts, f"{indent}{'  ' if last else '│ '} ")

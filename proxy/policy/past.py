@@ -1,0 +1,120 @@
+"""The last calls, kept without their texts so that they can still be explained.
+
+A call is kept as the facts that it was decided by, and explained when somebody asks, by deciding it
+again under the revision that was in force then. So keeping one costs next to nothing, and what is
+explained cannot differ from what was decided.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from proxy.policy.explain import explain
+from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.schema.rules import Cap, Set
+from proxy.policy.snapshot import Snapshot
+from proxy.record import Attempt, Record, Skip
+from proxy.types import Call
+
+MAX_CALLS = 1000
+FACTS = frozenset({*Set.model_fields, *Cap.model_fields, "user"})
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is left of a call: ``call`` is None where it was refused before its body was read."""
+
+    revision: str | None
+    key: str | None
+    call: Call | None
+    ended: str
+    error: str | None
+    cost: Decimal | None
+    attempts: tuple[Attempt, ...]
+    skips: tuple[Skip, ...]
+
+
+class Past:
+    """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old."""
+
+    def __init__(self, find: Callable[[str], Snapshot | None]) -> None:
+        self._find = find
+        self._calls: OrderedDict[str, Kept] = OrderedDict()
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        if record.door is None:
+            return
+        call = record.call
+        if call is not None:
+            snapshot = self._find(record.revision or "")
+            call = without_texts(call, snapshot.headers if snapshot else frozenset())
+        self._calls[record.door.request_id] = Kept(
+            record.revision,
+            record.key,
+            call,
+            f"{record.outcome}, status {record.status}",
+            record.error.message if record.error else None,
+            record.cost if record.attempts else None,
+            tuple(record.attempts),
+            tuple(record.skips),
+        )
+        if len(self._calls) > MAX_CALLS:
+            self._calls.popitem(last=False)
+
+    def explain(self, request_id: str) -> Explanation | None:
+        """Explain a call by its request id; of several with the same id the last. None when it is
+        not known, or no longer."""
+        kept = self._calls.get(request_id)
+        if kept is None:
+            return None
+        snapshot = self._find(kept.revision or "")
+        key = snapshot.key_named(kept.key) if snapshot else None
+        if snapshot is None:
+            why = "the revision it was decided by is no longer kept"
+            told = Explanation(kept.revision or "none", (Reason("decided", "unknown", why),))
+        elif key is None or kept.call is None:
+            said = f"key {kept.key}" if key else "no known key"
+            told = Explanation(snapshot.revision, (Reason("identity", said),))
+        else:
+            told = explain(snapshot, key, kept.call)
+        return replace(told, reasons=(*told.reasons, _happened(kept)))
+
+
+def without_texts(call: Call, headers: frozenset[str]) -> Call:
+    """Give a call as the facts that policy decides by: no prompt, no credential, no header but
+    those that a rule looks at."""
+    door = replace(
+        call.door,
+        credential=None,
+        headers={name: call.door.headers[name] for name in headers if name in call.door.headers},
+    )
+    body = {name: call.body[name] for name in FACTS & call.body.keys()}
+    return replace(call, door=door, body=body)
+
+
+def _happened(kept: Kept) -> Reason:
+    parts = (*_attempts(kept.attempts), *_skips(kept.skips))
+    cost = None if kept.cost is None else f"{kept.cost / 1_000_000:f} USD"
+    why = ", ".join(said for said in (kept.error, cost) if said) or None
+    return Reason("happened", kept.ended, why, parts=parts)
+
+
+def _attempts(attempts: tuple[Attempt, ...]) -> Iterator[Reason]:
+    for attempt in attempts:
+        took = (attempt.ended or attempt.started) - attempt.started
+        ended = attempt.error or f"status {attempt.status}"
+        lost = ", lost to a faster one" if attempt.lost else ""
+        name = f"{attempt.target.upstream.name}/{attempt.target.model}"
+        yield Reason("attempt", f"{name}: {ended}{lost}", f"{attempt.why}, {took * 1000:.0f} ms")
+
+
+def _skips(skips: tuple[Skip, ...]) -> Iterator[Reason]:
+    for skip in skips:
+        name = f"{skip.target.upstream.name}/{skip.target.model}"
+        yield Reason("attempt", f"{name}: not asked", skip.reason)

@@ -1,0 +1,227 @@
+"""Every decision with its reason and its place, of calls that might be and of calls that were."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.policy.explain import explain
+from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.policy.suppose import example, suppose
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+POLICIES = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
+  eu: {dialect: openai, base_url: 'https://eu.example.test'}
+tags:
+  team: [support]
+  env: [prod]
+  feature: {pattern: '[a-z]+', caller: true}
+keys:
+  widget: {sha256: AAAA, deployments: [support-chat, even, drawn], tags: {team: support}}
+policies:
+  public:
+    match: first
+    rules:
+      - name: europe
+        when: {header: {x-region: eu}}
+        targets: [{upstream: eu, model: m}]
+        cap: {max_tokens: 100}
+      - {name: never, when: {stream: true}, refuse: no streams}
+      - {name: short, extra: 1}
+      - {name: later, model: other}
+    extends: house
+  house:
+    match: all
+    rules:
+      - {name: calm, set: {temperature: 0}}
+      - {name: calmer, set: {temperature: 0.1}, cap: {max_tokens: 200}}
+      - {name: would, mode: shadow, when: {tag: {team: support}}, refuse: not you}
+deployments:
+  support-chat:
+    tags: {env: prod}
+    policy: public
+    targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]
+    fallback: [{upstream: eu, model: spare}]
+  even:
+    balance: least_loaded
+    targets: [{upstream: openai, model: a}, {upstream: eu, model: b}]
+  drawn:
+    sticky: key
+    targets: [{upstream: openai, model: x, weight: 1}, {upstream: eu, model: y, weight: 1}]
+""".replace("AAAA", "0" * 64).replace("extra: 1", "cap: {n: 1}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    return tmp_path
+
+
+@pytest.fixture
+def snapshot(folder: Path) -> Snapshot:
+    return read_folder(folder, {})
+
+
+def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> Explanation:
+    headers = more.pop("headers", {})
+    key = snapshot.key_named("widget")
+    assert key is not None
+    return explain(snapshot, key, suppose({**example(deployment), **more}, headers, AT))
+
+
+def about(explanation: Explanation, subject: str) -> Reason:
+    return next(reason for reason in explanation.reasons if reason.about == subject)
+
+
+def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
+    text = told(
+        snapshot, max_tokens=500, headers={"x-headrace-tags": "feature=help,env=dev"}
+    ).text()
+
+    assert text.splitlines()[1:] == [
+        "├─ identity: key widget  [p.yaml:9]",
+        "├─ deployment: support-chat (the model asked for is its name)  [p.yaml:29]",
+        "├─ tags: 3 set",
+        "│  ├─ env=prod (the deployment says so)  [p.yaml:30]",
+        "│  ├─ feature=help (the caller may say so)  [p.yaml:7]",
+        "│  ├─ team=support (the key says so)  [p.yaml:9]",
+        "│  └─ 'env' dropped (callers may not say it)",
+        "├─ rules: 3 of 7 apply",
+        "│  ├─ public/europe does not apply (header x-region is not set)  [p.yaml:14]",
+        "│  ├─ public/never does not apply (the answer is not streamed)  [p.yaml:18]",
+        "│  ├─ public/short applies (cap n 1)  [p.yaml:19]",
+        "│  ├─ public/later does not apply (public/short came first)  [p.yaml:20]",
+        "│  ├─ house/calm applies (set temperature 0.0)  [p.yaml:25]",
+        "│  ├─ house/calmer applies (set temperature 0.1 (no: house/calm came first); "
+        "cap max_tokens 200)  [p.yaml:26]",
+        "│  └─ house/would would apply (in shadow: refuses with 403: not you)  [p.yaml:27]",
+        "├─ parameters: 2 changed",
+        "│  ├─ max_tokens: 200 (asked for: 500)",
+        "│  └─ temperature: 0.0 (not said)",
+        "├─ targets: openai/m first",
+        "│  ├─ openai/m (the first that serves the model; USD per million tokens: "
+        "input 1, output 2)  [p.yaml:32]",
+        "│  └─ eu/spare (fallback; price unknown)  [p.yaml:33]",
+        "└─ decided: goes to openai/m (tag env dropped)",
+    ]
+
+
+def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot: Snapshot) -> None:
+    targets = about(told(snapshot, headers={"X-Region": "eu"}), "targets")
+
+    assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:14")]
+
+
+def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
+    rules = about(told(snapshot, headers={"x-region": "eu"}), "rules")
+
+    assert rules.parts[0].why == "targets eu/m; cap max_tokens 100"
+    assert rules.parts[5].why is not None
+    assert "cap max_tokens 200 (a lower one counts)" in rules.parts[5].why
+
+
+def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
+    decided = about(told(snapshot, stream=True), "decided")
+
+    assert (decided.decided, decided.why) == ("refused with 403 by public/never", "no streams")
+
+
+def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
+    refused = about(told(snapshot, "nowhere"), "refused")
+
+    assert refused.decided == "404 not_found"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "whys"),
+    [
+        ("even", ["balanced: of the equals the least loaded goes first"] * 2),
+        ("drawn", ["drawn by weight", "next, as it was not drawn"]),
+    ],
+)
+def test_targets_say_how_they_came_to_their_place(
+    deployment: str, whys: list[str], snapshot: Snapshot
+) -> None:
+    targets = about(told(snapshot, deployment), "targets")
+
+    assert [(part.why or "").partition(";")[0] for part in targets.parts] == whys
+
+
+def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, str]:
+    command = ["explain", "--policies", str(folder), "--key", "widget", *arguments]
+    result = CliRunner().invoke(main, command, input=body)
+    return result.exit_code, result.output
+
+
+def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
+    said = ("--deployment", "support-chat", "--at", "2026-11-20T12:00")
+    code, text = run(folder, *said)
+    _, data = run(folder, *said, "--format", "json")
+
+    assert code == 0
+    decided = orjson.loads(data)["decisions"][-1]
+    assert decided == {"about": "decided", "decided": "goes to openai/m"}
+    assert text.rstrip().endswith("goes to openai/m")
+
+
+def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
+    body = b'{"model": "support-chat", "prompt": "Hi", "max_tokens": 999}'
+
+    code, text = run(folder, "--header", "X-Region: eu", "-", body=body)
+
+    assert code == 0
+    assert "goes to eu/m" in text
+    assert "max_tokens: 100 (asked for: 999)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "words"),
+    [
+        (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
+        (("-",), b"{", "JSON"),
+        (("--path", "/nowhere"), None, "There is no such path."),
+        (("--header", "x-region"), None, "must be NAME:VALUE"),
+        (("--key", "nobody"), None, "there is no key 'nobody'"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_the_question(
+    arguments: tuple[str, ...], body: bytes | None, words: str, folder: Path
+) -> None:
+    code, text = run(folder, *arguments, body=body)
+
+    assert code != 0
+    assert words in text
+    assert "Traceback" not in text
+
+
+async def test_a_call_of_the_past_is_explained_on_the_admin_port(
+    client: aiohttp.ClientSession, proxy: Any
+) -> None:
+    headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
+    body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
+    async with client.post("/v1/completions", headers=headers, json=body) as response:
+        await response.read()
+    await proxy.sink.wait()
+
+    async with client.get(f"{proxy.admin}/explain/call-7") as response:
+        text = await response.text()
+    as_json = {"accept": "application/json"}
+    async with client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
+        data = await response.json()
+
+    assert "├─ identity: key support-widget" in text
+    assert "└─ attempt: openai/gpt-4o-mini: status 200 (first, " in text
+    assert [each["about"] for each in data["decisions"]][-2:] == ["decided", "happened"]
+    assert "secret" not in text + str(data)
+    assert "someone" not in text + str(data)

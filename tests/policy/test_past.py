@@ -1,0 +1,99 @@
+"""Past calls: bounded, without texts, and honest about what is no longer known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import Unauthorized
+from proxy.policy import decide
+from proxy.policy.past import MAX_CALLS, Past, without_texts
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.record import Record, TraceIds
+from proxy.types import Call, Door, Secret
+from tests.conftest import KEY, world
+
+DOOR = Door(
+    "openai",
+    "chat",
+    "/v1/chat/completions",
+    "req_1",
+    credential=Secret(KEY),
+    headers={"authorization": f"Bearer {KEY}", "x-region": "eu"},
+)
+CALL = Call(
+    DOOR,
+    {"model": "support-chat", "messages": [{"role": "user", "content": "words"}], "n": 1},
+    models=("support-chat",),
+)
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    (tmp_path / "p.yaml").write_text(world("http://127.0.0.1:9"))
+    return read_folder(tmp_path, {"UPSTREAM_KEY": "sk"})
+
+
+def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
+    ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
+    record = Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: 0.0)
+    record.join(replace(DOOR, request_id=request))
+    if snapshot is not None:
+        record.revision = snapshot.revision
+    if snapshot is not None and call is not None:
+        record.key, record.call = "support-widget", call
+        record.plan = decide(snapshot, call)
+    record.status = 200
+    return record
+
+
+def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
+    kept = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
+    key = snapshot.key_named("support-widget")
+
+    assert key is not None
+    assert kept.body == {"n": 1}
+    assert kept.door.headers == {"x-region": "eu"}
+    assert kept.door.credential is None
+    assert "words" not in repr(kept)
+
+
+def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    for number in range(MAX_CALLS + 5):
+        past.end(recorded(snapshot, request=f"r-{number}"))
+
+    assert past.explain("r-4") is None
+    told = past.explain("r-5")
+    assert told is not None
+    assert told.reasons[-1].decided == "success, status 200"
+
+
+def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: None)
+    past.end(recorded(snapshot))
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.revision == snapshot.revision
+    assert told.reasons[0].why == "the revision it was decided by is no longer kept"
+
+
+def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    record = recorded(snapshot, call=None)
+    record.error = Unauthorized()
+    past.end(record)
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.reasons[0].decided == "no known key"
+    assert told.reasons[-1].why == "The virtual key is missing or not valid."
+
+
+def test_an_unknown_id_is_told_as_such() -> None:
+    assert Past(lambda revision: None).explain("nothing") is None
