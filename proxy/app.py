@@ -32,6 +32,7 @@ from proxy.policy.past import Past
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Watch, look
+from proxy.ports import Policies
 from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
 from proxy.upstream import Upstreams
@@ -72,6 +73,25 @@ def new_request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
 
+def assembled(
+    policies: Policies,
+    upstreams: Upstreams,
+    emitter: Emitters,
+    start_record: Callable[[], Record] = new_record,
+) -> Pipeline:
+    """Join the rooms to the pipeline; what serves calls and what rehearses them differ in these
+    parameters alone."""
+    return Pipeline(
+        policies=policies,
+        limits=limits.Unlimited(),
+        guards=guardrails.Unguarded(),
+        cache=cache.Forgetful(),
+        upstreams=upstreams,
+        emitter=emitter,
+        start_record=start_record,
+    )
+
+
 @asynccontextmanager
 async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIterator[Running]:
     """Run the proxy until the block is left; then drain, close and flush what was opened.
@@ -96,20 +116,9 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             *sinks,
         )
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        pipeline = Pipeline(
-            policies=store,
-            limits=limits.Unlimited(),
-            guards=guardrails.Unguarded(),
-            cache=cache.Forgetful(),
-            upstreams=Upstreams(
-                await opened.enter_async_context(HttpClient()),
-                via,
-                new_span_id,
-                Health(time.monotonic, metrics.circuit),
-            ),
-            emitter=Emitters(all_sinks, _report(log, metrics)),
-            start_record=new_record,
-        )
+        http = await opened.enter_async_context(HttpClient())
+        upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
+        pipeline = assembled(store, upstreams, Emitters(all_sinks, _report(log, metrics)))
         calls = Calls()
         front = edge.front(
             pipeline,

@@ -25,6 +25,8 @@ from proxy.policy.explain import explain
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
+from proxy.rehearsal import rehearse, report
+from proxy.rehearsal.cases import Suite
 from proxy.settings import Address, BadSetting, Settings
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
@@ -117,7 +119,7 @@ def explain_command(
         headers["x-headrace-deployment"] = deployment
     at = (said["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     try:
-        snapshot = read_folder(policies, settings.environment())
+        snapshot = read_folder(policies, None)
         key = snapshot.key_named(name)
         if key is None:
             raise click.ClickException(f"there is no key {name!r}")
@@ -136,10 +138,33 @@ def _header(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+@main.command("test")
+@click.argument("folder", type=FOLDER)
+@click.option("--fail-under", type=int, default=0, help="Percent of the policies to be covered.")
+@click.option(
+    "--format", "form", type=click.Choice(sorted(report.FORMS)), default="text", show_default=True
+)
+def test_command(folder: Path, fail_under: int, form: str) -> None:
+    """Play the tests under FOLDER/tests against the policies of FOLDER, offline.
+
+    Exits 1 if any fails, or if they cover less of the rules and deployments than asked for.
+    """
+    try:
+        found = rehearse(folder)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    click.echo(report.FORMS[form](found))
+    if found.failed or found.coverage < fail_under:
+        raise SystemExit(1)
+
+
 @main.command("schema")
-def schema_command() -> None:
+@click.option("--tests", is_flag=True, help="Of the files under tests/ instead.")
+def schema_command(tests: bool) -> None:
     """Print the JSON Schema of the policy files, for editors."""
-    click.echo(orjson.dumps(editor.json_schema(), option=orjson.OPT_INDENT_2).decode())
+    said = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
+    click.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
 
 
 @main.command()

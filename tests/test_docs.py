@@ -14,12 +14,15 @@ from proxy.cli import main
 from proxy.demo.examples import KEY, examples
 from proxy.policy import schema
 from proxy.policy.store import read_folder
+from proxy.rehearsal.cases import Suite, read_cases
 from tools import docs
 
 TOP = Path(__file__).parents[1]
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").rglob("*.md")])
 POLICIES = (TOP / "docs" / "policies.md").read_text()
-EXAMPLES = re.findall(r"```yaml\n(.*?)```", POLICIES, re.DOTALL)
+BLOCKS = re.findall(r"```yaml\n(.*?)```", POLICIES, re.DOTALL)
+EXAMPLES = [block for block in BLOCKS if not re.search(r"^tests:", block, re.MULTILINE)]
+TESTS = [block for block in BLOCKS if block not in EXAMPLES]
 
 
 @pytest.mark.parametrize("page", docs.BLOCKS)
@@ -41,6 +44,16 @@ def test_every_policy_example_loads(example: str, tmp_path: Path) -> None:
     read_folder(tmp_path, {"OPENAI_API_KEY": "sk-1"})
 
 
+@pytest.mark.parametrize("example", TESTS)
+def test_every_example_of_a_test_is_one(example: str, tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "example.yaml").write_text(example)
+
+    cases, _ = read_cases(tmp_path)
+
+    assert cases
+
+
 def kinds(kind: Any) -> Iterator[Any]:
     """All models that a type is made of."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -59,6 +72,12 @@ def test_every_section_and_its_keys_are_documented(section: str) -> None:
     for kind in known:
         for name, each in kind.model_fields.items():
             assert re.search(rf"\b{each.alias or name}\b", POLICIES), f"{kind.__name__}.{name}"
+
+
+def test_every_key_of_a_test_is_documented() -> None:
+    for kind in kinds(Suite):
+        for name in kind.model_fields:
+            assert re.search(rf"\b{name}\b", POLICIES), f"{kind.__name__}.{name}"
 
 
 def test_every_variable_and_command_is_documented() -> None:

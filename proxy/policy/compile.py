@@ -23,8 +23,11 @@ DEFAULT_POLICY = "default"
 BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
-def compile_policies(loaded: Loaded, environ: Mapping[str, str]) -> Snapshot:
-    """Give the snapshot. Raises ``PolicyError`` with all that is wrong, in shape or in meaning."""
+def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
+    """Give the snapshot. Raises ``PolicyError`` with all that is wrong, in shape or in meaning.
+
+    Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve.
+    """
     work = _Compiler(loaded.policies, loaded.document, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
@@ -36,7 +39,7 @@ class _Compiler:
     """Notes problems in the document and goes on, so that all are told at once."""
 
     def __init__(
-        self, policies: schema.Policies, document: Document, environ: Mapping[str, str]
+        self, policies: schema.Policies, document: Document, environ: Mapping[str, str] | None
     ) -> None:
         self.policies = policies
         self.document = document
@@ -87,6 +90,8 @@ class _Compiler:
         )
 
     def secret(self, path: Path_, ref: str) -> Secret:
+        if self.environ is None:
+            return Secret("")
         try:
             value = secret(ref, self.environ)
         except ValueError as error:

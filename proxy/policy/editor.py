@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from proxy.policy.schema import Policies, Price
 
 TITLE = "Headrace policies"
@@ -26,6 +28,11 @@ def json_schema() -> dict[str, Any]:
     schema["$defs"]["Target"]["properties"]["price"].pop("items")
     schema["$defs"]["Target"]["properties"]["price"].pop("type")
     return {"$schema": DIALECT, "title": TITLE, **schema}
+
+
+def schema_of(kind: type[BaseModel], title: str) -> dict[str, Any]:
+    """Give the schema of another kind of file."""
+    return {"$schema": DIALECT, "title": title, **_plain(kind.model_json_schema())}
 
 
 def _one_or_more(name: str) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def read(folder: Path) -> Loaded:
     """Read a folder. What is wrong in shape is noted in the document, and left out."""
     document = Document()
     digest = hashlib.sha256()
-    files = list(_files(folder, document))
+    files = list(files_below(folder, document, unread="tests"))
     if not files and document.whole:
         document.give_up(Place(folder.name, 1, 1), (), "holds no .yaml file")
     for file in files:
@@ -65,8 +65,8 @@ def read(folder: Path) -> Loaded:
     return Loaded(_checked(document), document, digest.hexdigest()[:REVISION_LENGTH])
 
 
-def _files(folder: Path, document: Document) -> Iterator[Path]:
-    """All YAML files but those of the policy tests and hidden ones, in a fixed order.
+def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:
+    """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order.
 
     Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
     """
@@ -78,8 +78,8 @@ def _files(folder: Path, document: Document) -> Iterator[Path]:
         if met > MAX_ENTRIES:
             document.give_up(Place(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files")
             return
-        unread = {"tests"} if here == folder else set()
-        folders[:] = sorted(each for each in folders if each[0] != "." and each not in unread)
+        skipped = unread if here == folder else None
+        folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
         if real in seen:
             folders.clear()
             continue

@@ -29,8 +29,11 @@ class Log(Protocol):
     def error(self, event: str, **fields: object) -> None: ...
 
 
-def read_folder(folder: Path, environ: Mapping[str, str]) -> Snapshot:
-    """Load and compile a folder. Raises ``PolicyError``."""
+def read_folder(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
+    """Load and compile a folder; without secrets where there is no ``environ``.
+
+    Raises ``PolicyError``.
+    """
     return compile_policies(read(folder), environ)
 
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from proxy.policy.editor import json_schema
+from proxy.policy.editor import json_schema, schema_of
 from proxy.policy.reading import read_file
 from proxy.policy.source import Document
+from proxy.rehearsal.cases import Suite
 from tests.conftest import world
 
 TOP = Path(__file__).parents[2]
 SHIPPED = sorted((TOP / "policies").rglob("*.yaml"))
 EXAMPLES = re.findall(r"```yaml\n(.*?)```", (TOP / "docs/policies.md").read_text(), re.DOTALL)
 SCHEMA = jsonschema_rs.validator_for(json_schema())
+OF_TESTS = jsonschema_rs.validator_for(schema_of(Suite, "tests"))
 SHAPES = (
     "caller-tags-otherwise-unknown",
     "deployment-name-with-capitals",
@@ -34,6 +36,10 @@ SHAPES = (
     "target-without-a-model",
     "unknown-dialect",
     "unknown-key-of-an-upstream",
+    "rule-with-an-unknown-key",
+    "set-of-the-prompt",
+    "cap-below-one-token",
+    "time-that-is-none",
     "unknown-section",
     "yes-is-a-word",
 )
@@ -52,17 +58,20 @@ def test_the_committed_schema_is_what_the_command_prints() -> None:
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
 def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
-    SCHEMA.validate(plain(file))
+    of_tests = file.parent.name == "tests"
+    (OF_TESTS if of_tests else SCHEMA).validate(plain(file))
     named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
     assert named is not None
-    assert (file.parent / named[1]).resolve() == TOP / "policies" / "schema.json"
+    home = TOP / "policies" / "tests" if of_tests else TOP / "policies"
+    assert (file.parent / named[1]).resolve() == home / "schema.json"
 
 
 @pytest.mark.parametrize("text", [*EXAMPLES, world("http://127.0.0.1:9")])
 def test_what_loads_fits(text: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(text)
 
-    SCHEMA.validate(plain(tmp_path / "p.yaml"))
+    of_tests = re.search(r"^tests:", text, re.MULTILINE)
+    (OF_TESTS if of_tests else SCHEMA).validate(plain(tmp_path / "p.yaml"))
 
 
 @pytest.mark.parametrize("name", SHAPES)

@@ -1,0 +1,78 @@
+"""What a run of policy tests found, for people and for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import orjson
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One test: its name, its place, and what was otherwise than expected."""
+
+    name: str
+    at: str
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A rule or a deployment, and whether any test came by it."""
+
+    kind: str
+    name: str
+    at: str
+    covered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All results, and what of the policies they cover."""
+
+    results: tuple[Result, ...]
+    parts: tuple[Part, ...]
+
+    @property
+    def failed(self) -> int:
+        return sum(bool(result.differences) for result in self.results)
+
+    @property
+    def coverage(self) -> int:
+        """Whole percent of the rules and deployments that a test came by; 100 where there are
+        none."""
+        return 100 * sum(part.covered for part in self.parts) // max(1, len(self.parts))
+
+    def lines(self) -> Iterator[str]:
+        for result in self.results:
+            if result.differences:
+                yield f"FAILED {result.at}: {result.name}"
+                yield from (f"    {difference}" for difference in result.differences)
+        missed = [part for part in self.parts if not part.covered]
+        yield from (f"not covered: {part.kind} {part.name} ({part.at})" for part in missed)
+        covered = len(self.parts) - len(missed)
+        yield f"{covered} of {len(self.parts)} rules and deployments covered ({self.coverage} %)"
+        yield f"{len(self.results) - self.failed} passed, {self.failed} failed"
+
+
+def as_text(report: Report) -> str:
+    return "\n".join(report.lines())
+
+
+def as_json(report: Report) -> str:
+    """One object: ``tests`` with their differences, ``parts`` with their coverage."""
+    tests = [
+        {"name": each.name, "at": each.at, "differences": list(each.differences)}
+        for each in report.results
+    ]
+    parts = [
+        {"kind": each.kind, "name": each.name, "at": each.at, "covered": each.covered}
+        for each in report.parts
+    ]
+    counts = {"failed": report.failed, "coverage_percent": report.coverage}
+    said = {**counts, "tests": tests, "parts": parts}
+    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+
+
+FORMS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}

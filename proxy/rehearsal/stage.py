@@ -1,0 +1,218 @@
+"""One call played without sockets: the very pipeline that serves, between two walls of paper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from proxy import dialects
+from proxy.app import assembled
+from proxy.dialects import Came, sse
+from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
+from proxy.edge import headers
+from proxy.emit import Emitters
+from proxy.errors import (
+    ProxyError,
+    Unauthorized,
+    UpstreamInvalid,
+    UpstreamTimeout,
+    UpstreamUnavailable,
+)
+from proxy.policy import Caller
+from proxy.policy.snapshot import Key, Snapshot
+from proxy.policy.suppose import CHAT, LEGACY, example
+from proxy.record import Record, TraceIds
+from proxy.rehearsal import answers
+from proxy.rehearsal.cases import Given, Says
+from proxy.types import Call, Chunk, Door, Head, Json, Timeouts
+from proxy.upstream import Upstreams
+from proxy.upstream.health import Health
+
+REQUEST = "rehearsal"
+DEFAULT = Says(text="Hello.")
+
+
+@dataclass(slots=True)
+class Asked:
+    """One request as an upstream would have got it."""
+
+    url: str
+    headers: dict[str, str]
+    body: Json
+
+
+@dataclass(slots=True)
+class Played:
+    """What came of a call. ``body`` is what the client got after the head, in bytes."""
+
+    record: Record
+    asked: list[Asked] = field(default_factory=list)
+    status: int | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+async def play(snapshot: Snapshot, given: Given) -> Played:
+    """Play one call. A case whose key does not exist plays the part of a stranger."""
+    loop = asyncio.get_running_loop()
+    record = Record(TraceIds("0" * 32, "0" * 16, "0" * 16), loop.time(), given.at, loop.time)
+    played = Played(record)
+    http = _Http(list(given.answers), played.asked)
+    health = Health(loop.time, lambda target, state: None)
+    upstreams = Upstreams(http, REQUEST, lambda: "0" * 16, health)
+    policies = _Policies(snapshot, snapshot.key_named(given.key))
+    pipeline = assembled(policies, upstreams, Emitters((), _raise), lambda: record)
+    await pipeline.run(_Exchange(given, played))
+    return played
+
+
+def _raise(sink: object, error: BaseException) -> None:
+    raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Policies:
+    """The policies as a client with this very key would meet them."""
+
+    snapshot: Snapshot
+    key: Key | None
+
+    @property
+    def revision(self) -> str:
+        return self.snapshot.revision
+
+    async def read(self, door: Door) -> Self:
+        return self
+
+    def identify(self, door: Door) -> Caller:
+        if self.key is None:
+            raise Unauthorized
+        return Caller(self.snapshot, self.key)
+
+
+class _Exchange:
+    """The client's wall: a request that was written down, an answer that is kept."""
+
+    _head: Head
+    _writer: AnswerWriter
+    _call: Call
+
+    def __init__(self, given: Given, played: Played) -> None:
+        self._given = given
+        self._played = played
+        self._body = example(given.deployment or "") if given.body is None else given.body
+        self._headers = {name.lower(): value for name, value in given.headers.items()}
+        if given.deployment is not None:
+            self._headers["x-headrace-deployment"] = given.deployment
+        self._path = given.path or (LEGACY if "prompt" in self._body else CHAT)
+        self._client = dialects.speak(self._path, self._headers).client
+        self._begun = False
+
+    @property
+    def gone(self) -> bool:
+        return False
+
+    def knock(self) -> Door:
+        came = Came(REQUEST, REQUEST, self._given.at)
+        return dialects.greeted("POST", self._path, self._headers, came)
+
+    async def read_call(self, door: Door) -> Call:
+        self._call = dialects.read_call(door, self._body)
+        return self._call
+
+    async def begin(self, head: Head, record: Record) -> None:
+        self._head = head
+        self._writer = (
+            EventWriter(self._client, wants_usage=self._call.wants_usage)
+            if head.streamed
+            else WholeWriter(self._client, self._call)
+        )
+
+    async def send(self, chunk: Chunk) -> None:
+        data = self._writer.feed(chunk)
+        if not self._begun and (self._head.streamed or chunk.last):
+            document = None if self._head.streamed else chunk.data
+            said = (self._played.record, self._head, self._client, self._writer.media_type)
+            self._leave(200, headers.of_answer(*said, document))
+        self._played.body += data
+
+    async def refuse(self, error: ProxyError, record: Record) -> None:
+        refusal = self._client.refuse(error, REQUEST)
+        body = orjson.dumps(refusal.body)
+        if self._begun:
+            self._played.body += sse.event(body)
+            return
+        said = {**headers.of_every_response(record), **dict(refusal.headers)}
+        self._leave(refusal.status, said)
+        self._played.body = body
+
+    def _leave(self, status: int, said: dict[str, str]) -> None:
+        self._begun = True
+        self._played.status = self._played.record.status = status
+        self._played.headers = said
+
+
+@dataclass(frozen=True, slots=True)
+class _Http:
+    """The upstreams' wall: answers in the order in which they were written down."""
+
+    answers: list[Says]
+    asked: list[Asked]
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
+    ) -> _Reply:
+        says = self.answers.pop(0) if self.answers else DEFAULT
+        question = orjson.loads(body)
+        self.asked.append(Asked(url, dict(headers), question))
+        if says.fault == "connect":
+            raise UpstreamUnavailable("The upstream cannot be reached.")
+        if says.fault == "silent":
+            await asyncio.sleep(timeouts.first_byte)
+            raise UpstreamTimeout("first_byte")
+        return _Reply(says, answers.pieces(says, url, question))
+
+
+@dataclass(slots=True)
+class _Reply:
+    """A response of paper."""
+
+    says: Says
+    left: list[bytes]
+
+    @property
+    def status(self) -> int:
+        return self.says.status
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        streamed = self.left[:1] != [] and self.left[0].startswith(b"data:")
+        kind = "text/event-stream" if streamed else "application/json"
+        return {"content-type": kind, **{k.lower(): v for k, v in self.says.headers.items()}}
+
+    async def piece(self) -> bytes:
+        if not self.left and self.says.fault == "cut":
+            raise UpstreamInvalid("The upstream broke its answer off or garbled it.")
+        return self.left.pop(0) if self.left else b""
+
+    async def body(self, limit: int) -> bytes:
+        return b"".join(self.left)[:limit]
+
+    async def finish(self) -> None:
+        return None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None

@@ -1,0 +1,46 @@
+"""A clock that jumps: hours of waiting take no time, in the order in which they end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from proxy.rehearsal import clock
+
+
+def test_waits_take_no_time_and_end_in_order() -> None:
+    ended: list[str] = []
+
+    async def wait(seconds: float, name: str) -> None:
+        await asyncio.sleep(seconds)
+        ended.append(name)
+
+    async def both() -> float:
+        await asyncio.gather(wait(7200, "long"), wait(3600, "short"))
+        return asyncio.get_running_loop().time()
+
+    began = time.monotonic()
+    passed = clock.run(both())
+
+    assert ended == ["short", "long"]
+    assert passed == pytest.approx(7200, abs=1)
+    assert time.monotonic() - began < 5
+
+
+def test_a_timeout_ends_what_hangs() -> None:
+    async def hang() -> None:
+        async with asyncio.timeout(600):
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        clock.run(hang())
+
+
+def test_a_wait_for_nothing_is_an_error_and_no_hang() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError, match="will never come"):
+        clock.run(forever())

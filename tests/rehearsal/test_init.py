@@ -1,0 +1,206 @@
+"""Policy tests: what passes, what fails and in which words, and what they cover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.policy import editor
+from proxy.policy.source import PolicyError
+from proxy.rehearsal import rehearse
+from proxy.rehearsal.cases import Suite
+from proxy.rehearsal.report import Report
+
+TOP = Path(__file__).parents[2]
+POLICIES = """\
+upstreams:
+  one: {dialect: openai, base_url: 'https://one.example.test', api_key: '${NOT_SET}'}
+  two: {dialect: scale, base_url: 'https://two.example.test', api_key: 'file:/not/there'}
+tags: {team: [support]}
+keys: {widget: {sha256: AAAA, deployments: [chat, sturdy], tags: {team: support}}}
+policies:
+  public:
+    match: all
+    rules:
+      - {name: short, when: {endpoint: chat}, cap: {max_tokens: 5}}
+      - {name: quiet, when: {stream: true}, refuse: No streams.}
+deployments:
+  chat: {targets: [{upstream: one, model: m, price: {input: 1, output: 2}}], policy: public}
+  sturdy:
+    targets: [{upstream: one, model: m, price: {input: 1, output: 2}}]
+    fallback: [{upstream: two, model: s, price: {input: 1, output: 2}}]
+    retry: {times: 1, on: [503], wait: 1h, max_wait: 1h}
+    hedge: {after: 5m}
+""".replace("AAAA", "0" * 64)
+
+
+def play(folder: Path, given: dict[str, Any], expect: dict[str, Any]) -> Report:
+    """Play one case; its key is the widget's where it says none."""
+    case = {"given": {"key": "widget", **given}, "expect": expect}
+    (folder / "p.yaml").write_text(POLICIES)
+    (folder / "tests").mkdir()
+    (folder / "tests" / "t.yaml").write_text(yaml.safe_dump({"tests": {"it works": case}}))
+    return rehearse(folder)
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    return {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], **more}
+
+
+@pytest.mark.parametrize(
+    ("given", "expect"),
+    [
+        ({"deployment": "chat"}, {"status": 200, "error": "none", "rules": ["public/short"]}),
+        ({"body": chat(max_tokens=9)}, {"upstream": {"body": {"max_tokens": 5}, "text": "Hi"}}),
+        ({"body": chat(stream=True)}, {"status": 403, "error": "refused_by_policy"}),
+        (
+            {"body": chat(stream=True)},
+            {"client": {"body": {"error": {"message": "No streams."}}}, "targets": []},
+        ),
+        (
+            {"deployment": "chat", "answers": ["Bonjour."]},
+            {"client": {"text": "Bonjour.", "headers": {"x-headrace-cost-usd": "0.00002"}}},
+        ),
+        (
+            {"deployment": "sturdy", "answers": [{"status": 500}, "Spare."]},
+            {"targets": ["one/m", "two/s"], "client": {"text": "Spare."}},
+        ),
+        ({"deployment": "sturdy"}, {"plan": ["one/m", "two/s"], "targets": ["one/m"]}),
+        (
+            {"deployment": "sturdy", "answers": [{"fault": "silent"}]},
+            {"targets": ["one/m", "two/s"]},
+        ),
+        (
+            {"deployment": "sturdy", "answers": [{"fault": "garbled"}]},
+            {"targets": ["one/m", "two/s"], "status": 200},
+        ),
+        (
+            {"deployment": "chat", "answers": [{"fault": "cut"}]},
+            {"status": 502, "error": "upstream_invalid_response"},
+        ),
+        ({"key": "nobody"}, {"status": 401, "error": "invalid_api_key"}),
+        (
+            {"path": "/v4/beta/chat/completions", "body": {**chat(), "model": "x/y/chat"}},
+            {"deployment": "chat", "client": {"text": "Hello."}},
+        ),
+        (
+            {"body": {"model": "sturdy", "input": "x"}, "path": "/v1/embeddings"},
+            {"status": 200, "rules": [], "upstream": {"text": "x"}},
+        ),
+        ({"deployment": "chat"}, {"tags": {"team": "support"}, "cost_usd": 0.00002}),
+    ],
+)  # fmt: skip
+def test_what_is_expected_of_the_real_pipeline_comes_true(
+    given: dict[str, Any], expect: dict[str, Any], tmp_path: Path
+) -> None:
+    report = play(tmp_path, given, expect)
+
+    assert [result.differences for result in report.results] == [()]
+
+
+@pytest.mark.parametrize(
+    ("expect", "difference"),
+    [
+        ({"status": 403}, "status: expected 403, got 200"),
+        ({"error": "x"}, "error: expected x, got none"),
+        ({"deployment": "sturdy"}, "deployment: expected sturdy, got chat"),
+        ({"tags": {}}, 'tags: expected {}, got {"team":"support"}'),
+        ({"rules": []}, 'rules: expected [], got ["public/short"]'),
+        ({"targets": ["two/s"]}, 'targets: expected ["two/s"], got ["one/m"]'),
+        (
+            {"upstream": {"body": {"max_tokens": 9}}},
+            "upstream.body.max_tokens: expected 9, got 5",
+        ),
+        ({"upstream": {"body": {"n": 1}}}, "upstream.body.n: expected 1, got nothing"),
+        ({"upstream": {"text": "Ho"}}, "upstream.text: expected Ho, got Hello"),
+        ({"client": {"text": "Ho"}}, "client.text: expected Ho, got Hello."),
+        ({"cost_usd": 1}, "cost_usd: expected 1, got 0.00002"),
+    ],
+)
+def test_what_comes_otherwise_is_told_in_a_sentence(
+    expect: dict[str, Any], difference: str, tmp_path: Path
+) -> None:
+    [result] = play(tmp_path, {"deployment": "chat"}, expect).results
+
+    assert result.differences == (difference,)
+    assert (result.name, result.at) == ("it works", "tests/t.yaml:2")
+
+
+def test_what_no_test_came_by_is_named_with_its_place(tmp_path: Path) -> None:
+    report = play(tmp_path, {"deployment": "chat"}, {"status": 200})
+
+    assert [(part.kind, part.name, part.at) for part in report.parts if not part.covered] == [
+        ("deployment", "sturdy", "p.yaml:14"),
+        ("rule", "public/quiet", "p.yaml:11"),
+    ]
+    assert report.coverage == 50
+
+
+def test_a_test_that_is_written_wrongly_is_told_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError) as refused:
+        play(tmp_path, {"anser": ["x"]}, {})
+
+    assert str(refused.value).splitlines() == [
+        "tests/t.yaml:3:5: tests.it works.expect: must expect something",
+        "tests/t.yaml:5:7: tests.it works.given.anser: is not known, did you mean answers?",
+    ]
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, ["test", *arguments])
+    return result.exit_code, result.output
+
+
+def test_the_command_fails_when_a_test_does(tmp_path: Path) -> None:
+    play(tmp_path, {"deployment": "chat"}, {"status": 403})
+
+    code, text = run(str(tmp_path))
+
+    assert code == 1
+    assert "FAILED tests/t.yaml:2: it works\n    status: expected 403, got 200\n" in text
+    assert text.endswith("0 passed, 1 failed\n")
+
+
+def test_the_command_fails_when_too_little_is_covered(tmp_path: Path) -> None:
+    play(tmp_path, {"deployment": "chat"}, {"status": 200})
+
+    assert run(str(tmp_path))[0] == 0
+    assert run(str(tmp_path), "--fail-under", "50")[0] == 0
+    assert run(str(tmp_path), "--fail-under", "51")[0] == 1
+
+
+def test_the_command_speaks_to_machines(tmp_path: Path) -> None:
+    play(tmp_path, {"deployment": "chat"}, {"status": 403})
+
+    _, text = run(str(tmp_path), "--format", "json")
+
+    said = orjson.loads(text)
+    assert (said["failed"], said["coverage_percent"]) == (1, 50)
+    assert said["tests"][0]["differences"] == ["status: expected 403, got 200"]
+
+
+def test_wrong_policies_are_told_as_check_does(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("tags: {team: 5}\n")
+
+    code, text = run(str(tmp_path))
+
+    assert code == 1
+    assert "p.yaml:1:8: tags.team: " in text
+
+
+def test_the_shipped_policies_are_covered_by_their_own_tests() -> None:
+    code, text = run(str(TOP / "policies"), "--fail-under", "100")
+
+    assert code == 0, text
+
+
+def test_the_committed_schema_of_tests_is_what_the_command_prints() -> None:
+    committed = (TOP / "policies" / "tests" / "schema.json").read_bytes()
+
+    assert orjson.loads(committed) == editor.schema_of(Suite, "Headrace policy tests")
