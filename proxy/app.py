@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
 from proxy import cache, edge, guardrails, limits
-from proxy.edge.admin import Readiness, back
+from proxy.edge.admin import Readiness, Told, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
@@ -28,8 +28,8 @@ from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.pipeline import Pipeline
+from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
-from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Watch, look
 from proxy.ports import Policies
@@ -106,13 +106,16 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         log = events(writer.put)
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
-        store = PolicyStore(_reading(settings), *clock, log, metrics.reloaded)
+        reading = partial(read_folder, settings.policies, settings.environ)
+        store = PolicyStore(reading, *clock, log, metrics.reloaded)
         watch = Watch(settings.policies, known, store.refresh)
+        beside = await _beside(settings, opened, log, metrics)
         all_sinks: tuple[Sink, ...] = (
             metrics,
             CallLog(writer.put),
             *_traces(settings, opened),
-            past := Past(store.find),
+            past := Past(store.find, beside.current if beside else None),
+            *([beside] if beside else []),
             *sinks,
         )
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
@@ -129,7 +132,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             on_bug=_bug(log),
         )
         readiness = Readiness()
-        admin = await _listen(opened, back(metrics.render, readiness, past.explain), settings.admin)
+        told = Told(metrics.render, past.explain, beside.explain if beside else None)
+        admin = await _listen(opened, back(told, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen = await _listen(opened, front, settings.listen, drain)
         await opened.enter_async_context(watch)
@@ -139,11 +143,21 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         yield Running(listen, admin, store, watch, readiness, log)
 
 
-def _reading(settings: Settings) -> Callable[[], Snapshot]:
-    def read() -> Snapshot:
-        return read_folder(settings.policies, settings.environ)
-
-    return read
+async def _beside(
+    settings: Settings,
+    opened: AsyncExitStack,
+    log: structlog.typing.FilteringBoundLogger,
+    metrics: Metrics,
+) -> Candidate | None:
+    """Give the sink of a candidate where there is one, its folder watched; it needs no secrets."""
+    if settings.candidate is None:
+        return None
+    known = look(settings.candidate)
+    reading = partial(read_folder, settings.candidate, None)
+    clock = (time.monotonic, asyncio.sleep)
+    store = PolicyStore(reading, *clock, log, lambda result: None, "candidate")
+    await opened.enter_async_context(Watch(settings.candidate, known, store.refresh))
+    return Candidate(lambda: store.current, metrics.candidate)
 
 
 def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:

@@ -8,6 +8,7 @@ import hashlib
 import secrets
 import signal
 from collections.abc import Coroutine
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -20,8 +21,10 @@ from proxy import __version__, app, demo, settings
 from proxy.dialects import strict
 from proxy.edge import WeakParser
 from proxy.errors import ProxyError
-from proxy.policy import editor, verdict
+from proxy.policy import diff, editor, verdict
+from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain
+from proxy.policy.load import load
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
@@ -65,11 +68,12 @@ def main() -> None:
 
 @main.command()
 @click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
+@click.option("--candidate", type=FOLDER, help="Folder to decide beside it, without effect.")
 @listen_option
 @admin_option
-def serve(policies: Path, listen: Address, admin_listen: Address) -> None:
+def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
     """Serve calls under the policies of a folder."""
-    _run(_serve(_settings(policies, listen, admin_listen)))
+    _run(_serve(replace(_settings(policies, listen, admin_listen), candidate=candidate)))
 
 
 @main.command("demo")
@@ -157,6 +161,24 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
     click.echo(report.FORMS[form](found))
     if found.failed or found.coverage < fail_under:
         raise SystemExit(1)
+
+
+@main.command("diff")
+@click.argument("old", type=FOLDER)
+@click.argument("new", type=FOLDER)
+@click.option("--calls", type=click.File("rb"), help="Recorded calls: lines of the call log.")
+def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
+    """Say what changes from the policies of OLD to those of NEW, and for recorded calls."""
+    try:
+        loaded = load(old), load(new)
+        before, after = (compile_policies(each, None) for each in loaded)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    said = list(diff.changes(loaded[0].policies, loaded[1].policies))
+    click.echo("\n".join(said) or "nothing changes")
+    if calls is not None:
+        click.echo("\n".join(diff.replay(before, after, calls).lines()))
 
 
 @main.command("schema")

@@ -33,6 +33,7 @@ class Address:
 class Settings:
     """Everything a process is told from outside its policies.
 
+    ``candidate`` is a second folder of policies, decided beside the first and obeyed by none.
     ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
     ``trace_ratio`` is the share of calls that are traced. ``drain_s`` is how long running calls
     may go on after a signal to stop, ``body_bytes`` how large a request may be.
@@ -46,6 +47,7 @@ class Settings:
     trace_ratio: float = 1.0
     drain_s: float = 30.0
     body_bytes: int = 16 * 1024 * 1024
+    candidate: Path | None = None
 
 
 def address(text: str) -> Address:

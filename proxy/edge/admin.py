@@ -12,7 +12,7 @@ from aiohttp import web
 
 Render = Callable[[], tuple[bytes, str]]
 EXPLAIN = "/explain/"
-PATHS = ("/metrics", "/healthz", "/readyz", "/explain/{request id}")
+PATHS = ("/metrics", "/healthz", "/readyz", "/explain/{request id}", "/candidate")
 
 
 class Explanation(Protocol):
@@ -30,9 +30,17 @@ class Readiness:
     ready: bool = False
 
 
-def back(
-    render: Render, readiness: Readiness, explain: Callable[[str], Explanation | None]
-) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the port can tell: the exposition of metrics, why a call was decided as it was, and what
+    a candidate would decide otherwise, where there is one."""
+
+    render: Render
+    explain: Callable[[str], Explanation | None]
+    candidate: Callable[[], Explanation] | None = None
+
+
+def back(told: Told, readiness: Readiness) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
     """Give the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
@@ -40,25 +48,29 @@ def back(
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers={"allow": "GET, HEAD"})
         if path == "/metrics":
-            body, media_type = await asyncio.to_thread(render)
+            body, media_type = await asyncio.to_thread(told.render)
             return web.Response(body=body, headers={"content-type": media_type})
         if path == "/healthz":
             return web.Response(text="alive\n")
         if path == "/readyz":
             ready = readiness.ready
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
+        as_json = "json" in request.headers.get("accept", "")
         if path.startswith(EXPLAIN):
-            told = explain(path.removeprefix(EXPLAIN))
-            return _told(told, as_json="json" in request.headers.get("accept", ""))
+            return _shown(told.explain(path.removeprefix(EXPLAIN)), as_json=as_json)
+        if path == "/candidate":
+            return _shown(told.candidate() if told.candidate else None, as_json=as_json)
         return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
 
     return handle
 
 
-def _told(told: Explanation | None, *, as_json: bool) -> web.Response:
+def _shown(told: Explanation | None, *, as_json: bool) -> web.Response:
     """A tree for people, JSON for those that accept it."""
     if told is None:
-        return web.Response(status=404, text="No such call is kept: only the last ones are.\n")
+        return web.Response(
+            status=404, text="Nothing is known of it; of calls only the last are kept.\n"
+        )
     if as_json:
         body = orjson.dumps(told.data(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")

@@ -168,6 +168,12 @@ METRICS: tuple[Declared, ...] = (
         "Calls to which a rule in shadow would have applied.",
     ),
     Declared(
+        "headrace_candidate_decisions_total",
+        Counter,
+        ("kind", "rule"),
+        "What the candidate policies decide otherwise, by what differs and the rule; or the same.",
+    ),
+    Declared(
         "headrace_policy_reloads_total",
         Counter,
         ("result",),
@@ -234,6 +240,10 @@ class Metrics:
         self._child("headrace_policy_reloads_total", result).inc()
         self._all["headrace_policy_last_reload_success"].set(result != "rejected")
         self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
+
+    def candidate(self, kind: str, rule: str) -> None:
+        """Count a way in which the candidate differs, or that it does not."""
+        self._child("headrace_candidate_decisions_total", kind, rule).inc()
 
     def circuit(self, target: Target, state: Circuit) -> None:
         """Show what became of a target's circuit."""

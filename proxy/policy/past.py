@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from proxy.policy.compare import decided, divergences
 from proxy.policy.explain import explain
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.schema.rules import Cap, Set
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.snapshot import Key, Snapshot
 from proxy.record import Attempt, Record, Skip
 from proxy.types import Call
 
@@ -38,10 +39,16 @@ class Kept:
 
 
 class Past:
-    """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old."""
+    """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old,
+    ``candidate`` that of a candidate, where there is one."""
 
-    def __init__(self, find: Callable[[str], Snapshot | None]) -> None:
+    def __init__(
+        self,
+        find: Callable[[str], Snapshot | None],
+        candidate: Callable[[], Snapshot] | None = None,
+    ) -> None:
         self._find = find
+        self._candidate = candidate
         self._calls: OrderedDict[str, Kept] = OrderedDict()
 
     def begin(self, record: Record) -> None:
@@ -83,7 +90,27 @@ class Past:
             told = Explanation(snapshot.revision, (Reason("identity", said),))
         else:
             told = explain(snapshot, key, kept.call)
+            told = replace(
+                told, reasons=(*told.reasons, *self._otherwise(snapshot, key, kept.call))
+            )
         return replace(told, reasons=(*told.reasons, _happened(kept)))
+
+    def _otherwise(self, snapshot: Snapshot, key: Key, call: Call) -> Iterator[Reason]:
+        """Say what the candidate decides otherwise."""
+        if self._candidate is None:
+            return
+        candidate = self._candidate()
+        other = candidate.key_named(key.name)
+        if other is None:
+            yield Reason("candidate", f"does not know the key {key.name}")
+            return
+        found = divergences(decided(snapshot, key, call), decided(candidate, other, call))
+        parts = tuple(
+            Reason(each.kind, f"{each.was} -> {each.now}", f"by {each.rule}" if each.rule else None)
+            for each in found
+        )
+        said = "decides otherwise" if parts else "decides the same"
+        yield Reason("candidate", said, f"revision {candidate.revision}", parts=parts)
 
 
 def without_texts(call: Call, headers: frozenset[str]) -> Call:

@@ -50,11 +50,13 @@ class PolicyStore:
         sleep: Callable[[float], Awaitable[None]],
         log: Log,
         tell: Callable[[Result], None],
+        subject: str = "policy",
     ) -> None:
         """Read the folder for the first time. Raises ``PolicyError``.
 
-        ``tell`` is told how each reading went.
+        ``tell`` is told how each reading went; ``subject`` begins the names of what is logged.
         """
+        self._subject = subject
         self._read = read
         self._now = now
         self._sleep = sleep
@@ -64,7 +66,7 @@ class PolicyStore:
         self.current = read()
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = now() - SECONDS_BETWEEN
-        log.info("policy.in_force", revision=self.current.revision)
+        log.info(f"{subject}.in_force", revision=self.current.revision)
         tell("in_force")
 
     async def read(self, door: Door) -> InForce:
@@ -104,7 +106,9 @@ class PolicyStore:
         return self._kept.get(revision)
 
     def _reject(self, problems: list[str]) -> None:
-        self._log.error("policy.rejected", in_force=self.current.revision, problems=problems)
+        self._log.error(
+            f"{self._subject}.rejected", in_force=self.current.revision, problems=problems
+        )
         self._tell("rejected")
 
     def _take(self, fresh: Snapshot) -> None:
@@ -123,5 +127,5 @@ class PolicyStore:
         if len(self._kept) > REVISIONS_KEPT:
             self._kept.popitem(last=False)
         if changed:
-            self._log.info("policy.in_force", revision=fresh.revision)
+            self._log.info(f"{self._subject}.in_force", revision=fresh.revision)
         self._tell("in_force" if changed else "unchanged")

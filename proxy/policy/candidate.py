@@ -1,0 +1,93 @@
+"""A second folder of policies, decided beside the one in force for every call, and obeyed by none.
+
+What it would decide otherwise is counted by kind and rule, with the last calls of each as examples.
+The candidate decides after a call has ended, so that it takes nothing from its time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.errors import Unauthorized
+from proxy.policy import identify
+from proxy.policy.compare import Divergence, decided, divergences
+from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.snapshot import Key, Snapshot
+from proxy.record import Record
+from proxy.types import Door
+
+MAX_WAYS = 200
+EXAMPLES = 5
+Tell = Callable[[str, str], None]
+
+
+class Candidate:
+    """The sink that decides once more. ``current`` gives the candidate's snapshot; ``tell`` hears
+    of each call, by the kind and rule of each divergence, or of ``same`` and nothing."""
+
+    def __init__(self, current: Callable[[], Snapshot], tell: Tell) -> None:
+        self.current = current
+        self._tell = tell
+        self._seen: OrderedDict[tuple[str, str], list[Reason]] = OrderedDict()
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        found = self._divergences(record)
+        if found is None or record.door is None:
+            return
+        if not found:
+            self._tell("same", "")
+        for each in found:
+            self._tell(each.kind, each.rule)
+            self._note(record.door.request_id, each)
+
+    def _divergences(self, record: Record) -> list[Divergence] | None:
+        """Decide the call once more; None for one that no policy decided."""
+        door, call = record.door, record.call
+        if door is None:
+            return None
+        key = _known(self.current(), door)
+        if call is None:
+            stranger = isinstance(record.error, Unauthorized) and key is not None
+            return [Divergence("key", "unknown", f"key {key.name}")] if stranger and key else None
+        was = record.plan or record.error
+        if was is None:
+            return None
+        if key is None:
+            return [Divergence("key", f"key {record.key}", "unknown")]
+        return divergences(was, decided(self.current(), key, call))
+
+    def _note(self, request_id: str, found: Divergence) -> None:
+        way = (found.kind, found.rule)
+        self._counts[way] = self._counts.get(way, 0) + 1
+        examples = self._seen.setdefault(way, [])
+        self._seen.move_to_end(way)
+        examples.append(Reason("call", request_id, f"{found.was} -> {found.now}"))
+        del examples[:-EXAMPLES]
+        if len(self._seen) > MAX_WAYS:
+            gone, _ = self._seen.popitem(last=False)
+            del self._counts[gone]
+
+    def explain(self) -> Explanation:
+        """Give the ways in which the candidate differs, each with its last examples."""
+        reasons = [
+            Reason(
+                kind,
+                f"{self._counts[kind, rule]} calls would be decided otherwise",
+                f"by {rule}" if rule else None,
+                parts=tuple(reversed(examples)),
+            )
+            for (kind, rule), examples in reversed(self._seen.items())
+        ]
+        return Explanation(self.current().revision, tuple(reasons))
+
+
+def _known(snapshot: Snapshot, door: Door) -> Key | None:
+    try:
+        return identify(snapshot, door)
+    except Unauthorized:
+        return None

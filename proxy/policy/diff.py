@@ -1,0 +1,223 @@
+"""What changes from one folder of policies to another: in words, and for recorded calls."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from proxy.policy import find
+from proxy.policy.compare import decided, divergences
+from proxy.policy.schema import Policies
+from proxy.policy.snapshot import Key, Snapshot
+from proxy.types import Call, Door
+
+SECTIONS = {
+    "deployments": "deployment",
+    "keys": "key",
+    "policies": "policy",
+    "upstreams": "upstream",
+    "tags": "tag",
+    "prices": "prices of",
+}
+EXAMPLES = 3
+MAX_SHOWN = 80
+
+
+def changes(old: Policies, new: Policies) -> Iterator[str]:
+    """Give what was written otherwise, in words: a line for each part, then its details."""
+    before, after = _plain(old), _plain(new)
+    touched = {
+        (section, name)
+        for section in SECTIONS
+        for name in {*before[section], *after[section]}
+        if before[section].get(name) != after[section].get(name)
+    }
+    for section, kind in SECTIONS.items():
+        for name in sorted({*before[section], *after[section]}):
+            details = list(_details(before[section], after[section], name))
+            if section == "deployments" and name in after[section]:
+                details += _through(after[section][name], touched)
+            if details:
+                yield f"{kind} {name}"
+                yield from (f"    {detail}" for detail in details)
+    yield from _walk("caller_tags", before["caller_tags"], after["caller_tags"])
+
+
+def _plain(policies: Policies) -> dict[str, Any]:
+    dumped = policies.model_dump(by_alias=True, exclude_defaults=True)
+    return {name: dumped.get(name, {}) for name in Policies.model_fields}
+
+
+def _details(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> Iterator[str]:
+    if name not in before:
+        yield "is new"
+    elif name not in after:
+        yield "is gone"
+    else:
+        yield from _walk("", before[name], after[name])
+
+
+def _through(deployment: Mapping[str, Any], touched: set[tuple[str, str]]) -> Iterator[str]:
+    """Name what else changes for a deployment: its policy and its upstreams."""
+    policy = deployment.get("policy") or "default"
+    if ("policies", policy) in touched:
+        yield f"its policy {policy} changes"
+    targets = [*deployment.get("targets", ()), *deployment.get("fallback", ())]
+    for upstream in sorted({target["upstream"] for target in targets}):
+        if ("upstreams", upstream) in touched:
+            yield f"its upstream {upstream} changes"
+
+
+def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
+    """Give every difference below a path. Rules and targets go by name, and by their order."""
+    if before == after:
+        return
+    was, now = _named(before), _named(after)
+    if was is None or now is None:
+        yield f"{path}: {_shown(after)}, was {_shown(before)}"
+        return
+    for name in dict.fromkeys([*was, *now]):
+        inside = f"{path}.{name}" if path else str(name)
+        if name not in was:
+            yield f"{inside}: {_shown(now[name])} is new"
+        elif name not in now:
+            yield f"{inside}: {_shown(was[name])} is gone"
+        else:
+            yield from _walk(inside, was[name], now[name])
+    stayed = [[name for name in order if name in was and name in now] for order in (was, now)]
+    if isinstance(before, list) and stayed[0] != stayed[1]:
+        yield f"{path}: their order is {', '.join(map(str, now))}"
+
+
+def _named(value: Any) -> dict[str, Any] | None:
+    """Give the parts of a value by their names; None for one that has none."""
+    if isinstance(value, dict):
+        return value
+    if not isinstance(value, list):
+        return None
+    names = [_name(each) for each in value]
+    if None in names or len(set(names)) < len(names):
+        return None
+    return {str(name): each for name, each in zip(names, value, strict=True)}
+
+
+def _name(part: Any) -> str | None:
+    if isinstance(part, str):
+        return part
+    if not isinstance(part, dict):
+        return None
+    if "upstream" in part and "model" in part:
+        return f"{part['upstream']}/{part['model']}"
+    name = part.get("name")
+    return name if isinstance(name, str) else None
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What recorded calls would meet. ``ways`` counts divergences by kind and rule."""
+
+    calls: int = 0
+    otherwise: int = 0
+    unread: int = 0
+    unknown: int = 0
+    ways: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.otherwise} of {self.calls} calls would be decided otherwise"
+        for (kind, rule), count in self.ways.most_common():
+            by = f" by {rule}" if rule else ""
+            yield f"    {kind}{by}: {count} calls, such as {'; '.join(self.examples[kind, rule])}"
+        if self.unread:
+            yield f"{self.unread} lines are no calls"
+        if self.unknown:
+            yield f"{self.unknown} calls of keys that the old policies do not know"
+
+
+def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
+    """Decide recorded calls under both. A line is one of the call log, or has a ``body`` and
+    ``headers`` beside, where they were captured; of what is not recorded both know nothing."""
+    found = Replayed()
+    for line in lines:
+        said = _read(line)
+        if said is None:
+            found.unread += bool(line.strip())
+            continue
+        key = old.key_named(said.get("key"))
+        if key is None:
+            found.unknown += 1
+            continue
+        found.calls += 1
+        _compare(old, new, key, _call(old, key, said), found)
+    return found
+
+
+def _compare(old: Snapshot, new: Snapshot, key: Key, call: Call, found: Replayed) -> None:
+    other = new.key_named(key.name)
+    ways = [("key", "", f"{call.door.request_id} (key {key.name} is gone)")]
+    if other is not None:
+        ways = [
+            (each.kind, each.rule, f"{call.door.request_id} ({each.was} -> {each.now})")
+            for each in divergences(decided(old, key, call), decided(new, other, call))
+        ]
+    found.otherwise += bool(ways)
+    for kind, rule, example in ways:
+        found.ways[kind, rule] += 1
+        examples = found.examples.setdefault((kind, rule), [])
+        if len(examples) < EXAMPLES:
+            examples.append(example)
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        said = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    good = isinstance(said, dict) and said.get("event") == "call" and said.get("models")
+    return said if good and said.get("endpoint") in ("chat", "completions", "embeddings") else None
+
+
+def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:
+    """Give a recorded call back. What it named and which tags it brought is told by what the old
+    policies make of it without."""
+    request = str(said.get("request_id"))
+    headers = {str(name).lower(): str(v) for name, v in (said.get("headers") or {}).items()}
+    door = Door(
+        dialect=str(said.get("dialect")),
+        endpoint=said["endpoint"],
+        route=str(said.get("route")),
+        request_id=request,
+        nonce=request,
+        headers=headers,
+        at=datetime.fromisoformat(str(said.get("time"))),
+    )
+    body = said.get("body")
+    call = Call(
+        door,
+        body if isinstance(body, dict) else {},
+        models=tuple(map(str, said["models"])),
+        stream=said.get("stream") is True,
+    )
+    return _as_it_came(old, key, call, said)
+
+
+def _as_it_came(old: Snapshot, key: Key, call: Call, said: Mapping[str, Any]) -> Call:
+    deployment, tags = said.get("deployment"), said.get("tags") or {}
+    plan = decided(old, key, call)
+    if deployment and getattr(plan, "deployment", None) != deployment:
+        call = replace(call, door=replace(call.door, deployment=str(deployment)))
+    if not deployment or deployment not in key.deployments:
+        return call
+    own = find(key, call).tags
+    brought = tuple((name, str(v)) for name, v in tags.items() if own.get(name) != v)
+    return replace(call, door=replace(call.door, tags=brought))

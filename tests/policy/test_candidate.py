@@ -1,0 +1,137 @@
+"""A candidate beside the policies in force: decided for every call, counted, and without effect."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer
+from tests.test_pipeline import BEARER
+
+RULES = """
+policies:
+  default:
+    match: all
+    rules:
+      - {name: short, when: {model: support-chat}, cap: {max_tokens: 5}}
+      - {name: closed, when: {model: resilient}, refuse: Not any more.}
+"""
+
+
+@pytest.fixture
+async def both(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
+    """A proxy whose candidate has rules, and no longer knows the key of the search box."""
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    gone = hashlib.sha256(b"hr-search-key").hexdigest()
+    policies = world(upstream.url)
+    (candidate / "p.yaml").write_text(policies.replace(gone, "f" * 64) + RULES)
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        yield proxy
+
+
+async def ask(proxy: Proxy, model: str, request: str, key: str = KEY) -> int:
+    headers = {"authorization": f"Bearer {key}", "x-request-id": request}
+    body = {"model": model, "prompt": "Hi"}
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post("/v1/completions", headers=headers, json=body) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+async def told(proxy: Proxy, path: str) -> str:
+    async with (
+        aiohttp.ClientSession(base_url=proxy.admin) as client,
+        client.get(path) as response,
+    ):
+        return await response.text()
+
+
+async def test_divergences_are_counted_by_kind_and_rule_and_change_nothing(
+    both: Proxy, upstream: ScriptedUpstream
+) -> None:
+    statuses = [
+        await ask(both, "support-chat", "call-1"),
+        await ask(both, "resilient", "call-2"),
+        await ask(both, "search-answers", "call-3"),
+        await ask(both, "search-answers", "call-4", key="hr-search-key"),
+    ]
+    await both.sink.wait(4)
+
+    assert statuses == [200, 200, 200, 200]
+    assert all("max_tokens" not in asked.json for asked in upstream.requests)
+    metrics = await told(both, "/metrics")
+    counted = 'headrace_candidate_decisions_total{{kind="{}",rule="{}"}} 1.0'
+    for kind, rule in [
+        ("parameters", "default/short"),
+        ("refusal", "default/closed"),
+        ("same", ""),
+        ("key", ""),
+    ]:
+        assert counted.format(kind, rule) in metrics
+
+
+async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) -> None:
+    await ask(both, "support-chat", "call-1")
+    await ask(both, "support-chat", "call-2")
+    await both.sink.wait(2)
+
+    text = await told(both, "/candidate")
+    of_one = await told(both, "/explain/call-1")
+
+    assert "parameters: 2 calls would be decided otherwise (by default/short)" in text
+    assert "call: call-2 (unchanged -> max_tokens at most 5)" in text
+    assert "candidate: decides otherwise" in of_one
+    assert "parameters: unchanged -> max_tokens at most 5 (by default/short)" in of_one
+
+
+async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = world(upstream.url)
+    gone = hashlib.sha256(b"hr-search-key").hexdigest()
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(policies)
+    in_force = policies.replace(gone, "f" * 64)
+    async with running_proxy(tmp_path / "policies", in_force, candidate=candidate) as proxy:
+        assert await ask(proxy, "search-answers", "call-1", key="hr-search-key") == 401
+        assert await ask(proxy, "search-answers", "call-2", key="nobody") == 401
+        await proxy.sink.wait(2)
+
+        text = await told(proxy, "/candidate")
+
+    assert "key: 1 calls would be decided otherwise" in text
+    assert "unknown -> key search-box" in text
+
+
+async def test_a_candidate_that_breaks_keeps_its_last_good_and_disturbs_nobody(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = world(upstream.url)
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(policies + RULES)
+    upstream.answer_with(answer({}, 400))
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        (candidate / "p.yaml").write_text("tags: 5\n")
+        await ask(proxy, "support-chat", "call-1")
+        await proxy.sink.wait()
+
+        assert "max_tokens at most 5" in await told(proxy, "/candidate")
+
+
+async def test_without_a_candidate_there_is_nothing_to_tell(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.get("/v1/models", headers=BEARER):
+        pass
+    async with client.get(f"{proxy.admin}/candidate") as response:
+        assert response.status == 404

@@ -1,0 +1,175 @@
+"""What changes from one folder to another, in words and for recorded calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.emit.log import canonical
+from proxy.policy.diff import changes, replay
+from proxy.policy.load import load
+from proxy.policy.store import read_folder
+from tests.conftest import Proxy, world
+from tests.test_pipeline import BEARER
+
+POLICIES = """\
+upstreams:
+  one: {dialect: openai, base_url: 'https://one.example.test', timeouts: {connect: 2s}}
+tags: {team: [support]}
+keys: {widget: {sha256: AAAA, deployments: [chat], tags: {team: support}}}
+policies:
+  public:
+    match: all
+    rules:
+      - {name: short, cap: {max_tokens: 9}}
+      - {name: calm, set: {temperature: 0}}
+deployments:
+  chat: {policy: public, targets: [{upstream: one, model: m}, {upstream: one, model: n}]}
+  spare: {targets: [{upstream: one, model: s}]}
+""".replace("AAAA", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", []),
+        (
+            "max_tokens: 9",
+            "max_tokens: 8",
+            [
+                "deployment chat",
+                "    its policy public changes",
+                "policy public",
+                "    rules.short.cap.max_tokens: 8, was 9",
+            ],
+        ),
+        (
+            "connect: 2s",
+            "connect: 3s",
+            [
+                "deployment chat",
+                "    its upstream one changes",
+                "deployment spare",
+                "    its upstream one changes",
+                "upstream one",
+                "    timeouts.connect: 3.0, was 2.0",
+            ],
+        ),
+        (
+            "[{upstream: one, model: m}, {upstream: one, model: n}]",
+            "[{upstream: one, model: n}, {upstream: one, model: m}]",
+            ["deployment chat", "    targets: their order is one/n, one/m"],
+        ),
+        (
+            "  spare: {targets: [{upstream: one, model: s}]}\n",
+            "",
+            ["deployment spare", "    is gone"],
+        ),
+        (
+            "tags: {team: support}",
+            "may: [refresh]",
+            [
+                "key widget",
+                '    tags: {"team":"support"} is gone',
+                '    may: ["refresh"] is new',
+            ],
+        ),
+        (
+            "tags: {team: [support]}",
+            "tags: {team: [support, search]}",
+            ["tag team", "    values.search: search is new"],
+        ),
+        (
+            "keys:",
+            "caller_tags: {otherwise: refuse}\nkeys:",
+            ["otherwise: refuse is new"],
+        ),
+    ],
+)
+def test_a_change_is_told_where_it_matters(
+    old: str, new: str, said: list[str], tmp_path: Path
+) -> None:
+    for name, text in (("a", POLICIES), ("b", POLICIES.replace(old, new))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+
+    found = list(changes(load(tmp_path / "a").policies, load(tmp_path / "b").policies))
+
+    assert [line.replace("caller_tags.", "") for line in found] == said
+
+
+async def test_recorded_calls_are_decided_again_under_both(
+    proxy: Proxy, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    tagged = {**BEARER, "x-headrace-tags": "feature=help"}
+    named = {**BEARER, "x-headrace-deployment": "support-chat"}
+    for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (named, "anything")):
+        body = {"model": model, "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=headers, json=body) as response:
+            assert response.status == 200
+    lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
+    old = read_folder(proxy.policies, None)
+    rules = """
+policies:
+  default:
+    match: all
+    rules:
+      - {name: help, when: {tag: {feature: help}}, refuse: Please ask a person.}
+      - {name: short, when: {model: anything}, cap: {max_tokens: 5}}
+"""
+    (tmp_path / "new").mkdir()
+    text = (proxy.policies / "policies.yaml").read_text()
+    (tmp_path / "new" / "p.yaml").write_text(text + rules)
+    new = read_folder(tmp_path / "new", None)
+
+    same = replay(old, old, lines)
+    found = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
+
+    assert (same.calls, same.otherwise) == (3, 0)
+    assert (found.calls, found.otherwise, found.unread) == (3, 2, 2)
+    assert dict(found.ways) == {("refusal", "default/help"): 1, ("parameters", "default/short"): 1}
+    assert "2 of 3 calls would be decided otherwise" in list(found.lines())
+
+
+def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
+    text = world("http://127.0.0.1:9")
+    for name, said in (("a", text), ("b", text.replace("search-box:", "other-box:"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(said)
+    old, new = (read_folder(tmp_path / name, None) for name in "ab")
+    call = {
+        "event": "call",
+        "time": "2026-01-01T00:00:00+00:00",
+        "models": ["smol"],
+        "endpoint": "chat",
+    }
+    lines = [orjson.dumps({**call, "key": key}) for key in ("search-box", "nobody")]
+
+    found = replay(old, new, lines)
+
+    assert (found.calls, found.otherwise, found.unknown) == (1, 1, 1)
+    assert dict(found.ways) == {("key", ""): 1}
+
+
+def test_the_command_tells_both(tmp_path: Path) -> None:
+    for name, text in (("a", POLICIES), ("b", POLICIES.replace("model: s", "model: t"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+    (tmp_path / "calls.jsonl").write_bytes(b"")
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+
+    same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
+    other = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+
+    assert same.output == "nothing changes\n"
+    assert other.output.splitlines() == [
+        "deployment spare",
+        '    targets.one/s: {"upstream":"one","model":"s"} is gone',
+        '    targets.one/t: {"upstream":"one","model":"t"} is new',
+        "0 of 0 calls would be decided otherwise",
+    ]

@@ -1,0 +1,192 @@
+"""What holds for all policies and all calls: decisions are total, and the same each time; what
+is explained is what is decided, and what is decided is what is done."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import Refused
+from proxy.policy import decide_for
+from proxy.policy.explain import explain
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.policy.suppose import suppose
+from proxy.rehearsal import clock
+from proxy.rehearsal.cases import Given
+from proxy.rehearsal.stage import play
+from proxy.types import Json, Plan
+
+MODELS = ("small", "large", "smol", "spare")
+UPSTREAMS = ("one", "two")
+WORDS = st.sampled_from(["small", "large", "chat", "widget", "x", "s*", "?", ""])
+MATCHES = st.one_of(
+    WORDS,
+    st.lists(WORDS, min_size=1, max_size=3),
+    st.fixed_dictionaries({"glob": WORDS.filter(bool)}),
+)
+TARGET = st.builds(
+    lambda upstream, model: {"upstream": upstream, "model": model},
+    st.sampled_from(UPSTREAMS),
+    st.sampled_from(MODELS),
+)
+HOURS = st.sampled_from(["00:00-12:00", "22:00-06:00", "11:00-24:00"])
+
+
+def field(name: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    return values.map(lambda value: {name: value})
+
+
+LEAF = st.one_of(
+    field("model", MATCHES),
+    field("key", st.sampled_from(["widget", "box", ["widget", "box"]])),
+    field("endpoint", st.sampled_from(["chat", "completions"])),
+    field("dialect", st.sampled_from(["openai", "scale", ["openai", "scale"]])),
+    field("stream", st.booleans()),
+    field("tag", st.sampled_from([{"team": "support"}, {"beta": True}])),
+    field("header", MATCHES.map(lambda match: {"x-region": match})),
+    field("time", HOURS.map(lambda hours: {"between": hours})),
+)
+WHEN: st.SearchStrategy[Json] = st.recursive(
+    LEAF,
+    lambda inner: st.one_of(
+        field("not", inner),
+        field("any", st.lists(inner, min_size=1, max_size=3)),
+        field("all", st.lists(inner, min_size=1, max_size=3)),
+        st.tuples(LEAF, inner).map(lambda both: {**both[0], **both[1]}),
+    ),
+    max_leaves=5,
+)
+EFFECT = st.one_of(
+    st.fixed_dictionaries({"targets": st.lists(TARGET, min_size=1, max_size=2)}),
+    st.fixed_dictionaries({"fallback": st.lists(TARGET, max_size=2)}),
+    st.fixed_dictionaries({"model": st.sampled_from(MODELS)}),
+    st.fixed_dictionaries({"cap": st.just({"max_tokens": 7})}),
+    st.fixed_dictionaries({"set": st.just({"temperature": 0})}),
+    st.fixed_dictionaries({"refuse": st.just("No.")}),
+)
+RULE = st.tuples(
+    st.one_of(st.just({}), field("when", WHEN)),
+    EFFECT,
+    st.sampled_from([{}, {"mode": "shadow"}]),
+).map(lambda parts: {**parts[0], **parts[1], **parts[2]})
+
+
+def policy(rules: list[Json], match: str) -> Json:
+    named = [{"name": f"r{i}", **rule} for i, rule in enumerate(rules)]
+    return {"match": match, "rules": named}
+
+
+POLICY = st.builds(
+    policy, st.lists(RULE, min_size=1, max_size=6), st.sampled_from(["first", "all"])
+)
+WORLD: Json = {
+    "upstreams": {
+        name: {"dialect": "openai", "base_url": f"https://{name}.test"} for name in UPSTREAMS
+    },
+    "tags": {"team": ["support"], "beta": {"flag": True, "caller": True}},
+    "keys": {
+        name: {"sha256": digit * 64, "deployments": ["chat", "split"], "tags": {"team": "support"}}
+        for name, digit in (("widget", "1"), ("box", "2"))
+    },
+    "deployments": {
+        "chat": {
+            "policy": "own",
+            "targets": [
+                {"upstream": "one", "model": "small"},
+                {"upstream": "two", "model": "large"},
+            ],
+            "fallback": [{"upstream": "two", "model": "spare"}],
+        },
+        "split": {
+            "policy": "base",
+            "sticky": "user",
+            "targets": [
+                {"upstream": "one", "model": "smol", "weight": 1},
+                {"upstream": "two", "model": "smol", "weight": 2},
+            ],
+        },
+    },
+}
+
+
+@st.composite
+def snapshots(draw: Callable[[Any], Any]) -> Snapshot:
+    said = {**WORLD, "policies": {"own": {**draw(POLICY), "extends": "base"}, "base": draw(POLICY)}}
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "p.yaml").write_text(json.dumps(said))
+        return read_folder(Path(folder), None)
+
+
+@st.composite
+def calls(draw: Callable[[Any], Any]) -> Given:
+    model = draw(st.sampled_from(["chat", "split", "small", "smol", "nobody", "two/large"]))
+    said = draw(
+        st.sampled_from([{"prompt": "Hi"}, {"messages": [{"role": "user", "content": "Hi"}]}])
+    )
+    more = draw(st.sampled_from([{}, {"stream": True}, {"user": "u"}, {"max_tokens": 99}]))
+    headers = draw(
+        st.sampled_from([{}, {"x-region": "x"}, {"x-headrace-tags": "beta"}, {"x-region": "small"}])
+    )
+    return Given(
+        key=draw(st.sampled_from(["widget", "box"])),
+        headers=headers,
+        body={"model": model, **said, **more},
+        at=datetime(2026, 1, 5, draw(st.integers(0, 23)), tzinfo=UTC),
+    )
+
+
+@given(snapshots(), calls())
+@settings(max_examples=150, deadline=None)
+def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Given) -> None:
+    key = snapshot.key_named(said.key)
+    assert key is not None
+    call = suppose(said.body or {}, said.headers, said.at)
+
+    outcomes: list[Plan | tuple[int, str]] = []
+    for _ in range(2):
+        try:
+            outcomes.append(decide_for(snapshot, key, call))
+        except Refused as refused:
+            outcomes.append((refused.status, refused.message))
+
+    assert outcomes[0] == outcomes[1]
+
+
+@given(snapshots(), calls())
+@settings(max_examples=150, deadline=None)
+def test_what_is_explained_is_what_the_pipeline_does(snapshot: Snapshot, said: Given) -> None:
+    key = snapshot.key_named(said.key)
+    assert key is not None
+    told = explain(snapshot, key, suppose(said.body or {}, said.headers, said.at))
+    last = told.reasons[-1]
+
+    played = clock.run(play(snapshot, said))
+    plan = played.record.plan
+
+    if last.about == "refused":
+        assert played.status == int(last.decided.split()[0])
+        assert played.asked == []
+    elif last.decided.startswith("refused with"):
+        assert plan is not None
+        assert plan.refusal is not None
+        assert last.decided == f"refused with {played.status} by {plan.refusal.rule}"
+        assert played.asked == []
+    else:
+        [served] = played.record.attempts
+        name = f"{served.target.upstream.name}/{served.target.model}"
+        assert last.decided == f"goes to {name}"
+        parts = [part for reason in told.reasons for part in reason.parts]
+        applied = [part.decided for part in parts if part.decided.endswith(" applies")]
+        assert applied == [f"{rule} applies" for rule in (plan.rules if plan else ())]
+        for part in parts:
+            if part.about == "parameter":
+                parameter, _, value = part.decided.partition(": ")
+                assert str(played.asked[0].body.get(parameter)) == value
