@@ -22,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import load
+from bench import decide, load
 from bench.upstream import CHUNKS
 
 ROUNDS, WHOLE, STREAMS, CONCURRENCY = 5, 2000, 200, 32
@@ -149,6 +149,7 @@ async def main() -> None:
             for target in targets:
                 await measure(target)
         report(*targets)
+    decide.report()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
@@ -79,18 +78,24 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         tags, dropped = join_tags(snapshot, reach, door)
         warnings += tuple(f"tag {shown(tag)} dropped" for tag in dropped)
     deployment = reach.deployment
-    ruled = [_rule(deployment, key, call, tags, model) for model in call.models]
+    legs: list[Leg] = []
+    refusal = None
+    for model in call.models:
+        leg, ruling = _rule(reach, key, call, tags, model)
+        legs.append(leg)
+        refusal = refusal or ruling.refusal
     return Plan(
-        revision=snapshot.revision,
-        key=key.name,
-        deployment=deployment.name,
-        tags=tags,
-        legs=tuple(leg for leg, _ in ruled),
-        dropped_tags=len(dropped),
-        warnings=warnings,
-        retry=deployment.retry,
-        hedge_after=deployment.hedge_after,
-        refusal=next((ruling.refusal for _, ruling in ruled if ruling.refusal), None),
+        snapshot.revision,
+        key.name,
+        deployment.name,
+        tags,
+        tuple(legs),
+        None,
+        len(dropped),
+        warnings,
+        deployment.retry,
+        deployment.hedge_after,
+        refusal,
     )
 
 
@@ -103,18 +108,21 @@ def facts_of(key: Key, call: Call, tags: Mapping[str, str], model: str) -> Facts
 
 
 def _rule(
-    deployment: Deployment, key: Key, call: Call, tags: Mapping[str, str], model: str
+    reach: Reach, key: Key, call: Call, tags: Mapping[str, str], model: str
 ) -> tuple[Leg, Ruling]:
     """Give one leg as the rules leave it. Targets that a rule picks bring their own fallback."""
+    deployment = reach.deployment
     ruling = SILENT
-    if deployment.sections:
-        ruling = follow(deployment.sections, facts_of(key, call, tags, model))
+    if reach.course is not None:
+        ruling = follow(reach.course, facts_of(key, call, tags, model))
     fallback = fallback_of(deployment, ruling)
     candidates = (ruling.routes or deployment.routes).serving(ruling.model or model)
-    targets = candidates.order(partial(draw, deployment.name, deployment.sticky, key.name, call))
+    targets = candidates.fixed
+    if targets is None:
+        targets = candidates.order(draw(deployment.name, deployment.sticky, key.name, call))
     leg = Leg(
         model,
-        (*targets, *fallback),
+        targets + fallback,
         candidates.pool,
         ruling.changes,
         ruling.rules,

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from proxy import usage
 from proxy.policy import patterns, schema
 from proxy.policy.compile_rules import RuleCompiler
+from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
-from proxy.policy.rules import Section
+from proxy.policy.rules import Section, course
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Breaker, Retry, Secret, Target, Timeouts, Upstream
@@ -171,8 +172,7 @@ class _Compiler:
         reached: dict[str, Reach] = {}
         for index, wanted in enumerate(said.deployments):
             if wanted in deployments:
-                deployment = deployments[wanted]
-                reached[wanted] = Reach(deployment, _joined(deployment.tags, said.tags))
+                reached[wanted] = self.reach(name, said, deployments[wanted])
             else:
                 self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
         named = _named(reached)
@@ -185,6 +185,11 @@ class _Compiler:
             tags=_sorted(said.tags),
             may_refresh="refresh" in said.may,
         )
+
+    def reach(self, key: str, said: schema.Key, deployment: Deployment) -> Reach:
+        tags = _joined(deployment.tags, said.tags)
+        open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
+        return Reach(deployment, tags, course(deployment.sections, Known(key, tags, open_)))
 
     def distinct(self, keys: list[Key]) -> None:
         first: dict[bytes, str] = {}

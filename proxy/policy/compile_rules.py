@@ -78,7 +78,7 @@ class RuleCompiler:
             fallback = self._around.plain((*path, "fallback"), said.fallback)
         return Rule(
             name=name,
-            when=self._when((*path, "when"), when) if when else conditions.ALWAYS,
+            when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
             shadow=shadow or said.mode == "shadow",
             routes=routes,
             fallback=fallback,
@@ -87,7 +87,7 @@ class RuleCompiler:
             refusal=_refusal(name, said.refuse),
         )
 
-    def _when(self, path: Path_, said: schema.When) -> conditions.Condition:
+    def condition(self, path: Path_, said: schema.When) -> conditions.Condition:
         """Build a condition: one part by itself, several as all of them."""
         parts = list(self._parts(path, said))
         return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
@@ -98,12 +98,12 @@ class RuleCompiler:
             yield conditions.Streamed(said.stream)
         if said.time is not None:
             yield self._hours((*path, "time"), said.time)
-        yield from (self._when((*path, "all", i), each) for i, each in enumerate(said.all))
+        yield from (self.condition((*path, "all", i), each) for i, each in enumerate(said.all))
         if said.any:
-            several = (self._when((*path, "any", i), each) for i, each in enumerate(said.any))
+            several = (self.condition((*path, "any", i), each) for i, each in enumerate(said.any))
             yield conditions.AtLeastOne(tuple(several))
         if said.not_ is not None:
-            yield conditions.Not(self._when((*path, "not"), said.not_), in_words(said.not_))
+            yield conditions.Not(self.condition((*path, "not"), said.not_), in_words(said.not_))
 
     def _compared(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
         for index, field in enumerate(conditions.FIELDS):
@@ -113,10 +113,10 @@ class RuleCompiler:
                 yield conditions.Of(index, _values(match))
         for name, match in said.tag.items():
             self._tag((*path, "tag", name), name, match)
-            yield conditions.Named("tag", name, _values(match))
+            yield conditions.OfTag(name, _values(match))
         for name, match in said.header.items():
             self.headers.add(name)
-            yield conditions.Named("header", name, _values(match))
+            yield conditions.OfHeader(name, _values(match))
 
     def _known(self, path: Path_, field: str, match: schema.Match) -> None:
         """Tell of a word that no call can ever have here."""

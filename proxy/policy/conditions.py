@@ -6,7 +6,7 @@ not set, a header that did not come) matches nothing, so only ``not`` holds for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple, Protocol
@@ -27,24 +27,42 @@ class Facts(NamedTuple):
     at: datetime
 
 
+TWO = 2
 FIELDS = ("key", "dialect", "endpoint", "model")
 
 
-class Condition(Protocol):
-    """``holds`` says whether; ``missed`` says why not, in a few words, or nothing when it holds."""
+Test = Callable[[Facts], bool]
 
-    def holds(self, facts: Facts) -> bool: ...
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
+    of the others they may set those that are ``open``."""
+
+    key: str
+    tags: Mapping[str, str]
+    open: frozenset[str]
+
+
+class Condition(Protocol):
+    """``test`` gives a function that says whether it holds, made once and called for every call;
+    ``fixed`` says it where what is known decides, and None where the call does. ``missed`` says
+    why it does not hold, in a few words, or nothing when it does."""
+
+    def test(self) -> Test: ...
+
+    def fixed(self, known: Known) -> bool | None: ...
 
     def missed(self, facts: Facts) -> str | None: ...
 
 
 class Values(Protocol):
-    """What a value must be. ``says`` puts it into words."""
+    """What a value must be. ``says`` puts it into words, ``allow`` gives a function that tells."""
 
     @property
     def says(self) -> str: ...
 
-    def allow(self, value: str) -> bool: ...
+    def allow(self) -> Callable[[str], bool]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +75,8 @@ class OneOf:
     def says(self) -> str:
         return " or ".join(sorted(self.values))
 
-    def allow(self, value: str) -> bool:
-        return value in self.values
+    def allow(self) -> Callable[[str], bool]:
+        return self.values.__contains__
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +89,8 @@ class Like:
     def says(self) -> str:
         return f"like {self.pattern.text}"
 
-    def allow(self, value: str) -> bool:
-        return self.pattern.fits(value)
+    def allow(self) -> Callable[[str], bool]:
+        return self.pattern.fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +103,9 @@ class Both:
     def says(self) -> str:
         return " and ".join(part.says for part in self.parts)
 
-    def allow(self, value: str) -> bool:
-        return all(part.allow(value) for part in self.parts)
+    def allow(self) -> Callable[[str], bool]:
+        several = [part.allow() for part in self.parts]
+        return lambda value: all(allow(value) for allow in several)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,35 +115,63 @@ class Of:
     index: int
     values: Values
 
-    def holds(self, facts: Facts) -> bool:
-        return self.values.allow(facts[self.index])  # type: ignore[arg-type]  # FIELDS are texts
+    def test(self) -> Test:
+        index, allow = self.index, self.values.allow()
+        return lambda facts: allow(facts[index])  # type: ignore[arg-type]  # FIELDS are texts
+
+    def fixed(self, known: Known) -> bool | None:
+        return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
     def missed(self, facts: Facts) -> str | None:
-        if self.holds(facts):
+        if self.test()(facts):
             return None
         return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """A tag or a header."""
+class OfTag:
+    """A tag's value."""
 
-    kind: str
     name: str
     values: Values
 
-    def holds(self, facts: Facts) -> bool:
-        value = (facts.tags if self.kind == "tag" else facts.headers).get(self.name)
-        return value is not None and self.values.allow(value)
+    def test(self) -> Test:
+        name, allow = self.name, self.values.allow()
+        return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
+
+    def fixed(self, known: Known) -> bool | None:
+        if self.name in known.tags:
+            return self.values.allow()(known.tags[self.name])
+        return None if self.name in known.open else False
 
     def missed(self, facts: Facts) -> str | None:
-        if self.holds(facts):
+        if self.test()(facts):
             return None
-        value = (facts.tags if self.kind == "tag" else facts.headers).get(self.name)
-        if value is None:
-            return f"{self.kind} {self.name} is not set"
-        shown = f" is {value}," if self.kind == "tag" else " is"  # a header's value is the client's
-        return f"{self.kind} {self.name}{shown} not {self.values.says}"
+        if self.name not in facts.tags:
+            return f"tag {self.name} is not set"
+        return f"tag {self.name} is {facts.tags[self.name]}, not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfHeader:
+    """A header's value, which is the client's own and is never shown."""
+
+    name: str
+    values: Values
+
+    def test(self) -> Test:
+        name, allow = self.name, self.values.allow()
+        return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        if self.name not in facts.headers:
+            return f"header {self.name} is not set"
+        return f"header {self.name} is not {self.values.says}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +180,15 @@ class Streamed:
 
     stream: bool
 
-    def holds(self, facts: Facts) -> bool:
-        return facts.stream is self.stream
+    def test(self) -> Test:
+        stream = self.stream
+        return lambda facts: facts.stream is stream
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
 
     def missed(self, facts: Facts) -> str | None:
-        if self.holds(facts):
+        if facts.stream is self.stream:
             return None
         return "the answer is streamed" if facts.stream else "the answer is not streamed"
 
@@ -155,7 +206,10 @@ class Between:
     zone: tzinfo
     says: str
 
-    def holds(self, facts: Facts) -> bool:
+    def test(self) -> Test:
+        return self._holds
+
+    def _holds(self, facts: Facts) -> bool:
         local = facts.at.astimezone(self.zone)
         minute = local.hour * 60 + local.minute
         if self.begin < self.end:
@@ -165,8 +219,11 @@ class Between:
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
     def missed(self, facts: Facts) -> str | None:
-        if self.holds(facts):
+        if self._holds(facts):
             return None
         local = facts.at.astimezone(self.zone)
         return f"it came at {local:%a %H:%M}, not {self.says}"
@@ -178,11 +235,18 @@ class All:
 
     parts: tuple[Condition, ...]
 
-    def holds(self, facts: Facts) -> bool:
-        for part in self.parts:  # noqa: SIM110  # a loop is half the cost of all() here
-            if not part.holds(facts):
-                return False
-        return True
+    def test(self) -> Test:
+        tests = [part.test() for part in self.parts]
+        if len(tests) == TWO:  # most have two, and a loop costs as much as both
+            one, other = tests
+            return lambda facts: one(facts) and other(facts)
+        return lambda facts: all(test(facts) for test in tests)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = [part.fixed(known) for part in self.parts]
+        if False in found:
+            return False
+        return None if None in found else True
 
     def missed(self, facts: Facts) -> str | None:
         return next((why for part in self.parts if (why := part.missed(facts))), None)
@@ -194,13 +258,19 @@ class AtLeastOne:
 
     parts: tuple[Condition, ...]
 
-    def holds(self, facts: Facts) -> bool:
-        return any(part.holds(facts) for part in self.parts)
+    def test(self) -> Test:
+        tests = [part.test() for part in self.parts]
+        return lambda facts: any(test(facts) for test in tests)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = [part.fixed(known) for part in self.parts]
+        if True in found:
+            return True
+        return None if None in found else False
 
     def missed(self, facts: Facts) -> str | None:
-        if self.holds(facts):
-            return None
-        return "none of these holds: " + "; ".join(part.missed(facts) or "" for part in self.parts)
+        whys = [part.missed(facts) for part in self.parts]
+        return None if None in whys else f"none of these holds: {'; '.join(filter(None, whys))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +280,32 @@ class Not:
     part: Condition
     says: str
 
-    def holds(self, facts: Facts) -> bool:
-        return not self.part.holds(facts)
+    def test(self) -> Test:
+        test = self.part.test()
+        return lambda facts: not test(facts)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = self.part.fixed(known)
+        return None if found is None else not found
 
     def missed(self, facts: Facts) -> str | None:
-        return None if self.holds(facts) else f"what it excludes holds: {self.says}"
+        if self.part.missed(facts) is not None:
+            return None
+        return f"what it excludes holds: {self.says}"
 
 
-ALWAYS = All(())
+@dataclass(frozen=True, slots=True)
+class Always:
+    """No condition at all."""
+
+    def test(self) -> Test:
+        return lambda facts: True
+
+    def fixed(self, known: Known) -> bool | None:
+        return True
+
+    def missed(self, facts: Facts) -> str | None:
+        return None
+
+
+ALWAYS = Always()

@@ -12,7 +12,7 @@ from proxy.dialects.changing import changed
 from proxy.errors import ProxyError
 from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
-from proxy.policy.rules import Rule, Section, follow
+from proxy.policy.rules import SILENT, Rule, Section, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
@@ -41,7 +41,7 @@ class _Explainer:
             reach = find(self.key, self.call)
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             for leg in plan.legs:
-                reasons += self.leg(reach.deployment, plan, leg)
+                reasons += self.leg(reach, plan, leg)
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -82,15 +82,15 @@ class _Explainer:
         ]
         return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
 
-    def leg(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
+    def leg(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
         said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
-        rules = tuple(self.rules(deployment, plan, leg))
+        rules = tuple(self.rules(reach.deployment, plan, leg))
         applied = f"{said}{len(leg.rules)} of {len(rules)} apply"
         yield Reason("rules", applied, parts=rules)
         parameters = tuple(self.parameters(leg))
         if parameters:
             yield Reason("parameters", f"{said}{len(parameters)} changed", parts=parameters)
-        targets = tuple(self.targets(deployment, plan, leg))
+        targets = tuple(self.targets(reach, plan, leg))
         yield Reason("targets", f"{said}{_named(leg.targets[0])} first", parts=targets)
 
     def rules(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
@@ -118,8 +118,10 @@ class _Explainer:
                 was = "not said" if old is None else f"asked for: {old}"
                 yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
 
-    def targets(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
-        ruling = follow(deployment.sections, facts_of(self.key, self.call, plan.tags, leg.model))
+    def targets(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
+        deployment = reach.deployment
+        facts = facts_of(self.key, self.call, plan.tags, leg.model)
+        ruling = follow(reach.course, facts) if reach.course else SILENT
         first = len(leg.targets) - len(fallback_of(deployment, ruling))
         weighed = (ruling.routes or deployment.routes).candidates.weights
         for index, target in enumerate(leg.targets):

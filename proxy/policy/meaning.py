@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from proxy.policy import schema
+from proxy.policy import meaning_rules, schema
 from proxy.policy.load import Loaded
 from proxy.policy.snapshot import Deployment, Key, Snapshot
 from proxy.policy.source import Path_, Problem
@@ -23,6 +23,8 @@ def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
     found = [*_upstreams(loaded.policies), *_deployments(snapshot), *_tags(loaded.policies)]
     for key in snapshot.keys.values():
         found += _names(key)
+    followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
+    found += meaning_rules.findings(snapshot, followed, _with_rules(loaded.policies))
     document = loaded.document
     problems = []
     for path, message in found:
@@ -33,11 +35,13 @@ def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
 
 def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
     deployments = policies.deployments.values()
+    rules = [rule for policy in policies.policies.values() for rule in policy.rules]
     used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
+    used |= {t.upstream for rule in rules for t in (*(rule.targets or ()), *(rule.fallback or ()))}
     for name, upstream in policies.upstreams.items():
         path: Path_ = ("upstreams", name)
         if name not in used:
-            yield path, "is used by no deployment"
+            yield path, "is used by no deployment and no rule"
         parts = urlsplit(upstream.base_url)
         near = (parts.hostname or "").startswith(LOOPBACK)
         if upstream.api_key and parts.scheme == "http" and not near:
@@ -56,6 +60,20 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
         yield from _unpriced((*path, "targets"), deployment.routes.targets)
         yield from _unpriced((*path, "fallback"), deployment.fallback)
         yield from _hidden((*path, "targets"), deployment)
+        if (rule := meaning_rules.overridden(deployment)) is not None:
+            yield (*path, "targets"), f"are never used: {rule} picks those of every call"
+        for section in deployment.sections:
+            for index, each in enumerate(section.rules):
+                picks = each.routes.targets if each.routes else ()
+                place: Path_ = ("policies", section.policy, "rules", index)
+                yield from _unpriced((*place, "targets"), picks)
+                yield from _unpriced((*place, "fallback"), each.fallback or ())
+
+
+def _with_rules(policies: schema.Policies) -> set[str]:
+    """Name the policies that have rules, and are not there for others to extend alone."""
+    extended = {base for each in policies.policies.values() for base in each.extends}
+    return {n for n, each in policies.policies.items() if each.rules and n not in extended}
 
 
 def _unpriced(path: Path_, targets: tuple[Target, ...]) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ one pattern that was written without thinking of that. Look-around and backrefer
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
@@ -54,7 +54,7 @@ class Glob:
     """A text in which ``*`` stands for any characters and ``?`` for one; it fits whole values."""
 
     text: str
-    _engine: SchemaValidator
+    _engine: SchemaValidator = field(repr=False, compare=False)
 
     def fits(self, value: str) -> bool:
         return self._engine.isinstance_python(value)

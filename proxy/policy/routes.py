@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from proxy.types import Call, Target
@@ -15,29 +15,33 @@ class Candidates:
     """Targets that can serve the same name.
 
     With ``weights`` both are in falling order of weight, and one is drawn. Where they are
-    ``balanced`` all are as good as each other. Otherwise the first always serves.
+    ``balanced`` all are as good as each other. Otherwise the first always serves. ``fixed`` is the
+    order where no draw decides; the first ``pool`` in it are as good as each other.
     """
 
     targets: tuple[Target, ...]
     weights: tuple[int, ...] = ()
     balanced: bool = False
+    fixed: tuple[Target, ...] | None = field(init=False, repr=False, compare=False)
+    pool: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Work out once what needs no draw."""
+        fixed = self.targets if self.balanced else self.targets[:1]
+        object.__setattr__(self, "fixed", None if self.drawn else fixed)
+        object.__setattr__(self, "pool", len(self.targets) if self.balanced else 1)
 
     @property
-    def pool(self) -> int:
-        """How many of the first targets in order are as good as each other."""
-        return len(self.targets) if self.balanced else 1
+    def drawn(self) -> bool:
+        """Whether a draw decides."""
+        return not self.balanced and sum(self.weights) > 0
 
-    def order(self, draw: Callable[[], int]) -> tuple[Target, ...]:
+    def order(self, draw: int) -> tuple[Target, ...]:
         """Give the one that is drawn, then the others; one of weight 0 is never tried.
 
-        ``draw`` gives an even number of many more bits than the sum of weights.
+        ``draw`` is an even number of many more bits than the sum of weights.
         """
-        if self.balanced:
-            return self.targets
-        total = sum(self.weights)
-        if not total:
-            return self.targets[:1]
-        point = draw() % total
+        point = draw % sum(self.weights)
         drawn = 0
         while point >= self.weights[drawn]:
             point -= self.weights[drawn]

@@ -9,13 +9,16 @@ and changes nothing, nor does it end anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache, partial
+from typing import NamedTuple
 
-from proxy.policy.conditions import Condition, Facts
+from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
 from proxy.types import UNCHANGED, Changes, Refusal, Target
+
+RULINGS_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,7 @@ class Section:
     first: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Ruling:
+class Ruling(NamedTuple):
     """What the rules that hold make of one leg of a call."""
 
     rules: tuple[str, ...] = ()
@@ -57,49 +59,77 @@ class Ruling:
 SILENT = Ruling()
 
 
-def follow(sections: Sequence[Section], facts: Facts) -> Ruling:
-    """Say what the rules make of a leg."""
-    held: list[Rule] = []
-    would: list[str] = []
+class Step(NamedTuple):
+    """What is left of a section for one key and deployment: the rules that may hold, each behind
+    its test."""
+
+    first: bool
+    tests: tuple[tuple[Test, Rule], ...]
+
+
+class Course(NamedTuple):
+    """The steps of one key and deployment. ``join`` makes a ruling of the names of the rules that
+    hold and of those that would; it remembers the last that it made, as they repeat."""
+
+    steps: tuple[Step, ...]
+    join: Callable[[tuple[str, ...], tuple[str, ...]], Ruling]
+
+
+def course(sections: Sequence[Section], known: Known) -> Course | None:
+    """Take out, once and for all calls, the rules that what is known of them decides. Gives None
+    where no rule is left."""
+    steps = []
     for section in sections:
+        tests = []
         for rule in section.rules:
-            if rule.when.holds(facts):
+            fixed = rule.when.fixed(known)
+            if fixed is not False:
+                tests.append((ALWAYS.test() if fixed else rule.when.test(), rule))
+            if fixed and section.first and not rule.shadow:
+                break
+        if tests:
+            steps.append(Step(section.first, tuple(tests)))
+    rules = {rule.name: rule for step in steps for _, rule in step.tests}
+    join = lru_cache(RULINGS_KEPT)(partial(_joined, rules))
+    return Course(tuple(steps), join) if steps else None
+
+
+def follow(course: Course, facts: Facts) -> Ruling:
+    """Say what the rules make of a leg."""
+    held: list[str] = []
+    would: list[str] = []
+    for first, tests in course.steps:
+        for holds, rule in tests:
+            if holds(facts):
                 if rule.shadow:
                     would.append(rule.name)
                 else:
-                    held.append(rule)
-                    if section.first:
+                    held.append(rule.name)
+                    if first:
                         break
-    if not held:
-        return Ruling(would=tuple(would)) if would else SILENT
-    routed = _first(rule for rule in held if rule.routes is not None)
-    fallen = _first(rule for rule in held if rule.fallback is not None)
-    return Ruling(
-        rules=tuple(rule.name for rule in held),
-        would=tuple(would),
-        routes=routed.routes if routed else None,
-        fallback=fallen.fallback if fallen else None,
-        model=next((rule.model for rule in held if rule.model is not None), None),
-        changes=_merged(held),
-        refusal=next((rule.refusal for rule in held if rule.refusal is not None), None),
-    )
+    return course.join(tuple(held), tuple(would))
 
 
-def _first(rules: Any) -> Rule | None:
-    found: Rule | None = next(rules, None)
-    return found
+def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
+    """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
+    ruling = Ruling(names, would)
+    for rule in map(rules.__getitem__, names):
+        ruling = Ruling(
+            names,
+            would,
+            rule.routes if ruling.routes is None else ruling.routes,
+            rule.fallback if ruling.fallback is None else ruling.fallback,
+            rule.model if ruling.model is None else ruling.model,
+            _merged(ruling.changes, rule.changes),
+            rule.refusal if ruling.refusal is None else ruling.refusal,
+        )
+    return ruling
 
 
-def _merged(held: Sequence[Rule]) -> Changes:
-    """Join what the rules change: the earliest value, the lowest cap."""
-    changing = [rule.changes for rule in held if rule.changes]
-    if len(changing) < 2:  # nothing to join
-        return changing[0] if changing else UNCHANGED
-    values: dict[str, Any] = {}
-    caps: dict[str, float] = {}
-    for changes in changing:
-        for name, value in changes.set.items():
-            values.setdefault(name, value)
-        for name, most in changes.cap.items():
-            caps[name] = min(most, caps.get(name, most))
-    return Changes(values, caps)
+def _merged(first: Changes, later: Changes) -> Changes:
+    if not first or not later:
+        return first or later
+    caps = dict(first.cap)
+    for name, most in later.cap.items():
+        caps[name] = min(most, caps.get(name, most))
+    return Changes({**later.set, **first.set}, caps)

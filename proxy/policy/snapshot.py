@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proxy.policy.patterns import Pattern
 from proxy.policy.routes import Routes, Sticky
-from proxy.policy.rules import Section
+from proxy.policy.rules import Course, Section
 from proxy.policy.source import Path_, Place
 from proxy.types import Retry, Target
 
@@ -44,10 +44,12 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's."""
+    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``course``
+    the rules that may hold for its calls."""
 
     deployment: Deployment
     tags: Mapping[str, str]
+    course: Course | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Verdict:
         yield from (("warning", problem) for problem in self.warnings)
 
 
-def judge(folder: Path, environ: Mapping[str, str]) -> Verdict:
+def judge(folder: Path, environ: Mapping[str, str] | None) -> Verdict:
     """Read a folder as ``serve`` would, and weigh what it says."""
     loaded = read(folder)
     try:

@@ -74,7 +74,7 @@ def friday(text: str, zone: str = "UTC", **more: Any) -> dict[str, Any]:
 def test_a_condition_holds_for_what_it_describes(when: dict[str, Any], tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.holds(FACTS)
+    assert rule.when.test()(FACTS)
     assert rule.when.missed(FACTS) is None
 
 
@@ -116,7 +116,7 @@ def test_a_condition_that_misses_says_why(
 ) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert not rule.when.holds(FACTS)
+    assert not rule.when.test()(FACTS)
     assert rule.when.missed(FACTS) == missed
 
 
@@ -125,20 +125,20 @@ def test_a_night_belongs_to_the_day_on_which_it_begins(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
     thursday_night = datetime(2026, 11, 20, 5, 59, tzinfo=UTC)
 
-    assert rule.when.holds(FACTS._replace(at=thursday_night))
-    assert not rule.when.holds(FACTS._replace(at=thursday_night.replace(hour=6, minute=0)))
+    assert rule.when.test()(FACTS._replace(at=thursday_night))
+    assert not rule.when.test()(FACTS._replace(at=thursday_night.replace(hour=6, minute=0)))
 
 
 def test_a_rule_without_a_condition_always_holds(tmp_path: Path) -> None:
     [rule] = section(tmp_path, {"name": "r", "refuse": "no"}).rules
 
     assert rule.when is ALWAYS
-    assert rule.when.holds(FACTS)
+    assert rule.when.test()(FACTS)
 
 
 def test_a_value_with_line_breaks_matches_a_glob_as_a_whole_only(tmp_path: Path) -> None:
     when = {"header": {"x-canary": {"glob": "y*s"}}}
     [rule] = section(tmp_path, {"name": "r", "when": when, "refuse": "no"}).rules
 
-    assert rule.when.holds(FACTS._replace(headers={"x-canary": "y\ns"}))
-    assert not rule.when.holds(FACTS._replace(headers={"x-canary": "yes\n"}))
+    assert rule.when.test()(FACTS._replace(headers={"x-canary": "y\ns"}))
+    assert not rule.when.test()(FACTS._replace(headers={"x-canary": "yes\n"}))

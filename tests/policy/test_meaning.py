@@ -43,7 +43,7 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
         (
             "tags:\n  team",
             "  spare: {dialect: openai, base_url: 'https://x.test'}\ntags:\n  team",
-            "3:3: upstreams.spare: is used by no deployment",
+            "3:3: upstreams.spare: is used by no deployment and no rule",
         ),
         (
             "https://api",

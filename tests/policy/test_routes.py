@@ -37,18 +37,18 @@ DOOR = Door("openai", "completions", "/v1/completions", "r", credential=Secret("
 
 
 def test_without_weights_the_first_is_tried_alone() -> None:
-    assert Candidates((A, B)).order(lambda: 1) == (A,)
+    assert Candidates((A, B)).fixed == (A,)
 
 
 @pytest.mark.parametrize(("drawn", "order"), [(0, (A, B)), (8, (A, B)), (9, (B, A)), (10, (A, B))])
 def test_a_draw_decides_by_weight_and_the_others_follow(
     drawn: int, order: tuple[Target, ...]
 ) -> None:
-    assert Candidates((A, B), (9, 1)).order(lambda: drawn) == order
+    assert Candidates((A, B), (9, 1)).order(drawn) == order
 
 
 def test_a_target_without_weight_is_never_tried() -> None:
-    assert Candidates((A, B, C), (1, 1, 0)).order(lambda: 1) == (B, A)
+    assert Candidates((A, B, C), (1, 1, 0)).order(1) == (B, A)
 
 
 @pytest.fixture

@@ -5,14 +5,29 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.policy.conditions import ALWAYS, Condition, Facts, Streamed
+import pytest
+
+from proxy.policy.conditions import (
+    ALWAYS,
+    All,
+    AtLeastOne,
+    Condition,
+    Facts,
+    Known,
+    Not,
+    Of,
+    OfTag,
+    OneOf,
+    Streamed,
+)
 from proxy.policy.routes import Candidates, Routes
-from proxy.policy.rules import SILENT, Rule, Section, follow
+from proxy.policy.rules import SILENT, Rule, Ruling, Section, course, follow
 from proxy.types import Changes, Refusal, Target, Upstream
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", "there"))
 NEVER = Streamed(stream=True)
+KNOWN = Known("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts("k", "openai", "chat", "m", False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC))
 
 
@@ -20,12 +35,18 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
     return Rule(name, when, **does)
 
 
+def ruled(*sections: Section) -> Ruling:
+    left = course(sections, KNOWN)
+    assert left is not None
+    return follow(left, FACTS)
+
+
 def followed(*rules: Rule, first: bool = False) -> Any:
-    return follow([Section("public", rules, first)], FACTS)
+    return ruled(Section("public", rules, first))
 
 
 def test_no_rule_that_holds_changes_nothing() -> None:
-    assert followed(rule("a", NEVER, routes=HERE)) is SILENT
+    assert followed(rule("a", NEVER, routes=HERE)) == SILENT
 
 
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
@@ -86,7 +107,50 @@ def test_each_policy_ends_its_own_rules_only() -> None:
     own = Section("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
     base = Section("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
 
-    ruling = follow([own, base], FACTS)
+    ruling = ruled(own, base)
 
     assert ruling.rules == ("own/a", "base/c", "base/d")
     assert (ruling.model, ruling.routes) == ("a", HERE)
+
+
+KEY = Of(0, OneOf(frozenset({"k"})))
+OTHER = Of(0, OneOf(frozenset({"other"})))
+TEAM = OfTag("team", OneOf(frozenset({"support"})))
+BETA = OfTag("beta", OneOf(frozenset({"true"})))
+NOBODYS = OfTag("env", OneOf(frozenset({"prod"})))
+
+
+@pytest.mark.parametrize(
+    ("condition", "fixed"),
+    [
+        (ALWAYS, True),
+        (KEY, True),
+        (OTHER, False),
+        (TEAM, True),
+        (BETA, None),
+        (NOBODYS, False),
+        (NEVER, None),
+        (All((KEY, TEAM)), True),
+        (All((KEY, BETA)), None),
+        (All((BETA, OTHER)), False),
+        (AtLeastOne((BETA, KEY)), True),
+        (AtLeastOne((BETA, OTHER)), None),
+        (AtLeastOne((NOBODYS, OTHER)), False),
+        (Not(OTHER, ""), True),
+        (Not(KEY, ""), False),
+        (Not(BETA, ""), None),
+    ],
+    ids=str,
+)
+def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | None) -> None:
+    assert condition.fixed(KNOWN) is fixed
+
+
+def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
+    always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
+
+    left = course([Section("p", (never, maybe, always, never, maybe), first=True)], KNOWN)
+
+    assert left is not None
+    assert [each.name for step in left.steps for _, each in step.tests] == ["m", "a"]
+    assert course([Section("p", (never,))], KNOWN) is None

@@ -144,11 +144,11 @@ def test_what_no_test_came_by_is_named_with_its_place(tmp_path: Path) -> None:
 
 def test_a_test_that_is_written_wrongly_is_told_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as refused:
-        play(tmp_path, {"anser": ["x"]}, {})
+        play(tmp_path, {"answer": ["x"]}, {})
 
     assert str(refused.value).splitlines() == [
         "tests/t.yaml:3:5: tests.it works.expect: must expect something",
-        "tests/t.yaml:5:7: tests.it works.given.anser: is not known, did you mean answers?",
+        "tests/t.yaml:5:7: tests.it works.given.answer: is not known, did you mean answers?",
     ]
 
 
