@@ -50,7 +50,6 @@ UNTESTED = {
     "proxy/upstream/errand.py": "tests/upstream/test_retry.py runs out of time by it",
     "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/listing.py": "tests/sdks/test_drivers.py lists models",
-    "proxy/upstream/refusal.py": "tests/upstream/test_client.py has a case for each status",
     "proxy/upstream/reply.py": "shapes without behaviour",
     "proxy/upstream/together.py": "tests/upstream/test_init.py asks several models",
 }

@@ -42,5 +42,9 @@ ATTEMPTS = "headrace.attempt.count"
 OUTCOME = "headrace.outcome"
 OVERHEAD_MS = "headrace.overhead_ms"
 UPSTREAM = "headrace.upstream"
+RULES = "headrace.policy.rules"
+WOULD = "headrace.policy.would"
+WHY = "headrace.attempt.why"
+LOST = "headrace.attempt.lost"
 
 OPERATIONS = {"completions": "text_completion", "chat": "chat", "embeddings": "embeddings"}

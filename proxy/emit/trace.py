@@ -145,6 +145,8 @@ def _server_attributes(record: Record, method: str, route: str) -> dict[str, Val
         semconv.DEPLOYMENT: plan.deployment if plan else None,
         semconv.TAGS: [f"{k}={v}" for k, v in plan.tags.items()] if plan else None,
         semconv.POLICY: record.revision,
+        semconv.RULES: (list(plan.rules) or None) if plan else None,
+        semconv.WOULD: (list(plan.would) or None) if plan else None,
         semconv.CACHE_STATUS: record.cache,
         semconv.OUTCOME: record.outcome,
         semconv.ATTEMPTS: len(record.attempts),
@@ -193,6 +195,8 @@ def _attempt_attributes(attempt: Attempt) -> dict[str, Value]:
             semconv.HTTP_STATUS: attempt.status,
             semconv.ERROR_TYPE: attempt.error,
             semconv.UPSTREAM: attempt.target.upstream.name,
+            semconv.WHY: attempt.why,
+            semconv.LOST: attempt.lost or None,
             **_address(attempt),
         }
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -40,15 +42,25 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
         status=status if status in (429, 503) else 502,
         upstream_status=status,
     )
-    error.retry_after_s = _retry_after(reply.headers.get("retry-after", ""))
+    error.retry_after_s = retry_after(reply.headers)
     return error
 
 
-def _retry_after(text: str) -> float | None:
-    """Seconds as a sane number, or None; a date is not read."""
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Give the seconds that an upstream asks to wait, as a sane number, or None.
+
+    A date counts from the response's own ``date``, so that no two clocks have to agree.
+    """
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name, "")) * unit
+        except ValueError:
+            continue
+        return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
     try:
-        seconds = float(text)
-    except ValueError:
+        until = parsedate_to_datetime(headers.get("retry-after", ""))
+        seconds = (until - parsedate_to_datetime(headers.get("date", ""))).total_seconds()
+    except (TypeError, ValueError):
         return None
     return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
 
