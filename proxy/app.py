@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
-from proxy import cache, edge, guardrails, limits
+from proxy import cache, edge, guardrails
 from proxy.edge.admin import Readiness, Told, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -27,6 +27,8 @@ from proxy.emit import Emitters, Sink
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
+from proxy.limits import Admission
+from proxy.limits.memory import MemoryStore
 from proxy.pipeline import Pipeline
 from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
@@ -35,6 +37,7 @@ from proxy.policy.watch import Watch, look
 from proxy.ports import Policies
 from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
+from proxy.types.outcome import Standing
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -75,6 +78,7 @@ def new_request_id() -> str:
 
 def assembled(
     policies: Policies,
+    admission: Admission,
     upstreams: Upstreams,
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
@@ -83,7 +87,7 @@ def assembled(
     parameters alone."""
     return Pipeline(
         policies=policies,
-        limits=limits.Unlimited(),
+        limits=admission,
         guards=guardrails.Unguarded(),
         cache=cache.Forgetful(),
         upstreams=upstreams,
@@ -121,7 +125,9 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient())
         upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
-        pipeline = assembled(store, upstreams, Emitters(all_sinks, _report(log, metrics)))
+        admission = Admission(MemoryStore(time.monotonic, _since_epoch), _warn(log, metrics))
+        emitters = Emitters(all_sinks, _report(log, metrics))
+        pipeline = assembled(store, admission, upstreams, emitters)
         calls = Calls()
         front = edge.front(
             pipeline,
@@ -171,6 +177,23 @@ def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:
     opened.push_async_callback(asyncio.to_thread, processor.shutdown)
     resource = Resource.create({"service.name": "headrace", "service.version": proxy.__version__})
     return (Traces(processor, resource, settings.trace_ratio),)
+
+
+def _since_epoch() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def _warn(
+    log: structlog.typing.FilteringBoundLogger, metrics: Metrics
+) -> Callable[[Standing], None]:
+    """Tell of a limit that is nearly used up. Whose it is may be a user's name: it is not told."""
+
+    def tell(standing: Standing) -> None:
+        limit = standing.limit
+        metrics.limit_warned(limit.name)
+        log.warning("limit.warned", limit=limit.name, used=standing.used, of=limit.capacity)
+
+    return tell
 
 
 async def _nothing() -> None:

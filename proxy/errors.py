@@ -9,6 +9,8 @@
     │   ├── NotFound             404  no such route, deployment or model
     │   ├── MethodNotAllowed     405
     │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
+    │   ├── LimitExceeded        429  a limit of the policy is reached
+    │   │   └── BudgetExceeded   429  a budget is spent; another try cannot help before it is anew
     │   ├── TooLarge             413
     │   ├── UnsupportedMedia     415
     │   ├── ExpectationFailed    417
@@ -37,6 +39,7 @@ class ProxyError(Exception):
 
     ``status`` is what an OpenAI-shaped answer uses, ``code`` is stable and bounded (it is a
     metric label), ``param`` names the offending field, ``retry_after_s`` asks to wait.
+    ``should_retry`` tells an SDK, where its status would have it do the other thing.
     """
 
     status: int = 500
@@ -48,6 +51,7 @@ class ProxyError(Exception):
         self.message = message
         self.param = param
         self.retry_after_s: float | None = None
+        self.should_retry: bool | None = None
 
 
 class Refused(ProxyError):
@@ -118,6 +122,35 @@ class RequestTimeout(Refused):
 
     status = 408
     code = "request_timeout"
+
+
+class LimitExceeded(Refused):
+    """A limit of the policy is reached. ``kind`` is requests, tokens, concurrency or usd.
+
+    Without ``retry_after_s`` the call is larger than the limit, and another try never helps.
+    """
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, limit: str, kind: str, retry_after_s: float | None) -> None:
+        super().__init__(message)
+        self.limit = limit
+        self.type = kind
+        self.retry_after_s = retry_after_s
+        if retry_after_s is None:
+            self.should_retry = False
+
+
+class BudgetExceeded(LimitExceeded):
+    """A budget is spent, or what is left of it is less than the call may cost."""
+
+    code = "budget_exceeded"
+
+    def __init__(self, limit: str, retry_after_s: float | None) -> None:
+        super().__init__(f"The budget {limit} is spent.", limit, "usd", retry_after_s)
+        self.type = "insufficient_quota"
+        self.should_retry = False
 
 
 class TooLarge(Refused):

@@ -12,12 +12,19 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
+from proxy.errors import ClientGone, LimitExceeded, ProxyError, Stopping, UpstreamError
 from proxy.types import Call, Door, Plan, Target
+from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, Usage, in_force, prompt_length
 
 Outcome = Literal[
-    "success", "client_error", "upstream_error", "timeout", "proxy_error", "client_abort"
+    "success",
+    "client_error",
+    "limited",
+    "upstream_error",
+    "timeout",
+    "proxy_error",
+    "client_abort",
 ]
 
 
@@ -91,6 +98,7 @@ class Record:
     plan: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    admission: Admission | None = None
     skips: list[Skip] = field(default_factory=list)
     serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
@@ -178,6 +186,8 @@ class Record:
             return "client_abort"
         if isinstance(self.error, UpstreamError):
             return "timeout" if self.error.status == 504 else "upstream_error"
+        if isinstance(self.error, LimitExceeded):
+            return "limited"
         return "client_error"
 
     @property

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from proxy.limits import Admission
+from proxy.limits.memory import MemoryStore
 from proxy.record import Record
 from proxy.usage import Price, in_force, listed
 
@@ -231,6 +233,11 @@ class MemorySink:
                 self._came.clear()
                 await self._came.wait()
         return self.records
+
+
+def unlimited() -> Admission:
+    """The room of limits, with counters of its own; policies without limits ask nothing of it."""
+    return Admission(MemoryStore(lambda: 0.0, lambda: 0.0), lambda standing: None)
 
 
 def usage(prompt: int = 5, completion: int = 3) -> Json:

@@ -5,6 +5,8 @@ Where the model's wheel does not exist, a simulated upstream takes its place and
 
 from __future__ import annotations
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -26,6 +28,7 @@ async def serve(
 ) -> None:
     """Run model and proxy until told to stop. Raises ``NoModel`` when neither can be had."""
     async with _model(_address(settings), say), app.running(settings) as running:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
         say(examples(str(running.listen), str(running.admin)))
         await until_stopped()
 

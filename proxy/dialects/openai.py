@@ -145,13 +145,19 @@ def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
     if isinstance(error, MethodNotAllowed):
         return (("allow", error.allowed),)
+    should = () if error.should_retry is None else (("x-should-retry", _said(error.should_retry)),)
     if error.retry_after_s is None:
-        return ()
+        return should
     milliseconds = max(1, round(error.retry_after_s * 1000))
     return (
         ("retry-after", str(-(-milliseconds // 1000))),
         ("retry-after-ms", str(milliseconds)),
+        *should,
     )
+
+
+def _said(flag: bool) -> str:
+    return "true" if flag else "false"
 
 
 def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from proxy.dialects.base import Client
 from proxy.record import Record
 from proxy.types import Head, Json
+from proxy.types.outcome import Standing
 
 MAX_WARNING = 1024
 
@@ -28,8 +31,25 @@ def of_every_response(record: Record) -> dict[str, str]:
         warnings += record.plan.warnings
         if record.plan.deployment is not None:
             headers["x-headrace-deployment"] = record.plan.deployment
+    if record.admission is not None:
+        headers.update(of_limits(record.admission.standings))
     if warnings:
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
+    return headers
+
+
+def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
+    """Say how far the client is from its tightest rates of requests and of tokens."""
+    headers: dict[str, str] = {}
+    for kind in ("requests", "tokens"):
+        rates = [each for each in standings if each.limit.kind == kind and not each.limit.shadow]
+        if rates:
+            tightest = min(rates, key=lambda each: each.remaining / each.limit.capacity)
+            headers |= {
+                f"x-ratelimit-limit-{kind}": str(tightest.limit.capacity),
+                f"x-ratelimit-remaining-{kind}": str(tightest.remaining),
+                f"x-ratelimit-reset-{kind}": f"{tightest.reset_s or 0:g}s",
+            }
     return headers
 
 

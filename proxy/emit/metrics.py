@@ -15,6 +15,7 @@ from proxy.emit import summary
 from proxy.errors import UpstreamError
 from proxy.record import Attempt, Bill, Record
 from proxy.types import Plan, Target
+from proxy.types.outcome import Outcome
 from proxy.usage import TOKEN_TYPES
 
 Circuit = Literal["closed", "half_open", "open"]
@@ -168,6 +169,18 @@ METRICS: tuple[Declared, ...] = (
         "Calls to which a rule in shadow would have applied.",
     ),
     Declared(
+        "headrace_limit_decisions_total",
+        Counter,
+        ("limit", "decision"),
+        "What limits said to calls: allow, deny, or would_deny where one is in shadow.",
+    ),
+    Declared(
+        "headrace_limit_warnings_total",
+        Counter,
+        ("limit",),
+        "Calls that took a limit past its warn_at.",
+    ),
+    Declared(
         "headrace_candidate_decisions_total",
         Counter,
         ("kind", "rule"),
@@ -241,6 +254,10 @@ class Metrics:
         self._all["headrace_policy_last_reload_success"].set(result != "rejected")
         self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
 
+    def limit_warned(self, limit: str) -> None:
+        """Count a call that took a limit past its mark."""
+        self._child("headrace_limit_warnings_total", limit).inc()
+
     def candidate(self, kind: str, rule: str) -> None:
         """Count a way in which the candidate differs, or that it does not."""
         self._child("headrace_candidate_decisions_total", kind, rule).inc()
@@ -277,6 +294,8 @@ class Metrics:
             self._bill(deployment, bill)
         if record.plan is not None:
             self._ruled(deployment, record.plan)
+        if record.admission is not None:
+            self._limited(record.admission)
         self._first_token(deployment, record)
         self._oddities(deployment, record)
 
@@ -322,6 +341,13 @@ class Metrics:
             self._child("headrace_policy_rules_total", deployment, rule).inc()
         for rule in plan.would:
             self._child("headrace_policy_would_total", deployment, rule).inc()
+
+    def _limited(self, admission: Outcome) -> None:
+        for standing in admission.standings:
+            said = "allow"
+            if standing.refuses:
+                said = "would_deny" if standing.limit.shadow else "deny"
+            self._child("headrace_limit_decisions_total", standing.limit.name, said).inc()
 
     def _oddities(self, deployment: str, record: Record) -> None:
         if record.plan is not None and record.plan.dropped_tags:

@@ -1,21 +1,91 @@
 """Admission: what a key, a deployment or a tag may still use.
 
-No kind of limit exists yet: ``Unlimited`` admits every call and has nothing to settle. It is
-here so that the pipeline has its order from the first day.
+A call claims an estimate of all its limits in one step before it is forwarded: all fit and are
+charged, or one does not and nothing is. When the call has ended, whatever way, each claim is
+corrected to what was really used.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
 
+from proxy.errors import BudgetExceeded, LimitExceeded
+from proxy.limits.claims import actuals, claims_of
+from proxy.limits.store import Store
 from proxy.record import Record
 from proxy.types import Call, Plan
+from proxy.types.limit import Claim
+from proxy.types.outcome import Refusal, Standing
+
+TENANT = "all"  # what several keys share must be counted together
 
 
-class Unlimited:
-    """Admits every call."""
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """The limits of the policy over a store of counters. ``warned`` hears of each budget or rate
+    that a call took past its ``warn_at``."""
 
-    @asynccontextmanager
-    async def admit(self, plan: Plan, call: Call, record: Record) -> AsyncIterator[None]:
-        yield
+    store: Store
+    warned: Callable[[Standing], None]
+
+    def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
+        return Admitted(self, plan, call, record)
+
+
+@dataclass(slots=True)
+class Admitted:
+    """One call's time under its limits. Entering raises ``LimitExceeded`` or ``BudgetExceeded``,
+    and then nothing is charged; leaving settles."""
+
+    admission: Admission
+    plan: Plan
+    call: Call
+    record: Record
+    _claims: tuple[Claim, ...] = ()
+
+    async def __aenter__(self) -> None:
+        if not self.plan.bounds:
+            return
+        claims = claims_of(self.plan, self.call)
+        store = self.admission.store
+        outcome = await store.admit(self.call.door.nonce, claims, TENANT)
+        self.record.admission = outcome
+        refusal = outcome.refusal
+        if refusal is not None:
+            raise _refused(refusal)
+        self._claims = claims
+        for standing in outcome.standings:
+            if standing.warned:
+                self.admission.warned(standing)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Settle also when the call is cancelled: what was used was used."""
+        if self._claims:
+            used = actuals(self._claims, self.record)
+            await self.admission.store.settle(self.call.door.nonce, used)
+
+
+KINDS = {
+    "requests": "requests",
+    "tokens": "tokens",
+    "concurrency": "calls at once",
+    "usd": "micro-USD",
+}
+
+
+def _refused(refusal: Refusal) -> LimitExceeded:
+    limit = refusal.limit
+    if limit.kind == "usd":
+        return BudgetExceeded(limit.name, refusal.retry_after_s)
+    if refusal.retry_after_s is None:
+        said = f"The call asks for more {KINDS[limit.kind]} than {limit.name} ever allows at once."
+    else:
+        said = f"The limit {limit.name} of {limit.amount} {KINDS[limit.kind]} is reached."
+    return LimitExceeded(said, limit.name, limit.kind, refusal.retry_after_s)

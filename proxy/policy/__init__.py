@@ -13,7 +13,7 @@ from proxy.policy.conditions import Facts
 from proxy.policy.routes import draw
 from proxy.policy.rules import SILENT, Ruling, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
-from proxy.types import Call, Door, Leg, Plan, Target
+from proxy.types import Bound, Call, Door, Leg, Plan, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,13 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     deployment = reach.deployment
     legs: list[Leg] = []
     refusal = None
+    bounds = deployment.bounds
     for model in call.models:
         leg, ruling = _rule(reach, key, call, tags, model)
         legs.append(leg)
         refusal = refusal or ruling.refusal
+        if ruling.bounds or ruling.without:
+            bounds = bounds_of(bounds, ruling)
     return Plan(
         snapshot.revision,
         key.name,
@@ -96,6 +99,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         deployment.retry,
         deployment.hedge_after,
         refusal,
+        bounds,
     )
 
 
@@ -129,6 +133,12 @@ def _rule(
         ruling.would,
     )
     return leg, ruling
+
+
+def bounds_of(bounds: tuple[Bound, ...], ruling: Ruling) -> tuple[Bound, ...]:
+    """Add the limits that rules bring, each once, and leave out those that they take away."""
+    joined = dict.fromkeys((*bounds, *ruling.bounds))
+    return tuple(bound for bound in joined if bound.limit.name not in ruling.without)
 
 
 def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:

@@ -11,9 +11,11 @@ from proxy.policy import decide_for
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.types import Call, Leg, Plan
 
-Kind = Literal["key", "refusal", "deployment", "tags", "targets", "parameters", "routing"]
+Kind = Literal[
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits"
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = (
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing"
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits"
 )  # fmt: skip
 Outcome = Plan | ProxyError
 
@@ -57,6 +59,7 @@ def _of_plans(was: Plan, now: Plan) -> Iterator[Divergence]:
         ("targets", _each(was, _targets), _each(now, _targets)),
         ("parameters", _each(was, _changes), _each(now, _changes)),
         ("routing", _routing(was), _routing(now)),
+        ("limits", _limits(was), _limits(now)),
     ):
         if before != after:
             yield Divergence(kind, before, after, rule)  # type: ignore[arg-type]  # of KINDS
@@ -99,6 +102,11 @@ def _changes(leg: Leg) -> str:
     values = [f"{name} {value}" for name, value in sorted(leg.changes.set.items())]
     caps = [f"{name} at most {most}" for name, most in sorted(leg.changes.cap.items())]
     return ", ".join([*values, *caps]) or "unchanged"
+
+
+def _limits(plan: Plan) -> str:
+    said = (f"{each.limit.name} {each.limit.amount}" for each in plan.bounds)
+    return ", ".join(said) or "none"
 
 
 def _routing(plan: Plan) -> str:

@@ -10,14 +10,15 @@ from pydantic import ValidationError
 
 from proxy import usage
 from proxy.policy import patterns, schema
+from proxy.policy.compile_limits import LimitCompiler
 from proxy.policy.compile_rules import RuleCompiler
 from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
-from proxy.policy.rules import Section, course
+from proxy.policy.rules import course
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
-from proxy.types import Breaker, Retry, Secret, Target, Timeouts, Upstream
+from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream
 
 Weighed = tuple[Target, int | None]
 DEFAULT_POLICY = "default"
@@ -51,6 +52,7 @@ class _Compiler:
         self.upstreams = {
             name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
         }
+        self.limits = LimitCompiler(self)
         self.ruling = RuleCompiler(self)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
@@ -65,6 +67,7 @@ class _Compiler:
             refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
             deployments=MappingProxyType(deployments),
             places=MappingProxyType(places),
+            limits=MappingProxyType(self.limits.names),
             headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
         )
 
@@ -105,6 +108,8 @@ class _Compiler:
     def deployment(self, name: str, said: schema.Deployment) -> Deployment:
         path: Path_ = ("deployments", name)
         self.tags(path, said.tags)
+        policy = self.followed(path, said.policy)
+        own = self.bounds((*path, "limits"), said.limits)
         return Deployment(
             name=name,
             tags=_sorted(said.tags),
@@ -113,19 +118,21 @@ class _Compiler:
             sticky=_sticky(said.sticky),
             retry=_retry(said.retry),
             hedge_after=said.hedge.after if said.hedge else None,
-            sections=self.followed(path, said.policy),
+            sections=self.ruling.sections(policy) if policy else (),
+            bounds=own + (self.ruling.bounds(policy) if policy else ()),
         )
 
-    def followed(self, path: Path_, policy: str | None) -> tuple[Section, ...]:
-        """Give the rules of the policy that a deployment names, or of the one for all others."""
-        if policy is None and DEFAULT_POLICY in self.policies.policies:
-            policy = DEFAULT_POLICY
+    def followed(self, path: Path_, policy: str | None) -> str | None:
+        """Name the policy that a deployment follows: its own, or the one for all others."""
         if policy is None:
-            return ()
+            return DEFAULT_POLICY if DEFAULT_POLICY in self.policies.policies else None
         if policy not in self.policies.policies:
             self.unknown((*path, "policy"), "policies", "policy", policy)
-            return ()
-        return self.ruling.sections(policy)
+            return None
+        return policy
+
+    def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
+        return self.limits.at(path, said)
 
     def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes:
         weighed = self.targets(path, said)

@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.dialects import DIALECTS
 from proxy.policy import conditions, patterns, schema
+from proxy.policy.around import Around
+from proxy.policy.compile_limits import written
 from proxy.policy.load import maybe
-from proxy.policy.routes import Routes
 from proxy.policy.rules import Rule, Section
-from proxy.policy.snapshot import TagRule
 from proxy.policy.source import Path_
-from proxy.types import UNCHANGED, Changes, Refusal, Target
+from proxy.types import UNCHANGED, Bound, Changes, Refusal
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = ("chat", "completions", "embeddings")
-
-
-class Around(Protocol):
-    """What rules need of the compiler of the whole folder."""
-
-    @property
-    def policies(self) -> schema.Policies: ...
-
-    @property
-    def rules(self) -> Mapping[str, TagRule]: ...
-
-    def complain(self, path: Path_, message: str) -> None: ...
-
-    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
-
-    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...
-
-    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]: ...
 
 
 class RuleCompiler:
@@ -49,6 +30,15 @@ class RuleCompiler:
     def sections(self, name: str) -> tuple[Section, ...]:
         """Give a policy's rules, then those of what it extends; each policy once."""
         return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
+
+    def bounds(self, name: str) -> tuple[Bound, ...]:
+        """Give the limits of a policy, and of what it extends."""
+        policies = self._around.policies.policies
+        return tuple(
+            bound
+            for each in self._orders[name]
+            for bound in self._around.bounds(("policies", each, "limits"), policies[each].limits)
+        )
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
         found = [name]
@@ -85,7 +75,18 @@ class RuleCompiler:
             model=said.model,
             changes=_changes(said),
             refusal=_refusal(name, said.refuse),
+            bounds=self._around.bounds((*path, "limits"), said.limits),
+            without=self._without((*path, "without", "limits"), said.without),
         )
+
+    def _without(self, path: Path_, said: schema.Without | None) -> frozenset[str]:
+        names = said.limits if said else []
+        known = {limit.name for _, limit in written(self._around.policies)}
+        for index, name in enumerate(names):
+            if name not in known:
+                near = maybe(name, known)
+                self._around.complain((*path, index), f"there is no limit {name!r}{near}")
+        return frozenset(names)
 
     def condition(self, path: Path_, said: schema.When) -> conditions.Condition:
         """Build a condition: one part by itself, several as all of them."""

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 
 from proxy.dialects.changing import changed
 from proxy.errors import ProxyError
+from proxy.limits.claims import claims_of
 from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.rules import SILENT, Rule, Section, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
-from proxy.usage import Price, in_force
+from proxy.types.limit import Limit
+from proxy.usage import READ, Price, in_force
 
 
 def explain(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
@@ -42,6 +44,7 @@ class _Explainer:
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             for leg in plan.legs:
                 reasons += self.leg(reach, plan, leg)
+            reasons.append(self.limits(plan))
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -81,6 +84,20 @@ class _Explainer:
             Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
         ]
         return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+
+    def limits(self, plan: Plan) -> Reason:
+        texts = any(name in self.call.body for name in READ)  # a call of the past has none
+        claims = claims_of(plan, self.call)
+        parts = []
+        for bound in plan.bounds:
+            limit = bound.limit
+            asked = sum(claim.amount for claim in claims if claim.limit is limit)
+            per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
+            shadow = ", in shadow" if limit.shadow else ""
+            said = f"{limit.name}: {_amount(limit)}{per}{shadow}"
+            at = self.at(*self.snapshot.limits.get(limit.name, ()))
+            parts.append(Reason("limit", said, f"the call claims {asked}" if texts else None, at))
+        return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
     def leg(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
         said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
@@ -155,6 +172,14 @@ def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int
     return None
 
 
+def _amount(limit: Limit) -> str:
+    if isinstance(limit.window, int):
+        return f"{limit.amount} {limit.kind} in {limit.window} s"
+    if limit.kind == "usd":
+        return f"{limit.amount / 1_000_000:g} USD each {limit.calendar.unit}"
+    return f"{limit.amount} calls at once"
+
+
 def _named(target: Target) -> str:
     return f"{target.upstream.name}/{target.model}"
 
@@ -182,10 +207,14 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "fallback", f"fallback {', '.join(map(_named, rule.fallback)) or 'none'}"
     if rule.model is not None:
         yield "model", f"model {rule.model}"
-    for name, value in rule.changes.set.items():
-        yield f"set {name}", f"set {name} {value}"
-    for name, most in rule.changes.cap.items():
-        yield f"cap {name}", f"cap {name} {most}"
+    lists = (
+        ("set", rule.changes.set.items()),
+        ("cap", rule.changes.cap.items()),
+        ("limit", [(bound.limit.name, "") for bound in rule.bounds]),
+        ("no limit", [(name, "") for name in sorted(rule.without)]),
+    )
+    for does, named in lists:
+        yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)
 
 
 def _won(rule: Rule, leg: Leg, said: dict[str, str]) -> Iterator[str]:

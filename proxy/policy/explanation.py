@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+PARTS = frozenset({"rule", "tag", "target", "parameter", "limit"})
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:
@@ -28,7 +30,11 @@ class Reason:
         return said
 
     def line(self) -> str:
-        about = "" if self.about in ("rule", "tag", "target", "parameter") else f"{self.about}: "
+        about = (
+            ""
+            if self.about in ("rule", "tag", "target", "parameter", "limit")
+            else f"{self.about}: "
+        )
         why = f" ({self.why})" if self.why else ""
         at = f"  [{self.at}]" if self.at else ""
         return f"{about}{self.decided}{why}{at}"

@@ -19,6 +19,7 @@ from proxy.policy.schema.rules import Cap, Set
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.record import Attempt, Record, Skip
 from proxy.types import Call
+from proxy.types.outcome import Outcome
 
 MAX_CALLS = 1000
 FACTS = frozenset({*Set.model_fields, *Cap.model_fields, "user"})
@@ -36,6 +37,7 @@ class Kept:
     cost: Decimal | None
     attempts: tuple[Attempt, ...]
     skips: tuple[Skip, ...]
+    admission: Outcome | None
 
 
 class Past:
@@ -70,6 +72,7 @@ class Past:
             record.cost if record.attempts else None,
             tuple(record.attempts),
             tuple(record.skips),
+            record.admission,
         )
         if len(self._calls) > MAX_CALLS:
             self._calls.popitem(last=False)
@@ -126,10 +129,17 @@ def without_texts(call: Call, headers: frozenset[str]) -> Call:
 
 
 def _happened(kept: Kept) -> Reason:
-    parts = (*_attempts(kept.attempts), *_skips(kept.skips))
+    parts = (*_limits(kept.admission), *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{kept.cost / 1_000_000:f} USD"
     why = ", ".join(said for said in (kept.error, cost) if said) or None
     return Reason("happened", kept.ended, why, parts=parts)
+
+
+def _limits(admission: Outcome | None) -> Iterator[Reason]:
+    for standing in admission.standings if admission else ():
+        limit = standing.limit
+        said = "refused" if standing.refuses else "admitted"
+        yield Reason("limit", f"{limit.name}: {said}", f"{standing.used} of {limit.capacity} used")
 
 
 def _attempts(attempts: tuple[Attempt, ...]) -> Iterator[Reason]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
-from proxy.types import UNCHANGED, Changes, Refusal, Target
+from proxy.types import UNCHANGED, Bound, Changes, Refusal, Target
 
 RULINGS_KEPT = 256
 
@@ -33,6 +33,8 @@ class Rule:
     model: str | None = None
     changes: Changes = UNCHANGED
     refusal: Refusal | None = None
+    bounds: tuple[Bound, ...] = ()
+    without: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Ruling(NamedTuple):
     model: str | None = None
     changes: Changes = UNCHANGED
     refusal: Refusal | None = None
+    bounds: tuple[Bound, ...] = ()
+    without: frozenset[str] = frozenset()
 
 
 SILENT = Ruling()
@@ -122,6 +126,8 @@ def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str,
             rule.model if ruling.model is None else ruling.model,
             _merged(ruling.changes, rule.changes),
             rule.refusal if ruling.refusal is None else ruling.refusal,
+            ruling.bounds + rule.bounds,
+            ruling.without | rule.without,
         )
     return ruling
 

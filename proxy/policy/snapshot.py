@@ -9,7 +9,7 @@ from proxy.policy.patterns import Pattern
 from proxy.policy.routes import Routes, Sticky
 from proxy.policy.rules import Course, Section
 from proxy.policy.source import Path_, Place
-from proxy.types import Retry, Target
+from proxy.types import Bound, Retry, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class Deployment:
     retry: Retry | None = None
     hedge_after: float | None = None
     sections: tuple[Section, ...] = ()
+    bounds: tuple[Bound, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,8 @@ class Snapshot:
     """What is in force. ``keys`` are found by the SHA-256 of a credential.
 
     ``places`` tell where each part was written, but for prices: there are too many of them.
-    ``headers`` are the names of those that a rule or a draw looks at.
+    ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
+    limit is written.
     """
 
     revision: str
@@ -80,6 +82,7 @@ class Snapshot:
     deployments: Mapping[str, Deployment]
     places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
     headers: frozenset[str] = frozenset()
+    limits: Mapping[str, Path_] = field(default_factory=dict)
 
     def key_named(self, name: str | None) -> Key | None:
         """Find a key by its name, for people who ask; calls find theirs by its digest."""

@@ -62,3 +62,47 @@ def day(value: Any) -> Any:
         return date.fromisoformat(value)
     except (TypeError, ValueError):
         raise ValueError("must be a day such as 2026-01-31") from None
+
+
+_COUNT = r"(\d+(?:\.\d+)?)(k|M)?"
+_SPAN = r"(?:(\d+) )?(second|minute|hour|day)s?"
+RATE = rf"{_COUNT} per {_SPAN}"
+BUDGET = r"(\d+(?:\.\d{1,6})?)(?: usd)? per (second|minute|hour|day|week|month)"
+_MULTIPLES = {"": 1, "k": 1000, "M": 1_000_000}
+_SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+
+
+def count(value: Any) -> Any:
+    """Read ``600``, ``200k`` or ``1.5M`` as a whole number. Raises ``ValueError``."""
+    match = re.fullmatch(_COUNT, str(value)) if type(value) in (int, str) else None
+    amount = Decimal(match[1]) * _MULTIPLES[match[2] or ""] if match else Decimal(0)
+    if amount <= 0 or amount != int(amount):
+        raise ValueError("must be a whole number above 0, such as 600, 200k or 1.5M")
+    return int(amount)
+
+
+def rate(value: Any) -> Any:
+    """Read ``600 per minute`` or ``200k per 10 minutes`` as an amount and whole seconds.
+
+    Raises ``ValueError``.
+    """
+    match = re.fullmatch(RATE, value) if isinstance(value, str) else None
+    if match is None or match[3] == "0":
+        raise ValueError("must be a rate such as 600 per minute or 200k per 10 minutes")
+    return count(f"{match[1]}{match[2] or ''}"), int(match[3] or 1) * _SPANS[match[4]]
+
+
+def budget(value: Any) -> Any:
+    """Read ``500 per month`` as micro-USD and a unit of the calendar. Raises ``ValueError``."""
+    match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
+    if match is None or not Decimal(match[1]):
+        raise ValueError("must be USD by the calendar, such as 500 per month or 0.50 per day")
+    return int(Decimal(match[1]) * 1_000_000), match[2]
+
+
+def share(value: Any) -> Any:
+    """Read ``80%`` as 0.8. Raises ``ValueError``."""
+    match = re.fullmatch(r"(\d{1,3})%", value) if isinstance(value, str) else None
+    if match is None or not 0 < int(match[1]) <= 100:  # percent
+        raise ValueError("must be a share such as 80%")
+    return int(match[1]) / 100

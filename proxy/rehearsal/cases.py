@@ -94,6 +94,8 @@ class Given(Section):
     """Its body; a greeting to the deployment where it is not said."""
     at: Moment = A_MONDAY
     """When it comes; Monday, 5 January 2026, noon in UTC where it is not said."""
+    used: dict[Name, Usd] = Field(default_factory=dict)
+    """What was used of limits before it came, by their names; money in USD."""
     answers: list[Says] = Field(default_factory=list)
     """What upstreams say, request by request; a short answer to all that come after."""
 
@@ -143,6 +145,8 @@ class Expect(Section):
     """What the client got."""
     cost_usd: Usd | None = None
     """What the call cost, in all attempts."""
+    charged: dict[Name, Usd] | None = None
+    """What limits were charged in the end, by their names; money in USD."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:

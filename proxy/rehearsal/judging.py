@@ -46,14 +46,23 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
 
 def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
     record = played.record
-    if expect.status is not None and expect.status != played.status:
-        yield "status", expect.status, played.status
-    code = record.error.code if record.error else "none"
-    if expect.error is not None and expect.error != code:
-        yield "error", expect.error, code
     cost = None if record.cost is None else record.cost / 1_000_000
-    if expect.cost_usd is not None and expect.cost_usd != cost:
-        yield "cost_usd", expect.cost_usd, cost
+    known = {
+        "status": played.status,
+        "error": record.error.code if record.error else "none",
+        "cost_usd": cost,
+    }
+    for what, got in known.items():
+        want = getattr(expect, what)
+        if want is not None and want != got:
+            yield what, want, got
+    for name, want in (expect.charged or {}).items():
+        if want != played.charged.get(name):
+            yield f"charged.{name}", want, played.charged.get(name, MISSING)
+    yield from _of_the_texts(expect, played)
+
+
+def _of_the_texts(expect: Expect, played: Played) -> Iterator[Difference]:
     if expect.upstream is not None:
         body = played.asked[-1].body if played.asked else {}
         yield from _part("upstream.body", expect.upstream.body or {}, body)

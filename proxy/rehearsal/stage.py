@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +24,9 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.limits import TENANT, Admission
+from proxy.limits.claims import claims_of
+from proxy.limits.memory import MemoryStore
 from proxy.policy import Caller
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.policy.suppose import CHAT, LEGACY, example
@@ -30,10 +34,12 @@ from proxy.record import Record, TraceIds
 from proxy.rehearsal import answers
 from proxy.rehearsal.cases import Given, Says
 from proxy.types import Call, Chunk, Door, Head, Json, Timeouts
+from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 
 REQUEST = "rehearsal"
+MICRO = 1_000_000
 DEFAULT = Says(text="Hello.")
 
 
@@ -55,6 +61,7 @@ class Played:
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    charged: dict[str, Decimal] = field(default_factory=dict)
 
 
 async def play(snapshot: Snapshot, given: Given) -> Played:
@@ -66,9 +73,33 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     health = Health(loop.time, lambda target, state: None)
     upstreams = Upstreams(http, REQUEST, lambda: "0" * 16, health)
     policies = _Policies(snapshot, snapshot.key_named(given.key))
-    pipeline = assembled(policies, upstreams, Emitters((), _raise), lambda: record)
-    await pipeline.run(_Exchange(given, played))
+    store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
+    admission = Admission(store, lambda standing: None)
+    pipeline = assembled(policies, admission, upstreams, Emitters((), _raise), lambda: record)
+    exchange = _Exchange(given, played)
+    claims = await _claims(policies, exchange)
+    before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
+    await store.admit("before", [claim for claim in before if claim.amount], TENANT)
+    await pipeline.run(exchange)
+    for standing in await store.read(claims, TENANT):
+        limit, charged = standing.limit, standing.used - _used(given, standing.limit)
+        played.charged[limit.name] = Decimal(charged) / (MICRO if limit.kind == "usd" else 1)
     return played
+
+
+async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
+    """Give the claims that the call will have; none for one that is refused before."""
+    try:
+        call = await exchange.read_call(exchange.knock())
+        return claims_of(policies.identify(call.door).decide(call), call)
+    except ProxyError:
+        return ()
+
+
+def _used(given: Given, limit: Limit) -> int:
+    """Give what the test says was used before; money is said in USD."""
+    said = given.used.get(limit.name, Decimal(0))
+    return int(said * MICRO if limit.kind == "usd" else said)
 
 
 def _raise(sink: object, error: BaseException) -> None:

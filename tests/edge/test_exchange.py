@@ -17,13 +17,21 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
 from proxy.guardrails import Unguarded
-from proxy.limits import Unlimited
 from proxy.pipeline import Pipeline
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.conftest import Proxy
-from tests.doubles import Asked, ScriptedUpstream, Wire, event, head, legacy_events, piece
+from tests.doubles import (
+    Asked,
+    ScriptedUpstream,
+    Wire,
+    event,
+    head,
+    legacy_events,
+    piece,
+    unlimited,
+)
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
@@ -72,7 +80,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
     metrics = Metrics("1")
     pipeline = Pipeline(
         policies=Broken(),
-        limits=Unlimited(),
+        limits=unlimited(),
         guards=Unguarded(),
         cache=Forgetful(),
         upstreams=Upstreams(

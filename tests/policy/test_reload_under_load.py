@@ -24,7 +24,6 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.metrics import Metrics
 from proxy.guardrails import Unguarded
-from proxy.limits import Unlimited
 from proxy.pipeline import Pipeline
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.record import Record
@@ -32,7 +31,16 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.conftest import world
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, legacy, legacy_events, stream
+from tests.doubles import (
+    Asked,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    legacy,
+    legacy_events,
+    stream,
+    unlimited,
+)
 from tests.policy.test_store import Clock, Events, resident
 from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES, texts
@@ -152,7 +160,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
     async with HttpClient() as http:
         pipeline = Pipeline(
             policies=store,
-            limits=Unlimited(),
+            limits=unlimited(),
             guards=Unguarded(),
             cache=Forgetful(),
             upstreams=Upstreams(http, "via", new_span_id, health),

@@ -52,3 +52,64 @@ def test_a_day_is_written_as_iso() -> None:
     for bad in ("31.1.2026", 20260131, "2026-02-30"):
         with pytest.raises(ValueError, match="must be a day"):
             units.day(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("600 per minute", (600, 60)),
+        ("1 per second", (1, 1)),
+        ("200k per 10 minutes", (200_000, 600)),
+        ("1.5M per day", (1_500_000, 86_400)),
+    ],
+)
+def test_a_rate_is_an_amount_and_seconds(text: str, rate: tuple[int, int]) -> None:
+    assert units.rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [600, "600", "600/min", "0 per minute", "1.5 per minute", "5 per 0 minutes", "5 per month"],
+)
+def test_another_word_is_no_rate(text: Any) -> None:
+    with pytest.raises(ValueError, match="must be a"):
+        units.rate(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "budget"),
+    [
+        ("500 per month", (500_000_000, "month")),
+        ("500 usd per month", (500_000_000, "month")),
+        ("0.50 per day", (500_000, "day")),
+        ("0.000001 per hour", (1, "hour")),
+    ],
+)
+def test_a_budget_is_micro_usd_and_a_unit_of_the_calendar(
+    text: str, budget: tuple[int, str]
+) -> None:
+    assert units.budget(text) == budget
+
+
+@pytest.mark.parametrize("text", [500, "500", "0 per day", "0.0000001 per day", "5 per 2 days"])
+def test_another_word_is_no_budget(text: Any) -> None:
+    with pytest.raises(ValueError, match="must be USD"):
+        units.budget(text)
+
+
+@pytest.mark.parametrize(("text", "count"), [(5, 5), ("5", 5), ("2k", 2000), ("1.5M", 1_500_000)])
+def test_a_count_is_whole(text: Any, count: int) -> None:
+    assert units.count(text) == count
+
+
+@pytest.mark.parametrize("text", [0, -1, 1.5, "0.0001k", "k", True, None])
+def test_another_word_is_no_count(text: Any) -> None:
+    with pytest.raises(ValueError, match="must be a whole number"):
+        units.count(text)
+
+
+def test_a_share_is_percent() -> None:
+    assert units.share("80%") == 0.8
+    for text in ("0%", "101%", "80", 0.8, "80.5%"):
+        with pytest.raises(ValueError, match="must be a share"):
+            units.share(text)

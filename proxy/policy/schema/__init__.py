@@ -12,8 +12,9 @@ from pydantic import Field
 
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
 from proxy.policy.schema.keys import Key
+from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.prices import Price, Tier
-from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When
+from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When, Without
 from proxy.policy.schema.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.tags import CallerTags, Tag
 from proxy.policy.schema.upstreams import Breaker, Timeouts, Upstream
@@ -26,6 +27,7 @@ __all__ = [
     "Hedge",
     "Hours",
     "Key",
+    "Limit",
     "Match",
     "Policies",
     "Policy",
@@ -41,6 +43,7 @@ __all__ = [
     "Timeouts",
     "Upstream",
     "When",
+    "Without",
 ]
 
 

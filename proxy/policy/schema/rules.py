@@ -18,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.policy.schema.deployments import Target, are_weighed
+from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.scalars import HeaderName, Model, Name, Section, TagKey, listed
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -199,7 +200,14 @@ class Refusal(Section):
         return {"message": value} if isinstance(value, str) else value
 
 
-EFFECTS = ("targets", "fallback", "model", "set", "cap", "refuse")
+class Without(Section):
+    """What does not hold for the calls of a rule."""
+
+    limits: Annotated[list[Name], Field(min_length=1)]
+    """Limits that do not count for them."""
+
+
+EFFECTS = ("targets", "fallback", "model", "set", "cap", "limits", "without", "refuse")
 
 
 class Rule(Section):
@@ -223,6 +231,10 @@ class Rule(Section):
     """Parameters that the request gets."""
     cap: Cap | None = None
     """Parameters that the request may not exceed."""
+    limits: Annotated[list[Limit], Field(min_length=1)] | None = None
+    """Limits that count for its calls beside the others."""
+    without: Without | None = None
+    """What does not hold for its calls."""
     refuse: Refusal | None = None
     """Refuse the call with a message."""
 
@@ -257,6 +269,8 @@ class Policy(Section):
     """Whether only the first rule that holds counts, or all that hold."""
     rules: list[Rule] = Field(default_factory=list)
     """Its rules, from the first to the last."""
+    limits: list[Limit] = Field(default_factory=list)
+    """Limits of all calls that follow it."""
 
     @model_validator(mode="after")
     def _order_is_said(self) -> Self:
@@ -266,6 +280,6 @@ class Policy(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"has several rules named {', '.join(twice)}")
-        if not self.rules and not self.extends:
-            raise ValueError("must have rules, or extend a policy")
+        if not self.rules and not self.extends and not self.limits:
+            raise ValueError("must have rules or limits, or extend a policy")
         return self

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from proxy.errors import RefusedByRule
+from proxy.types.limit import Limit
 from proxy.usage import Price
 
 Json = dict[str, Any]
@@ -201,6 +202,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A limit, and whose: each value of what it is ``per`` has a counter of its own."""
+
+    limit: Limit
+    per: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What policy decided for one call. ``listing`` is set when policy itself is the answer.
 
@@ -218,6 +227,7 @@ class Plan:
     retry: Retry | None = None
     hedge_after: float | None = None
     refusal: Refusal | None = None
+    bounds: tuple[Bound, ...] = ()
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -1,0 +1,170 @@
+"""Counters of one process. Each call of the store is one step of the event loop: nothing awaits.
+
+Memory is bounded: counters that say nothing are forgotten, and beyond ``most`` counters the oldest
+are, rates before budgets, and counted as ``evicted``: an evicted budget begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.limits.counters import Budget, Counter, Rate, Taken, counter
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome, Standing, outcome
+
+MOST_COUNTERS = 100_000
+KEPT_SHARE = 0.9
+SWEEP_FROM = 1024
+Name = tuple[str, str, str]
+Charge = tuple[Counter, Limit, Taken]
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """A ``Store``. ``monotonic`` gives seconds that only go forward, ``utc`` those since 1970."""
+
+    monotonic: Callable[[], float]
+    utc: Callable[[], float]
+    most: int = MOST_COUNTERS
+    evicted: int = 0
+    _counters: dict[Name, Counter] = field(default_factory=dict)
+    _under_way: dict[str, list[Charge | None]] = field(default_factory=dict)
+    _sweep_at: int = SWEEP_FROM
+
+    def __post_init__(self) -> None:
+        self._sweep_at = min(SWEEP_FROM, self.most)
+
+    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        return self.admit_now(request_id, claims, tenant)
+
+    async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
+        self.settle_now(request_id, actuals)
+
+    async def release(self, request_id: str) -> None:
+        self.settle_now(request_id, ())
+
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
+    ) -> None:
+        """As promised, but that an id is not remembered: nothing here fails half-way."""
+        _, wall = self._clocks()
+        for claim in claims:
+            name = (tenant, claim.limit.key, claim.scope)
+            each = self._counters.setdefault(name, counter(claim.limit))
+            if isinstance(each, Budget):
+                each.add(claim, wall, whole=whole)
+
+    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
+        return self.look_now(claims, tenant).standings
+
+    @property
+    def size(self) -> int:
+        """How many counters there are."""
+        return len(self._counters)
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are admitted and not settled."""
+        return len(self._under_way)
+
+    def admit_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
+        again = request_id in self._under_way
+        looked: list[tuple[Counter, Limit, int, int]] = []
+        admitted, counters = True, self._counters
+        if len(counters) >= self._sweep_at:
+            counters = self._sweep(now, wall)
+        for claim in claims:
+            limit, amount = claim.limit, claim.amount
+            name = (tenant, limit.key, claim.scope)
+            each = counters.get(name) or counters.setdefault(name, counter(limit))
+            wait = each.must_wait(limit, 0 if again else amount, now, wall)
+            if wait and not limit.shadow:
+                admitted = False
+            looked.append((each, limit, amount, wait))
+        if again or not admitted:
+            return Outcome(again, claims, _told(looked, again, wall))
+        readings: list[int] = []
+        taken: list[Charge | None] = []
+        for each, limit, amount, wait in looked:
+            if wait:  # in shadow: had it been in force, the call would not have run
+                taken.append(None)
+                each.tell(limit, wait, wall, readings)
+            else:
+                mark = each.take(limit, amount, request_id, wall, readings)
+                taken.append((each, limit, (amount, mark, now, request_id)))
+        if len(self._under_way) >= self.most:
+            self._drop_oldest()
+        self._under_way[request_id] = taken
+        return Outcome(True, claims, readings)
+
+    def look_now(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+        """Say what would come of the claims; nothing is charged and no counter made."""
+        now, wall = self._clocks()
+        readings: list[int] = []
+        for claim in claims:
+            limit = claim.limit
+            each = self._counters.get((tenant, limit.key, claim.scope)) or counter(limit)
+            each.tell(limit, each.must_wait(limit, claim.amount, now, wall), wall, readings)
+        return outcome(claims, readings)
+
+    def settle_now(self, request_id: str, actuals: Sequence[int]) -> None:
+        taken = self._under_way.pop(request_id, None)
+        if taken is None:
+            return
+        now = int(self.monotonic() * 1000)
+        for charge, actual in zip(taken, actuals or [0] * len(taken), strict=True):
+            if charge is not None:
+                each, limit, what = charge
+                each.settle(limit, what, actual, now)
+
+    def hold_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> None:
+        """Take what is already in use elsewhere, whether it fits or not.
+
+        Places are held until the call is settled; the rest is as if it had been settled.
+        """
+        now, wall = self._clocks()
+        taken: list[Charge | None] = []
+        for claim in claims:
+            limit = claim.limit
+            each = self._counters.setdefault((tenant, limit.key, claim.scope), counter(limit))
+            each.must_wait(limit, claim.amount, now, wall)
+            mark = each.take(limit, claim.amount, request_id, wall, [])
+            if limit.kind == "concurrency":
+                taken.append((each, limit, (claim.amount, mark, now, request_id)))
+        if taken:
+            self._under_way[request_id] = taken
+
+    def _clocks(self) -> tuple[int, int]:
+        return int(self.monotonic() * 1000), int(self.utc() * 1000)
+
+    def _drop_oldest(self) -> None:
+        """Forget a call that nobody settled: it stays charged, and its lease ends by itself."""
+        del self._under_way[next(iter(self._under_way))]
+
+    def _sweep(self, now: int, wall: int) -> dict[Name, Counter]:
+        """Forget what says nothing, then the oldest; rarely enough to cost little per counter."""
+        busy = {id(charge[0]) for taken in self._under_way.values() for charge in taken if charge}
+        kept = {
+            name: each
+            for name, each in self._counters.items()
+            if id(each) in busy or not each.idle(now, wall)
+        }
+        if len(kept) >= self.most:
+            excess = len(kept) - int(self.most * KEPT_SHARE)
+            rates = [name for name, each in kept.items() if isinstance(each, Rate)]
+            others = [name for name, each in kept.items() if not isinstance(each, Rate)]
+            for name in (*rates, *others)[:excess]:
+                del kept[name]
+            self.evicted += excess
+        self._counters = kept
+        self._sweep_at = min(self.most, max(SWEEP_FROM, 2 * len(kept)))
+        return kept
+
+
+def _told(looked: list[tuple[Counter, Limit, int, int]], again: bool, wall: int) -> list[int]:
+    readings: list[int] = []
+    for each, limit, _, wait in looked:
+        each.tell(limit, 0 if again else wait, wall, readings)
+    return readings

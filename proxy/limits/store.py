@@ -1,0 +1,52 @@
+"""What every store of counters promises, and how it says that it cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from proxy.types.limit import Claim
+from proxy.types.outcome import Outcome, Standing
+
+
+class StoreUnavailable(Exception):
+    """The store did not answer in time, or not in a way that can be used.
+
+    Whether it did what was asked is unknown. The message names no address and no credential.
+    """
+
+
+class Store(Protocol):
+    """Counters by tenant, limit and scope.
+
+    ``request_id`` is one of ours, unique to a call. A call claims each counter once. A limit
+    counts within a tenant: what several keys share must be claimed under one tenant.
+    """
+
+    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        """Check all claims, then charge all, in one step; a refusal charges nothing.
+
+        Asking again for a call that is under way charges nothing.
+        """
+
+    async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
+        """Correct the charges to what was really used, in the order of the claims; free leases.
+
+        The first time counts, and only for a call that was admitted here. A refund never makes
+        a counter forget what others used. A budget is corrected in the window that was charged.
+        """
+
+    async def release(self, request_id: str) -> None:
+        """Settle to nothing used."""
+
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
+    ) -> None:
+        """Add money without asking; budgets only. The same id charges once in ten minutes.
+
+        ``whole`` says that it is all that the window has seen, as a ledger knows it: the counter
+        is not ``fresh`` any more.
+        """
+
+    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
+        """Tell where counters stand, and whether the amounts would fit, without charging."""

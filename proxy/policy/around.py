@@ -1,0 +1,32 @@
+"""What the compilers of parts need of the one of the whole folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from proxy.policy import schema
+from proxy.policy.routes import Routes
+from proxy.policy.snapshot import TagRule
+from proxy.policy.source import Path_
+from proxy.types import Bound, Target
+
+
+class Around(Protocol):
+    """Names, places and complaints; targets and limits by where they are written."""
+
+    @property
+    def policies(self) -> schema.Policies: ...
+
+    @property
+    def rules(self) -> Mapping[str, TagRule]: ...
+
+    def complain(self, path: Path_, message: str) -> None: ...
+
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
+
+    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...
+
+    def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]: ...
+
+    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]: ...

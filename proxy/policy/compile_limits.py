@@ -1,0 +1,81 @@
+"""Limits, from schema to bounds: units read, names unique in the folder, tags known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from proxy.policy import schema
+from proxy.policy.around import Around
+from proxy.policy.source import Path_
+from proxy.types import Bound
+from proxy.types.limit import LEASE_S, Limit
+from proxy.types.windows import Calendar
+
+Written = tuple[Path_, schema.Limit]
+SPARE_S = 60
+
+
+def written(policies: schema.Policies) -> Iterator[Written]:
+    """Give every limit of a folder, with where it is written."""
+    for name, policy in policies.policies.items():
+        for index, limit in enumerate(policy.limits):
+            yield ("policies", name, "limits", index), limit
+        for number, rule in enumerate(policy.rules):
+            for index, limit in enumerate(rule.limits or ()):
+                yield ("policies", name, "rules", number, "limits", index), limit
+    for name, deployment in policies.deployments.items():
+        for index, limit in enumerate(deployment.limits):
+            yield ("deployments", name, "limits", index), limit
+
+
+class LimitCompiler:
+    """Gives the bounds of a folder, by where they are written."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        upstreams = around.policies.upstreams.values()
+        longest = max((upstream.timeouts.total for upstream in upstreams), default=0.0)
+        self._lease_s = max(LEASE_S, int(longest) + SPARE_S)
+        self.names: dict[str, Path_] = {}
+        self._bounds = {path: self._bound(path, said) for path, said in written(around.policies)}
+
+    def at(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
+        """Give the bounds of one list of limits."""
+        found = (self._bounds.get((*path, index)) for index, _ in enumerate(said or ()))
+        return tuple(bound for bound in found if bound is not None)
+
+    def _bound(self, path: Path_, said: schema.Limit) -> Bound | None:
+        if said.name in self.names:
+            self._around.complain((*path, "name"), f"{said.name} names another limit too")
+        self.names.setdefault(said.name, path)
+        for index, per in enumerate(said.per):
+            tag = per.removeprefix("tag.")
+            if tag != per and tag not in self._around.rules:
+                self._around.unknown((*path, "per", index), "tags", "tag", tag)
+        try:
+            return Bound(Limit(said.name, **self._amounts(said)), tuple(said.per))
+        except ValueError as error:
+            self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
+            return None
+
+    def _amounts(self, said: schema.Limit) -> dict[str, Any]:
+        more: dict[str, Any] = {
+            "shadow": said.mode == "shadow",
+            "warn_at": said.warn_at,
+            "on_store_error": said.on_store_error,
+        }
+        if said.usd is not None:
+            amount, unit = said.usd
+            window = Calendar(unit, said.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
+            return {"kind": "usd", "amount": amount, "window": window, **more}
+        if said.concurrency is not None:
+            return {
+                "kind": "concurrency",
+                "amount": said.concurrency,
+                "lease_s": self._lease_s,
+                **more,
+            }
+        kind = "requests" if said.requests is not None else "tokens"
+        amount, seconds = said.requests or said.tokens or (0, 0)
+        return {"kind": kind, "amount": amount, "window": seconds, "burst": said.burst, **more}

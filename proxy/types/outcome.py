@@ -1,0 +1,109 @@
+"""What a store answers: admitted, or refused by which limit for how long; and where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.types.limit import Claim, Limit
+
+NEVER = -1
+WARNED, FRESH = 1, 2
+READING = 4
+"""Numbers in a claim's reading: the level (a rate's debt, else what is used); milliseconds to a
+budget's reset, else -1; milliseconds to wait, 0 when it fits and ``NEVER`` when it never will;
+``WARNED`` and ``FRESH`` as bits. Values are made of them when asked for: not every call asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a counter stands after the call was counted, or as it is when the call was refused.
+
+    ``used`` may exceed the capacity, as calls are settled to what they really used. ``reset_s``
+    is the time until a rate is whole again or a budget's window ends, None for concurrency.
+    ``refuses`` says that the claim does not fit. ``warned`` says that this call reached
+    ``warn_at``: a budget says so once a window. ``fresh`` says that a budget's counter did not
+    exist before: it is a new window, or the store has lost the old counter.
+    """
+
+    limit: Limit
+    scope: str
+    used: int
+    reset_s: float | None
+    refuses: bool
+    warned: bool
+    fresh: bool
+
+    @property
+    def remaining(self) -> int:
+        return max(0, self.limit.capacity - self.used)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The limit that refuses for longest. After ``retry_after_s`` the same claims fit if nobody
+    else is faster; None says that they never will: the claim is larger than the limit. Nobody
+    knows when a call ends, so concurrency asks to wait a second."""
+
+    limit: Limit
+    scope: str
+    retry_after_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer to the claims of one call, in their order; ``READING`` numbers for each."""
+
+    admitted: bool
+    claims: Sequence[Claim]
+    readings: Sequence[int]
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Who refuses, if the call is not admitted."""
+        against = [
+            (claim, wait)
+            for claim, wait in zip(self.claims, self.readings[2::READING], strict=True)
+            if wait and not claim.limit.shadow
+        ]
+        if not against:
+            return None
+        claim, wait = max(against, key=lambda each: (each[1] == NEVER, each[1]))
+        return Refusal(claim.limit, claim.scope, None if wait == NEVER else wait / 1000)
+
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        return tuple(
+            _standing(claim, self.readings[index * READING : (index + 1) * READING])
+            for index, claim in enumerate(self.claims)
+        )
+
+    @property
+    def would_refuse(self) -> tuple[str, ...]:
+        """The limits in shadow that would have refused the call."""
+        return tuple(s.limit.name for s in self.standings if s.refuses and s.limit.shadow)
+
+
+def _standing(claim: Claim, reading: Sequence[int]) -> Standing:
+    level, reset, wait, flags = reading
+    limit, used = claim.limit, level
+    if isinstance(limit.window, int):
+        used, reset = -(-level // limit.unit_debt), -(-level // limit.drain)
+    return Standing(
+        limit,
+        claim.scope,
+        used,
+        reset / 1000 if reset >= 0 else None,
+        wait != 0,
+        bool(flags & WARNED),
+        bool(flags & FRESH),
+    )
+
+
+def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> Outcome:
+    """Admit unless a limit that is in force has the call wait."""
+    waits = readings[2::READING]
+    refused = any(waits) and any(
+        wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)
+    )
+    return Outcome(not refused, claims, readings)

@@ -1,0 +1,64 @@
+"""Calendar windows: when a budget's day, week or month begins and ends, in milliseconds of UTC.
+
+Every moment lies in exactly one window, whatever a zone does to its clocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+Unit = Literal["second", "minute", "hour", "day", "week", "month"]
+Bounds = tuple[int, int, int, int]
+"""The begin of the window before, of this one, of the next one, and of the one after that."""
+
+_FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000, "hour": 3_600_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar:
+    """A unit of the calendar in a named zone. Raises ``ValueError`` for a zone nobody knows.
+
+    Days, weeks (from Monday) and months are the zone's own, 23 or 25 hours long where its clocks
+    change. Shorter units are those of UTC.
+    """
+
+    unit: Unit
+    zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        try:
+            self._tzinfo()
+        except (KeyError, OSError, ValueError):  # an unknown name, a folder's, or no name at all
+            raise ValueError(f"no time zone has the name {self.zone}") from None
+
+    def around(self, wall_ms: int) -> Bounds:
+        """Give the window that a moment lies in, and its neighbours."""
+        if length := _FIXED_MS.get(self.unit):
+            begin = wall_ms - wall_ms % length
+            return begin - length, begin, begin + length, begin + 2 * length
+        zone = self._tzinfo()
+        day = self._first(datetime.fromtimestamp(wall_ms // 1000, zone).date())
+        begins = [_midnight(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
+        return begins[0], begins[1], begins[2], begins[3]
+
+    def _first(self, day: date) -> date:
+        if self.unit == "week":
+            return day - timedelta(days=day.weekday())
+        return day.replace(day=1) if self.unit == "month" else day
+
+    def _step(self, first: date, by: int) -> date:
+        if self.unit == "month":
+            months = first.year * 12 + first.month - 1 + by
+            return date(months // 12, months % 12 + 1, 1)
+        return first + timedelta(days=by * (7 if self.unit == "week" else 1))
+
+    def _tzinfo(self) -> tzinfo:
+        return UTC if self.zone == "UTC" else ZoneInfo(self.zone)
+
+
+def _midnight(day: date, zone: tzinfo) -> int:
+    """The first moment of a day; where clocks skip midnight, the moment at which they do."""
+    return int(datetime.combine(day, time(), zone).timestamp()) * 1000

@@ -1,0 +1,137 @@
+"""What calls claim beforehand, whose counters they claim, and what they turn out to have used."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated
+from proxy.policy.suppose import suppose
+from proxy.record import Record, TraceIds
+from proxy.types import Bound, Call, Changes, Leg, Plan, Target, Upstream
+from proxy.types.limit import Limit
+from proxy.types.windows import Calendar
+from proxy.usage import Price
+from tests.doubles import legacy
+
+UP = Upstream("up", "openai", "http://127.0.0.1:9")
+CHEAP, DEAR = (
+    Target(UP, name, prices=(Price(Decimal(price), Decimal(price) * 2),))
+    for name, price in (("cheap", 1), ("dear", 5))
+)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+REQUESTS, TOKENS = Limit("r", "requests", 5, 60), Limit("t", "tokens", 5000, 60)
+MONEY = Limit("m", "usd", 1_000_000, Calendar("month"))
+AT_ONCE = Limit("c", "concurrency", 2)
+
+
+def asked(**body: Any) -> Call:
+    return suppose({"model": "m", **body}, {}, AT)
+
+
+def plan(*bounds: Bound, legs: tuple[Leg, ...] = (Leg("m", (CHEAP, DEAR)),)) -> Plan:
+    return Plan("1", "widget", "chat", {"team": "support"}, legs, bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("body", "changes", "tokens"),
+    [
+        ({"prompt": "x" * 40, "max_tokens": 7}, Changes(), (10, 7)),
+        ({"prompt": "x" * 41, "max_tokens": 7}, Changes(), (11, 7)),
+        ({"prompt": "x" * 40}, Changes(), (10, ASSUMED_TOKENS)),
+        ({"prompt": "x" * 40}, Changes(cap={"max_tokens": 9}), (10, 9)),
+        ({"prompt": "x" * 40, "max_tokens": 7, "n": 3}, Changes(), (10, 21)),
+        ({"prompt": "x" * 40, "max_tokens": 7, "n": 2, "best_of": 5}, Changes(), (10, 35)),
+        ({"prompt": ["x" * 20, "y" * 20], "max_tokens": 7}, Changes(), (10, 14)),
+        ({"prompt": [1, 2, 3], "max_tokens": 7}, Changes(), (3, 7)),
+        ({"prompt": [[1, 2], [3]], "max_tokens": 7}, Changes(), (3, 14)),
+        (
+            {"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
+            Changes(),
+            (10, 7),
+        ),
+    ],
+)
+def test_tokens_are_estimated_on_the_high_side(
+    body: dict[str, Any], changes: Changes, tokens: tuple[int, int]
+) -> None:
+    assert estimated(asked(**body), Leg("m", (CHEAP,), changes=changes)) == tokens
+
+
+def test_embeddings_have_no_answer_to_estimate() -> None:
+    call = suppose({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
+
+    assert estimated(call, Leg("m", (CHEAP,))) == (10, 0)
+
+
+def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
+    bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
+
+    claims = claims_of(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
+
+    assert [claim.amount for claim in claims] == [1, 30, 10 * 5 + 20 * 10, 1]
+
+
+def test_a_target_without_a_price_claims_no_money() -> None:
+    legs = (Leg("m", (Target(UP, "m"),)),)
+
+    assert [c.amount for c in claims_of(plan(Bound(MONEY), legs=legs), asked(prompt="x"))] == [0]
+
+
+@pytest.mark.parametrize(
+    ("per", "scope"),
+    [
+        ((), ""),
+        (("key",), "key:widget"),
+        (("deployment", "key"), "deployment:chat|key:widget"),
+        (("tag.team",), "tag.team:support"),
+        (("tag.env",), "tag.env:"),
+        (("user",), "user:someone"),
+        (("model",), "model:m"),
+    ],
+)
+def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
+    [claim] = claims_of(plan(Bound(REQUESTS, per)), asked(prompt="x", user="someone"))
+
+    assert claim.scope == scope
+
+
+def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
+    legs = (Leg("a", (CHEAP,)), Leg("b", (DEAR,)), Leg("a", (CHEAP,)))
+    bounds = (Bound(TOKENS), Bound(TOKENS, ("model",)))
+
+    claims = claims_of(plan(*bounds, legs=legs), asked(prompt="x" * 40, max_tokens=20))
+
+    assert [(claim.scope, claim.amount) for claim in claims] == [
+        ("", 90),
+        ("model:a", 60),
+        ("model:b", 30),
+    ]
+
+
+def recorded(call: Call, *, price: bool = True) -> Record:
+    record = Record(TraceIds("", "", ""), 0.0, AT, lambda: 0.0)
+    record.call = call
+    attempt = record.attempt(CHEAP if price else Target(UP, "m"), 0, "")
+    attempt.began = 0.0
+    record.serve(0, attempt)
+    record.account(0, legacy())
+    return record
+
+
+def test_what_was_used_is_known_in_the_end() -> None:
+    call = asked(prompt="x" * 40, max_tokens=20)
+    bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
+    claims = claims_of(plan(*bounds), call)
+
+    assert actuals(claims, recorded(call)) == [1, 8, 5 + 3 * 2, 0]
+
+
+def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
+    call = asked(prompt="x" * 40, max_tokens=20)
+    claims = claims_of(plan(Bound(MONEY)), call)
+
+    assert actuals(claims, recorded(call, price=False)) == [claims[0].amount]

@@ -1,0 +1,248 @@
+"""Limits over real calls: what is admitted, what is refused, and that every way out settles."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import (
+    ScriptedUpstream,
+    answer,
+    chat,
+    cut_before_head,
+    hang,
+    legacy,
+    legacy_events,
+    stream,
+    usage,
+)
+from tests.test_pipeline import BEARER
+
+SEARCH = {"authorization": "Bearer hr-search-key"}
+
+
+@asynccontextmanager
+async def limited(
+    folder: Path, upstream: ScriptedUpstream, *limits: str, rules: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """The world under a policy for all deployments."""
+    said = f"\npolicies:\n  default:\n    match: all\n    limits: [{', '.join(limits)}]\n{rules}"
+    async with (
+        running_proxy(folder / "policies", world(upstream.url) + said) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def ask(
+    client: aiohttp.ClientSession, headers: dict[str, str] = BEARER, **more: Any
+) -> tuple[int, dict[str, str], Any]:
+    body = {"model": "support-chat", "prompt": "x" * 40, "max_tokens": 20, **more}
+    async with client.post("/v1/completions", headers=headers, json=body) as response:
+        streamed = "event-stream" in response.content_type
+        said = await (response.read() if streamed else response.json())
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, said
+
+
+async def counted(proxy: Proxy, client: aiohttp.ClientSession, line: str) -> bool:
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        return line in await response.text()
+
+
+async def test_a_rate_admits_its_amount_and_says_when_to_come_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: per-key, requests: 2 per minute, per: key}"
+    async with limited(tmp_path, upstream, limit) as (proxy, client):
+        first, second, third = [await ask(client) for _ in range(3)]
+        other = await ask(client, SEARCH, model="search-answers", prompt="Hi")
+        records = await proxy.sink.wait(4)
+        assert await counted(
+            proxy, client, 'headrace_limit_decisions_total{decision="deny",limit="per-key"} 1.0'
+        )
+
+    assert [first[0], second[0], third[0]] == [200, 200, 429]
+    assert other[0] in (200, 502)  # another key has its own counter; a legacy answer is no chat
+    assert first[1]["x-ratelimit-limit-requests"] == "2"
+    assert second[1]["x-ratelimit-remaining-requests"] == "0"
+    assert third[2]["error"]["code"] == "rate_limit_exceeded"
+    assert "per-key" in third[2]["error"]["message"]
+    assert 29 <= int(third[1]["retry-after"]) <= 30
+    assert records[2].outcome == "limited"
+    assert records[2].attempts == []
+    assert len(upstream.requests) == 3
+
+
+async def test_a_budget_refuses_without_a_wish_to_be_asked_again(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: month, usd: 0.000004 per month, per: tag.team}"
+    async with limited(tmp_path, upstream, limit) as (_, client):
+        upstream.answer_with(answer(legacy(usage=usage(100_000, 0))))
+        first = await ask(client, prompt="x", max_tokens=1)
+        second = await ask(client, prompt="x", max_tokens=1)
+
+    assert (first[0], second[0]) == (200, 429)
+    assert second[2]["error"]["code"] == "budget_exceeded"
+    assert second[2]["error"]["type"] == "insufficient_quota"
+    assert second[1]["x-should-retry"] == "false"
+
+
+async def test_a_call_larger_than_its_limit_is_told_so(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: tokens, tokens: 1000 per minute}"
+    async with limited(tmp_path, upstream, limit) as (_, client):
+        status, headers, said = await ask(client, max_tokens=5000)
+
+    assert status == 429
+    assert "ever allows at once" in said["error"]["message"]
+    assert headers["x-should-retry"] == "false"
+    assert "retry-after" not in headers
+    assert upstream.requests == []
+
+
+async def test_what_was_not_used_is_given_back(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    limit = "{name: tokens, tokens: 100 per day}"
+    async with limited(tmp_path, upstream, limit) as (_, client):
+        statuses = [(await ask(client, max_tokens=80))[0] for _ in range(3)]
+
+    assert statuses == [200, 200, 429]  # 90 are claimed and 8 used, twice; then 84 are left
+
+
+WAYS: dict[str, tuple[Any, dict[str, Any], int]] = {
+    "done": (answer(legacy()), {}, 8),
+    "streamed": (stream(legacy_events("a", "b")), {"stream": True}, 8),
+    "refused upstream": (answer({}, 400), {}, 0),
+    "failed upstream": (answer({}, 500), {}, 0),
+    "cut before its head": (cut_before_head(), {}, 0),
+    "garbled": (answer(b"{"), {}, 10),
+    "cut in the middle": (
+        stream(legacy_events("y" * 40), cut_after=1),
+        {"stream": True},
+        20,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_every_way_out_settles_to_what_was_used(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script, more, used = WAYS[way]
+    limits = (
+        "{name: tokens, tokens: 10k per day}",
+        "{name: at-once, concurrency: 1}",
+        "{name: calls, requests: 100 per day}",
+    )
+    async with limited(tmp_path, upstream, *limits) as (proxy, client):
+        upstream.then(script)
+        try:
+            await ask(client, **more)
+        except aiohttp.ClientPayloadError:
+            assert way == "cut in the middle"
+        await proxy.sink.wait()
+        upstream.answer_with(answer(legacy()))
+
+        status, headers, _ = await ask(client)
+
+    assert status == 200
+    assert int(headers["x-ratelimit-remaining-tokens"]) == 10_000 - used - 30
+    assert headers["x-ratelimit-remaining-requests"] == "98"
+
+
+async def test_a_client_that_leaves_frees_its_place(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with limited(tmp_path, upstream, "{name: at-once, concurrency: 1}") as (proxy, client):
+        upstream.then(hang())
+        leaving = asyncio.ensure_future(ask(client))
+        await upstream.came.wait()
+        status, headers, said = await ask(client)
+        leaving.cancel()
+        await proxy.sink.wait(2)
+        again, _, _ = await ask(client)
+
+    assert (status, said["error"]["type"], headers["retry-after"]) == (429, "concurrency", "1")
+    assert again == 200
+
+
+async def test_as_many_as_allowed_pass_however_many_come_at_once(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limits = ("{name: calls, requests: 37 per day}", "{name: tokens, tokens: 100k per day}")
+    async with limited(tmp_path, upstream, *limits) as (proxy, client):
+        outcomes = await asyncio.gather(*(ask(client) for _ in range(200)))
+        records = await proxy.sink.wait(200)
+        _, headers, _ = await ask(client)
+
+    assert sum(status == 200 for status, _, _ in outcomes) == 37
+    assert len(upstream.requests) == 37
+    assert sum(record.tokens.total for record in records) == 37 * 8
+    assert int(headers["x-ratelimit-remaining-tokens"]) == pytest.approx(100_000 - 37 * 8, abs=50)
+
+
+async def test_a_limit_in_shadow_counts_what_it_would_refuse(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: later, requests: 1 per day, mode: shadow}"
+    async with limited(tmp_path, upstream, limit) as (proxy, client):
+        statuses = [(await ask(client))[0] for _ in range(3)]
+        await proxy.sink.wait(3)
+        said = 'headrace_limit_decisions_total{decision="would_deny",limit="later"} 2.0'
+        assert await counted(proxy, client, said)
+
+    assert statuses == [200, 200, 200]
+
+
+async def test_a_mark_that_is_passed_is_told_once(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: month, usd: 1 per month, warn_at: 50%}"
+    async with limited(tmp_path, upstream, limit) as (proxy, client):
+        upstream.answer_with(answer(legacy(usage=usage(2_000_000, 0))))
+        for _ in range(3):
+            await ask(client)
+        await proxy.sink.wait(3)
+        assert await counted(proxy, client, 'headrace_limit_warnings_total{limit="month"} 1.0')
+
+
+async def test_rules_add_limits_and_take_them_away(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    rules = """
+    rules:
+      - {name: chats, when: {endpoint: chat}, limits: [{name: chats, requests: 1 per day}]}
+      - {name: free, when: {header: {x-free: 'yes'}}, without: {limits: [calls]}}
+"""
+    limit = "{name: calls, requests: 2 per day}"
+    async with limited(tmp_path, upstream, limit, rules=rules) as (_, client):
+        free = {**BEARER, "x-free": "yes"}
+        statuses = [(await ask(client, headers))[0] for headers in (free, free, free, BEARER)]
+        upstream.answer_with(answer(chat()))
+        said = {"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]}
+        for _ in range(2):
+            async with client.post("/v1/chat/completions", headers=free, json=said) as response:
+                statuses.append(response.status)
+
+    assert statuses == [200, 200, 200, 200, 200, 429]
+
+
+async def test_counters_outlive_a_reload(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    async with limited(tmp_path, upstream, "{name: calls, requests: 1 per day}") as (proxy, client):
+        await ask(client)
+        file = proxy.policies / "policies.yaml"
+        file.write_text(file.read_text() + "\n# the same\n")
+        refresh = {**BEARER, "x-headrace-refresh-cache": "true"}
+        status, headers, _ = await ask(client, refresh)
+        first, _ = await proxy.sink.wait(2)
+
+    assert status == 429
+    assert headers["x-headrace-policy"] != first.revision

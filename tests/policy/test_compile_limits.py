@@ -1,0 +1,67 @@
+"""Limits as people write them, and which of them count for whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.store import read_folder
+from proxy.types import Bound
+from proxy.types.limit import LEASE_S
+from proxy.types.windows import Calendar
+
+POLICIES = """\
+upstreams:
+  up: {dialect: openai, base_url: 'https://api.example.test', timeouts: {total: TOTAL}}
+tags: {team: [support]}
+policies:
+  house: {limits: [{name: house, requests: 600 per minute, per: key, burst: 10}]}
+  public:
+    extends: house
+    limits: [{name: public, tokens: 200k per 10 minutes, per: [tag.team, user]}]
+keys: {widget: {sha256: AAAA, deployments: [chat]}}
+deployments:
+  chat:
+    targets: [{upstream: up, model: m}]
+    policy: public
+    limits:
+      - {name: month, usd: 500 per month, zone: Europe/Berlin, warn_at: 80%, mode: shadow}
+      - {name: at-once, concurrency: 20, on_store_error: closed}
+""".replace("AAAA", "0" * 64)
+
+
+def bounds(folder: Path, total: str = "10m") -> dict[str, Bound]:
+    (folder / "p.yaml").write_text(POLICIES.replace("TOTAL", total))
+    found = read_folder(folder, None).deployments["chat"].bounds
+    return {bound.limit.name: bound for bound in found}
+
+
+def test_a_deployment_has_its_own_limits_and_those_of_its_policies(tmp_path: Path) -> None:
+    assert list(bounds(tmp_path)) == ["month", "at-once", "public", "house"]
+
+
+def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
+    found = bounds(tmp_path)
+    house, public, month = (found[name].limit for name in ("house", "public", "month"))
+
+    assert (house.kind, house.amount, house.window, house.burst) == ("requests", 600, 60, 10)
+    assert (public.kind, public.amount, public.window) == ("tokens", 200_000, 600)
+    assert (month.kind, month.amount, month.window) == (
+        "usd",
+        500_000_000,
+        Calendar("month", "Europe/Berlin"),
+    )
+    assert (month.warn_at, month.shadow, found["at-once"].limit.on_store_error) == (
+        0.8,
+        True,
+        "closed",
+    )
+    assert (found["house"].per, found["public"].per) == (("key",), ("tag.team", "user"))
+
+
+@pytest.mark.parametrize(("total", "lease"), [("10m", LEASE_S), ("1h", 3660)])
+def test_a_place_is_kept_for_longer_than_any_call_takes(
+    total: str, lease: int, tmp_path: Path
+) -> None:
+    assert bounds(tmp_path, total)["at-once"].limit.lease_s == lease
