@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
 from proxy import cache, edge, guardrails, limits
+from proxy.cache.memory import Memory
+from proxy.cache.store import Shelf
 from proxy.edge.admin import Readiness, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -43,6 +46,7 @@ CLOSING_S = 1.0
 KEEPALIVE_S = 75.0
 SPANS_QUEUED = 2048
 SPANS_A_BATCH = 128
+CACHE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             policies=store,
             limits=limits.Unlimited(),
             guards=guardrails.Unguarded(),
-            cache=cache.Forgetful(),
+            cache=cache.Exact(_shelves(metrics), lambda: datetime.now(UTC).timestamp()),
             upstreams=Upstreams(
                 await opened.enter_async_context(HttpClient()),
                 via,
@@ -128,6 +132,12 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         opened.callback(setattr, readiness, "ready", False)
         log.info("listening", address=str(listen), admin=str(admin), version=proxy.__version__)
         yield Running(listen, admin, store, watch, readiness, log)
+
+
+def _shelves(metrics: Metrics) -> dict[str, Shelf]:
+    """Give the stores of the cache. What is kept in memory ends with it, and so does its secret."""
+    memory = Memory(CACHE_BYTES, time.monotonic, metrics)
+    return {"memory": Shelf(memory, secrets.token_bytes(32))}
 
 
 def _reading(settings: Settings) -> Callable[[], Snapshot]:

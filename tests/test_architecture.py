@@ -18,7 +18,6 @@ UNTESTED = {
     "proxy/__init__.py": "a version",
     "proxy/__main__.py": "every command of tests/test_cli.py goes through it",
     "proxy/app.py": "composition: every test with a running proxy runs it",
-    "proxy/cache/__init__.py": "an empty room",
     "proxy/cache/store.py": "shapes without behaviour",
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/dialects/base.py": "shapes without behaviour",

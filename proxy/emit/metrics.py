@@ -185,6 +185,32 @@ METRICS: tuple[Declared, ...] = (
         (),
         "When the policy folder was last read, in seconds since the epoch.",
     ),
+    Declared(
+        "headrace_cache_lookups_total",
+        Counter,
+        ("result",),
+        "Calls that a cache rule covers: hit, miss, refresh, coalesced or bypass.",
+    ),
+    Declared(
+        "headrace_cache_saved_usd_total",
+        Counter,
+        (),
+        "What kept and shared answers would have cost, where the price is known.",
+    ),
+    Declared("headrace_cache_bytes", Gauge, ("store",), "What the kept answers take."),
+    Declared("headrace_cache_entries", Gauge, ("store",), "Kept answers."),
+    Declared(
+        "headrace_cache_evictions_total",
+        Counter,
+        ("reason",),
+        "Kept answers let go: full, expired, or dropped as the store could not take them.",
+    ),
+    Declared(
+        "headrace_cache_store_failures_total",
+        Counter,
+        ("store",),
+        "Times that a store could not be used; the calls were served without it.",
+    ),
     Declared("headrace_inflight_requests", Gauge, (), "Calls under way."),
     Declared(
         "headrace_telemetry_dropped_total",
@@ -240,6 +266,19 @@ class Metrics:
         names = (target.upstream.name, target.model)
         self._child("headrace_circuit_state", *names).set(CIRCUITS[state])
 
+    def held(self, store: str, entries: int, size: int) -> None:
+        """Show what a cache store holds."""
+        self._child("headrace_cache_entries", store).set(entries)
+        self._child("headrace_cache_bytes", store).set(size)
+
+    def evicted(self, why: str, count: int) -> None:
+        """Count kept answers that were let go."""
+        self._child("headrace_cache_evictions_total", why).inc(count)
+
+    def failed(self, store: str) -> None:
+        """Count a cache store that could not be used."""
+        self._child("headrace_cache_store_failures_total", store).inc()
+
     def begin(self, record: Record) -> None:
         self._inflight.inc()
 
@@ -267,6 +306,7 @@ class Metrics:
             self._bill(deployment, bill)
         if record.plan is not None:
             self._ruled(deployment, record.plan)
+            self._cached(record, record.plan)
         self._first_token(deployment, record)
         self._oddities(deployment, record)
 
@@ -312,6 +352,12 @@ class Metrics:
             self._child("headrace_policy_rules_total", deployment, rule).inc()
         for rule in plan.would:
             self._child("headrace_policy_would_total", deployment, rule).inc()
+
+    def _cached(self, record: Record, plan: Plan) -> None:
+        if plan.cache is not None:
+            self._child("headrace_cache_lookups_total", record.cache).inc()
+        if record.saved is not None and record.saved.cost:
+            self._all["headrace_cache_saved_usd_total"].inc(float(record.saved.cost) / 1_000_000)
 
     def _oddities(self, deployment: str, record: Record) -> None:
         if record.plan is not None and record.plan.dropped_tags:

@@ -42,8 +42,8 @@ class Clock:
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:
-    """Look again and again, for ten seconds at most, at what another process does in its time."""
-    for _ in range(1000):
+    """Look again and again, for half a minute at most, at what another process does in its time."""
+    for _ in range(3000):
         if await holds():
             return
         await asyncio.sleep(0.01)
