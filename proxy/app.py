@@ -104,7 +104,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             policies=store,
             limits=limits.Unlimited(),
             guards=guardrails.Unguarded(),
-            cache=cache.Exact(_shelves(metrics), lambda: datetime.now(UTC).timestamp()),
+            cache=cache.Exact(await _shelves(opened, metrics), _now),
             upstreams=Upstreams(
                 await opened.enter_async_context(HttpClient()),
                 via,
@@ -134,9 +134,14 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         yield Running(listen, admin, store, watch, readiness, log)
 
 
-def _shelves(metrics: Metrics) -> dict[str, Shelf]:
-    """Give the stores of the cache. What is kept in memory ends with it, and so does its secret."""
-    memory = Memory(CACHE_BYTES, time.monotonic, metrics)
+def _now() -> float:
+    """Seconds since the epoch: what is kept may outlive a process."""
+    return datetime.now(UTC).timestamp()
+
+
+async def _shelves(opened: AsyncExitStack, metrics: Metrics) -> dict[str, Shelf]:
+    """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
+    memory = await opened.enter_async_context(Memory(CACHE_BYTES, time.monotonic, metrics))
     return {"memory": Shelf(memory, secrets.token_bytes(32))}
 
 

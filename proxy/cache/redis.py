@@ -25,7 +25,8 @@ PREFIX = b"headrace:cache:"
 CONNECTIONS = 16
 WAITING_BYTES = 16 * 1024 * 1024
 BATCH = 64
-FAULTS = (RedisError, OSError, TimeoutError)
+# The last three are what reading a reply that is none may end in.
+FAULTS = (RedisError, OSError, TimeoutError, EOFError, ValueError, RuntimeError)
 
 
 class Redis:

@@ -120,3 +120,21 @@ async def test_more_than_may_wait_is_dropped(server: RedisServer) -> None:
         await opened.written()
 
     assert told.gone["dropped"] == 10
+
+
+@pytest.mark.parametrize("reply", [b"!!\r\n\xff\xfe", b"$-5\r\n", b"*1\r\n:x\r\n", b""])
+async def test_a_server_that_speaks_nonsense_is_a_miss(reply: bytes, tmp_path: Path) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(reply)
+        writer.close()
+
+    told = Told()
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
+        port = listening.sockets[0].getsockname()[1]
+        async with store(RedisServer(tmp_path, port), told, Clock()) as opened:
+            opened.put(KEY, b"value", 60)
+            await opened.written()
+
+            assert await opened.get(KEY) is None
+    assert told.gone["dropped"] == 1
