@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -404,3 +406,47 @@ async def test_who_wants_nothing_that_old_asks_anew_beside_those_who_take_it(
     assert results[1][1] in ("old", "new")
     assert ("refresh", "new") in results
     assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_each_request_is_on_exactly_one_bill(
+    seed: int, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    """Clients leave at any moment, upstreams fail at any moment, answers are kept or not."""
+    chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
+
+    async def moody(asked: Asked, wire: Wire) -> None:
+        mood = chance.random()
+        streamed = asked.json.get("stream") is True
+        for _ in range(chance.randrange(20)):
+            await asyncio.sleep(0.001)
+        if mood < 0.2:
+            await answer({"error": {"message": "x"}}, 500)(asked, wire)
+        elif mood < 0.4 and streamed:
+            await stream(legacy_events(*"abcd"), cut_after=2)(asked, wire)
+        else:
+            await good(streamed=streamed)(asked, wire)
+
+    async def one(number: int) -> None:
+        streamed = chance.random() < 0.5
+        patience = chance.choice([0.005, 0.02, 5, 5])
+        headers = {**BEARER, "cache-control": chance.choice(["", "", "no-cache", "no-store"])}
+        body = ROUTE.body(streamed=streamed, seed=chance.randrange(3))
+        await asyncio.sleep(chance.random() * 0.1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                status, _, raw = await cached.post(ROUTE.path, headers, body)
+                assert status in (200, 502)
+                if status == 200 and b'"error"' not in raw:
+                    assert texts(ROUTE, raw, streamed=streamed) == " Paris."
+
+    upstream.answer_with(moody)
+    await asyncio.gather(*(one(number) for number in range(150)))
+    await all_in(cached, 0)
+
+    records = cached.sink.records
+    attempts = [attempt for record in records for attempt in record.attempts]
+    answered = [attempt for attempt in attempts if attempt.status is not None]
+    assert len(answered) <= len(upstream.requests) <= len(attempts)  # some left before either
+    assert all(record.cost == 0 for record in records if record.cache in ("hit", "coalesced"))
+    assert all(not record.attempts for record in records if record.saved)

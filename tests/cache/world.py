@@ -82,6 +82,7 @@ class Cached:
     url: str
     client: aiohttp.ClientSession
     policies: RuledPolicies
+    cache: Exact
     clock: Clock
     calls: Calls
     metrics: Metrics
@@ -127,12 +128,13 @@ async def cached_proxy(
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     shelf = Shelf(Memory(10_000_000, clock, metrics), b"s" * 32)
+    cache = Exact({"memory": shelf}, clock)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(
             policies=policies,
             limits=Unlimited(),
             guards=guards or Unguarded(),
-            cache=Exact({"memory": shelf}, clock),
+            cache=cache,
             upstreams=Upstreams(
                 await opened.enter_async_context(HttpClient()),
                 "via",
@@ -160,7 +162,7 @@ async def cached_proxy(
         client = await opened.enter_async_context(
             aiohttp.ClientSession(base_url=url, connector=aiohttp.TCPConnector(limit=0))
         )
-        running = Cached(url, client, policies, clock, calls, metrics, sink, bugs)
+        running = Cached(url, client, policies, cache, clock, calls, metrics, sink, bugs)
         running.rule()
         yield running
 
