@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,10 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
 from proxy import cache, edge, guardrails
+from proxy.cache.key import secret_of
+from proxy.cache.memory import Memory
+from proxy.cache.sqlite import Sqlite
+from proxy.cache.store import Shelf
 from proxy.edge.admin import Readiness, Told, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -34,9 +39,10 @@ from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Watch, look
-from proxy.ports import Policies
+from proxy.ports import Cache, Policies
 from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
+from proxy.types import Secret
 from proxy.types.outcome import Standing
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -79,6 +85,7 @@ def new_request_id() -> str:
 def assembled(
     policies: Policies,
     admission: Admission,
+    answers: Cache,
     upstreams: Upstreams,
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
@@ -89,7 +96,7 @@ def assembled(
         policies=policies,
         limits=admission,
         guards=guardrails.Unguarded(),
-        cache=cache.Forgetful(),
+        cache=answers,
         upstreams=upstreams,
         emitter=emitter,
         start_record=start_record,
@@ -127,7 +134,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
         admission = Admission(MemoryStore(time.monotonic, _since_epoch), _warn(log, metrics))
         emitters = Emitters(all_sinks, _report(log, metrics))
-        pipeline = assembled(store, admission, upstreams, emitters)
+        answers = cache.Exact(await _shelves(settings, opened, metrics), _since_epoch)
+        pipeline = assembled(store, admission, answers, upstreams, emitters)
         calls = Calls()
         front = edge.front(
             pipeline,
@@ -164,6 +172,26 @@ async def _beside(
     store = PolicyStore(reading, *clock, log, lambda result: None, "candidate")
     await opened.enter_async_context(Watch(settings.candidate, known, store.refresh))
     return Candidate(lambda: store.current, metrics.candidate)
+
+
+async def _shelves(
+    settings: Settings, opened: AsyncExitStack, metrics: Metrics
+) -> dict[str, Shelf]:
+    """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
+    memory = Memory(settings.cache_bytes, time.monotonic, metrics)
+    shelves = {
+        "memory": Shelf(await opened.enter_async_context(memory), secrets.token_bytes(32)),
+    }
+    secret = secret_of(settings.cache_secret or "")
+    if settings.cache_file is not None:
+        file = Sqlite(settings.cache_file, settings.cache_bytes, _since_epoch, metrics)
+        shelves["sqlite"] = Shelf(await opened.enter_async_context(file), secret)
+    if settings.redis_url is not None:
+        from proxy.cache.redis import Redis  # noqa: PLC0415  # an extra
+
+        shared = Redis(Secret(settings.redis_url), time.monotonic, metrics)
+        shelves["redis"] = Shelf(await opened.enter_async_context(shared), secret)
+    return shelves
 
 
 def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.errors import ClientGone, ProxyError, Stopping
 from proxy.ports import (
-    Answer,
     Cache,
     Emitter,
     Exchange,
@@ -16,6 +16,7 @@ from proxy.ports import (
     Guards,
     Limits,
     Policies,
+    Shown,
 )
 from proxy.record import Record
 from proxy.types import Call, Plan
@@ -53,9 +54,9 @@ class Pipeline:
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record):  # admit, later settle
-                    call = await self.guards.inspect(plan, call)  # inspect input
-                    async with await self.answer(plan, call, record) as answer:
-                        await self.deliver(plan, call, answer, record, client)
+                    safe = await self.guards.inspect(plan, call)  # inspect input
+                    forward = partial(self.forward, plan, safe, record)
+                    await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
                 record.error = error
                 await client.refuse(error, record)
@@ -64,20 +65,13 @@ class Pipeline:
                 await client.refuse(record.error, record)
                 raise
 
-    async def answer(self, plan: Plan, call: Call, record: Record) -> Answer:
-        """Give the kept answer if there is one, else the first that an upstream begins."""
-        kept = await self.cache.find(plan, call)
-        return kept or await self.upstreams.open(plan, call, record)
-
-    async def deliver(
-        self, plan: Plan, call: Call, answer: Answer, record: Record, client: Exchange
-    ) -> None:
-        """Hand the answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
-        keep = self.cache.keep(plan, call)
-        watch = self.guards.watch(plan)
-        await client.begin(answer.head, record)  # leaves with the first chunk
-        async for chunk in answer.chunks():
-            record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
-            for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
-                await client.send(safe)
-                await keep.feed(safe)  # remember what was shown, once the last chunk is out
+    async def forward(self, plan: Plan, call: Call, record: Record, to: Shown) -> None:
+        """Fetch an answer and hand it on, chunk by chunk; one that is not streamed is one chunk
+        per leg. ``to`` is the client, or the cache in its place."""
+        async with await self.upstreams.open(plan, call, record) as answer:
+            watch = self.guards.watch(plan)
+            await to.begin(answer.head, record)  # leaves with the first chunk
+            async for chunk in answer.chunks():
+                record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
+                for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
+                    await to.send(safe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Protocol, Self
@@ -106,21 +106,28 @@ class Guards(Protocol):
         """Start watching one answer."""
 
 
-class Keep(Protocol):
-    """The memory of one answer while it passes."""
+class Shown(Protocol):
+    """Where what may be shown of an answer goes: a client, or what stands in for several."""
 
-    async def feed(self, chunk: Chunk) -> None:
-        """Remember a chunk as it was shown; the last one makes the answer whole."""
+    async def begin(self, head: Head, record: Record) -> None: ...
+
+    async def send(self, chunk: Chunk) -> None: ...
+
+
+Forward = Callable[[Shown], Awaitable[None]]
 
 
 class Cache(Protocol):
-    """Answers given before."""
+    """Answers given before, or being given."""
 
-    async def find(self, plan: Plan, call: Call) -> Answer | None:
-        """Give the kept answer to this very question under this very policy, if there is one."""
+    async def serve(
+        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+    ) -> None:
+        """Show a client the kept answer to this very question under this very policy, or the one
+        that an equal call is getting now; else let ``forward`` fetch and show one, and keep it.
 
-    def keep(self, plan: Plan, call: Call) -> Keep:
-        """Start remembering one answer."""
+        ``call`` is as the client sent it. Raises what ``forward`` raises, and ``BadRequest``.
+        """
 
 
 class Forwarding(Protocol):

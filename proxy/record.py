@@ -83,9 +83,26 @@ class Skip:
     reason: str
 
 
+CacheResult = Literal["hit", "miss", "refresh", "bypass", "coalesced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a call did not have to use, as its answer was kept or shared.
+
+    ``cost`` is in micro-USD, None when no price is known.
+    """
+
+    tokens: Tokens
+    cost: Decimal | None
+
+
 @dataclass(slots=True)
 class Record:
-    """One call's account. ``now`` and ``today`` are the clocks it is kept by."""
+    """One call's account. ``now`` and ``today`` are the clocks it is kept by.
+
+    ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared.
+    """
 
     ids: TraceIds
     started: float
@@ -104,7 +121,9 @@ class Record:
     error: ProxyError | None = None
     bug: bool = False
     status: int | None = None
-    cache: str = "bypass"
+    cache: CacheResult = "bypass"
+    saved: Saved | None = None
+    waited: float = 0.0
     first_sent: float | None = None
     ended: float | None = None
     _final: list[Bill] | None = None
@@ -167,6 +186,10 @@ class Record:
         price = in_force(attempt.target.prices, self.started_at.date())
         cost = price.cost(usage.tokens) if price else None
         return Bill(attempt.target, usage, cost, self.serving.get(attempt.leg) is attempt)
+
+    def served(self) -> Bill | None:
+        """Give the bill of the answer that was used, as known now; of several, the first leg's."""
+        return next((bill for bill in self.bills() if bill.served), None)
 
     @property
     def source(self) -> Source:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+SECRET_LENGTH = 16
+
 
 class BadSetting(ValueError):
     """A flag or variable that cannot be understood; its message names it."""
@@ -36,7 +38,9 @@ class Settings:
     ``candidate`` is a second folder of policies, decided beside the first and obeyed by none.
     ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
     ``trace_ratio`` is the share of calls that are traced. ``drain_s`` is how long running calls
-    may go on after a signal to stop, ``body_bytes`` how large a request may be.
+    may go on after a signal to stop, ``body_bytes`` how large a request may be. ``cache_bytes``
+    bounds each store of the cache; one in a file or in Redis needs ``cache_secret``, by which its
+    questions are named.
     """
 
     policies: Path
@@ -48,6 +52,10 @@ class Settings:
     drain_s: float = 30.0
     body_bytes: int = 16 * 1024 * 1024
     candidate: Path | None = None
+    cache_bytes: int = 64 * 1024 * 1024
+    cache_file: Path | None = None
+    redis_url: str | None = field(default=None, repr=False)
+    cache_secret: str | None = field(default=None, repr=False)
 
 
 def address(text: str) -> Address:
@@ -70,6 +78,11 @@ def from_environment(
     """Join flags and ``HEADRACE_*`` (and the standard OTLP) variables. Raises ``BadSetting``."""
     defaults = Settings(policies)
     endpoint = environ.get("HEADRACE_OTLP_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
+    secret = environ.get("HEADRACE_CACHE_SECRET")
+    if (file or redis) and len(secret or "") < SECRET_LENGTH:
+        said = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
+        raise BadSetting(f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {said}")
     return Settings(
         policies=policies,
         listen=listen,
@@ -79,6 +92,10 @@ def from_environment(
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
         body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
+        cache_bytes=int(_number(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes)),
+        cache_file=Path(file) if file else None,
+        redis_url=redis or None,
+        cache_secret=secret or None,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proxy import errors
 from proxy.dialects import ROUTES
-from proxy.emit.metrics import declared
+from proxy.emit.declared import declared
 from tools import losses
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -1,23 +1,76 @@
-"""Answers given before.
+"""Answers given before: kept as they were shown, and shown again to who asks the same.
 
-No store exists yet: ``Forgetful`` finds nothing and keeps nothing, and every response says
-``x-headrace-cache: bypass``.
+``Forgetful`` keeps nothing. ``Exact`` knows a question again by its key alone: the same caller and
+deployment, the same words, the same policy.
 """
 
 from __future__ import annotations
 
-from proxy.ports import Answer, Keep
-from proxy.types import Call, Chunk, Plan
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from proxy.cache.key import digest
+from proxy.cache.store import Shelf
+from proxy.cache.visit import Asked, Flights, Visit
+from proxy.cache.wishes import Wishes, read_wishes
+from proxy.ports import Forward, Shown
+from proxy.record import Record
+from proxy.types import Call, Plan
 
 
 class Forgetful:
-    """Finds nothing, keeps nothing."""
+    """Keeps nothing, and lets every call pass."""
 
-    async def find(self, plan: Plan, call: Call) -> Answer | None:
-        return None
+    async def serve(
+        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+    ) -> None:
+        await forward(client)
 
-    def keep(self, plan: Plan, call: Call) -> Keep:
-        return self
 
-    async def feed(self, chunk: Chunk) -> None:
-        return None
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
+    gives seconds since the epoch.
+
+    A call passes by that no rule covers, whose store is not there, or that asks several models:
+    their answers succeed and fail one by one, and are each other's context in one document.
+    """
+
+    shelves: Mapping[str, Shelf]
+    now: Callable[[], float]
+    _flights: Flights = field(default_factory=dict)
+
+    async def serve(
+        self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
+    ) -> None:
+        asked = self._asked(plan, call, record)
+        if asked is None:
+            await forward(client)
+        else:
+            await Visit(asked, self._flights, record, client, forward).run()
+
+    def _asked(self, plan: Plan, call: Call, record: Record) -> Asked | None:
+        rule = plan.cache
+        shelf = self.shelves.get(rule.store) if rule is not None else None
+        if rule is None or shelf is None or len(plan.legs) != 1:
+            return None
+        wishes = self._wishes(plan, call, record)
+        if wishes.anew and not wishes.keep:
+            return None
+        key = digest(
+            shelf.secret,
+            scope=plan.key,
+            plan=plan,
+            call=call,
+            rule=rule,
+            namespace=wishes.namespace,
+        )
+        return Asked(plan, call, rule, shelf, key, wishes, self.now)
+
+    def _wishes(self, plan: Plan, call: Call, record: Record) -> Wishes:
+        """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
+        wishes = read_wishes(call.door.headers)
+        if wishes.re_asks and not plan.may_refresh:
+            record.warnings.append("cache refresh ignored: this key may not refresh")
+            return wishes.humbled()
+        return wishes

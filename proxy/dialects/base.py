@@ -42,7 +42,8 @@ class Client:
     ``greet`` adds to the door what the dialect's own headers say. ``to_hub`` puts a checked body
     into OpenAI's form; ``named`` finds a model and a deployment in one name.
     ``whole`` and ``event`` reword an answer; None means that OpenAI's form passes untouched.
-    ``headers`` gives those of an answer, by its document (None for a stream) and its attempts.
+    ``headers`` gives those of an answer, by its document (None for a stream), its attempts and
+    what the cache had to do with it.
     ``done`` says whether a stream ends with ``[DONE]``, ``always_usage`` whether its last chunk
     carries usage unasked.
     """
@@ -55,7 +56,7 @@ class Client:
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
     event: Callable[[Json], Json] | None = None
-    headers: Callable[[Json | None, int], tuple[tuple[str, str], ...]] | None = None
+    headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
     named: Callable[[str], tuple[str, str | None]] | None = None
     done: bool = True
     always_usage: bool = False

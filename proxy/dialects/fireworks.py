@@ -91,7 +91,7 @@ def from_hub(endpoint: Endpoint, body: Json) -> Json:
     return body | {"response_format": {"type": "json_object", "schema": schema.get("schema")}}
 
 
-def answer_headers(data: Json | None, attempts: int) -> tuple[tuple[str, str], ...]:
+def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
     """Whole answers carry their prompt tokens in a header as well."""
     usage = data.get("usage") if data else None
     count = usage.get("prompt_tokens") if isinstance(usage, dict) else None

@@ -19,6 +19,7 @@ from proxy.types import Door, Json, Secret
 
 PREFIX = "x-portkey-"
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
+_CACHE_STATUS = {"hit": "HIT", "coalesced": "HIT", "miss": "MISS", "refresh": "REFRESH"}
 _IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 
@@ -100,9 +101,9 @@ def greet_portkey(headers: Headers, door: Door) -> Door:
     )
 
 
-def answer_headers(data: Json | None, attempts: int) -> tuple[tuple[str, str], ...]:
+def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[str, str], ...]:
     return (
-        ("x-portkey-cache-status", "DISABLED"),
+        ("x-portkey-cache-status", _CACHE_STATUS.get(cache, "DISABLED")),
         ("x-portkey-retry-attempt-count", str(max(0, attempts - 1))),
         ("x-portkey-last-used-option-index", f"config.targets[{max(0, attempts - 1)}]"),
     )

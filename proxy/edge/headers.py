@@ -61,9 +61,9 @@ def of_answer(
     headers["content-type"] = media_type
     headers.update(head.headers)
     if client.headers is not None:
-        headers.update(client.headers(data, len(record.attempts)))
+        headers.update(client.headers(data, len(record.attempts), record.cache))
     if head.streamed:
         headers["x-accel-buffering"] = "no"
-    elif record.attempts and (cost := record.cost) is not None:
+    elif (record.attempts or record.saved) and (cost := record.cost) is not None:
         headers["x-headrace-cost-usd"] = f"{cost / 1_000_000:f}"
     return headers

@@ -36,7 +36,8 @@ def canonical(record: Record) -> dict[str, Any]:
     call, plan, door = record.call, record.plan, record.door
     attempt, first = summary.served(record), summary.first_token(record)
     error, cost = record.error, record.cost
-    answered = bool(record.attempts)
+    saved = record.saved
+    answered = bool(record.attempts) or saved is not None
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
@@ -69,6 +70,8 @@ def canonical(record: Record) -> dict[str, Any]:
         "cost_usd": _usd(cost) if answered else None,
         "lost_cost_usd": _usd(record.lost) if answered else None,
         "cache": record.cache,
+        "saved_tokens": saved.tokens.total if saved else None,
+        "saved_usd": _usd(saved.cost) if saved else None,
         "attempts": len(record.attempts),
         "skipped": [f"{s.target.upstream.name}/{s.target.model}" for s in record.skips],
         "finish_reasons": summary.finish_reasons(record),

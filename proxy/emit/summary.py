@@ -52,12 +52,13 @@ def first_token(record: Record) -> float | None:
 
 
 def overhead(record: Record) -> float:
-    """Seconds that the proxy itself took: all but the time from first to last of its upstreams."""
+    """Seconds that the proxy itself took: all but the time from first to last of its upstreams,
+    and the time for which it shared the answer of another call."""
     if not record.attempts:
-        return duration(record)
+        return max(0.0, duration(record) - record.waited)
     ends = [attempt.ended for attempt in record.attempts if attempt.ended is not None]
     waited = max(ends) - record.attempts[0].started if ends else 0.0
-    return max(0.0, duration(record) - waited)
+    return max(0.0, duration(record) - record.waited - waited)
 
 
 def finish_reasons(record: Record) -> list[str]:

@@ -80,13 +80,15 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     deployment = reach.deployment
     legs: list[Leg] = []
     refusal = None
-    bounds = deployment.bounds
+    bounds, cache = deployment.bounds, deployment.cache
     for model in call.models:
         leg, ruling = _rule(reach, key, call, tags, model)
         legs.append(leg)
         refusal = refusal or ruling.refusal
         if ruling.bounds or ruling.without:
             bounds = bounds_of(bounds, ruling)
+        if ruling.cache is not None:
+            cache = ruling.cache.by
     return Plan(
         snapshot.revision,
         key.name,
@@ -100,6 +102,8 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         deployment.hedge_after,
         refusal,
         bounds,
+        cache,
+        key.may_refresh,
     )
 
 

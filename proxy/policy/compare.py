@@ -12,10 +12,10 @@ from proxy.policy.snapshot import Key, Snapshot
 from proxy.types import Call, Leg, Plan
 
 Kind = Literal[
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits"
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache"
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = (
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits"
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache"
 )  # fmt: skip
 Outcome = Plan | ProxyError
 
@@ -60,6 +60,7 @@ def _of_plans(was: Plan, now: Plan) -> Iterator[Divergence]:
         ("parameters", _each(was, _changes), _each(now, _changes)),
         ("routing", _routing(was), _routing(now)),
         ("limits", _limits(was), _limits(now)),
+        ("cache", _cache(was), _cache(now)),
     ):
         if before != after:
             yield Divergence(kind, before, after, rule)  # type: ignore[arg-type]  # of KINDS
@@ -107,6 +108,10 @@ def _changes(leg: Leg) -> str:
 def _limits(plan: Plan) -> str:
     said = (f"{each.limit.name} {each.limit.amount}" for each in plan.bounds)
     return ", ".join(said) or "none"
+
+
+def _cache(plan: Plan) -> str:
+    return f"{plan.cache.ttl:g} s in {plan.cache.store}" if plan.cache else "off"
 
 
 def _routing(plan: Plan) -> str:

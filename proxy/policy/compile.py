@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from proxy import usage
 from proxy.policy import patterns, schema
 from proxy.policy.compile_limits import LimitCompiler
-from proxy.policy.compile_rules import RuleCompiler
+from proxy.policy.compile_rules import RuleCompiler, kept
 from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
@@ -110,6 +110,7 @@ class _Compiler:
         self.tags(path, said.tags)
         policy = self.followed(path, said.policy)
         own = self.bounds((*path, "limits"), said.limits)
+        cache = kept(said.cache) or (self.ruling.cache(policy) if policy else None)
         return Deployment(
             name=name,
             tags=_sorted(said.tags),
@@ -120,6 +121,7 @@ class _Compiler:
             hedge_after=said.hedge.after if said.hedge else None,
             sections=self.ruling.sections(policy) if policy else (),
             bounds=own + (self.ruling.bounds(policy) if policy else ()),
+            cache=cache.by if cache else None,
         )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:

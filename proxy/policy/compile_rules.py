@@ -10,9 +10,9 @@ from proxy.policy import conditions, patterns, schema
 from proxy.policy.around import Around
 from proxy.policy.compile_limits import written
 from proxy.policy.load import maybe
-from proxy.policy.rules import Rule, Section
+from proxy.policy.rules import Kept, Rule, Section
 from proxy.policy.source import Path_
-from proxy.types import UNCHANGED, Bound, Changes, Refusal
+from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = ("chat", "completions", "embeddings")
@@ -39,6 +39,12 @@ class RuleCompiler:
             for each in self._orders[name]
             for bound in self._around.bounds(("policies", each, "limits"), policies[each].limits)
         )
+
+    def cache(self, name: str) -> Kept | None:
+        """Give what a policy says of the cache, else what the first that it extends says."""
+        policies = self._around.policies.policies
+        said = (kept(policies[each].cache) for each in self._orders[name])
+        return next((each for each in said if each is not None), None)
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
         found = [name]
@@ -76,6 +82,7 @@ class RuleCompiler:
             changes=_changes(said),
             refusal=_refusal(name, said.refuse),
             bounds=self._around.bounds((*path, "limits"), said.limits),
+            cache=kept(said.cache),
             without=self._without((*path, "without", "limits"), said.without),
         )
 
@@ -148,6 +155,14 @@ class RuleCompiler:
         begin, end = (_minute(part) for part in (said.between or "00:00-24:00").split("-"))
         days = frozenset(DAYS.index(day) for day in said.days or DAYS)
         return conditions.Between(begin, end, days, zone, in_words(said))
+
+
+def kept(said: schema.Cache | None) -> Kept | None:
+    """Read what is said of the cache; None where nothing is."""
+    if said is None:
+        return None
+    fields = said.model_dump(exclude={"off"})
+    return Kept(None if said.off else CacheRule(**fields))
 
 
 def _minute(text: str) -> int:

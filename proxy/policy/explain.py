@@ -44,7 +44,7 @@ class _Explainer:
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             for leg in plan.legs:
                 reasons += self.leg(reach, plan, leg)
-            reasons.append(self.limits(plan))
+            reasons += [self.limits(plan), _cached(plan)]
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -172,6 +172,16 @@ def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int
     return None
 
 
+def _cached(plan: Plan) -> Reason:
+    rule = plan.cache
+    if rule is None:
+        return Reason("cache", "off")
+    said = f"answers are kept for {rule.ttl:g} s in {rule.store}"
+    if len(plan.legs) > 1:
+        return Reason("cache", "passed by", "a list of models is not looked up")
+    return Reason("cache", said, f"namespace {rule.namespace}" if rule.namespace else None)
+
+
 def _amount(limit: Limit) -> str:
     if isinstance(limit.window, int):
         return f"{limit.amount} {limit.kind} in {limit.window} s"
@@ -207,6 +217,8 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "fallback", f"fallback {', '.join(map(_named, rule.fallback)) or 'none'}"
     if rule.model is not None:
         yield "model", f"model {rule.model}"
+    if rule.cache is not None:
+        yield "cache", "cache" if rule.cache.by else "no cache"
     lists = (
         ("set", rule.changes.set.items()),
         ("cap", rule.changes.cap.items()),

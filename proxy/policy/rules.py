@@ -16,9 +16,16 @@ from typing import NamedTuple
 
 from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
-from proxy.types import UNCHANGED, Bound, Changes, Refusal, Target
+from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
 
 RULINGS_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is said of the cache: by which rule answers are kept, or that none are."""
+
+    by: CacheRule | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +42,7 @@ class Rule:
     refusal: Refusal | None = None
     bounds: tuple[Bound, ...] = ()
     without: frozenset[str] = frozenset()
+    cache: Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class Ruling(NamedTuple):
     refusal: Refusal | None = None
     bounds: tuple[Bound, ...] = ()
     without: frozenset[str] = frozenset()
+    cache: Kept | None = None
 
 
 SILENT = Ruling()
@@ -128,6 +137,7 @@ def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str,
             rule.refusal if ruling.refusal is None else ruling.refusal,
             ruling.bounds + rule.bounds,
             ruling.without | rule.without,
+            rule.cache if ruling.cache is None else ruling.cache,
         )
     return ruling
 

@@ -9,7 +9,7 @@ from proxy.policy.patterns import Pattern
 from proxy.policy.routes import Routes, Sticky
 from proxy.policy.rules import Course, Section
 from proxy.policy.source import Path_, Place
-from proxy.types import Bound, Retry, Target
+from proxy.types import Bound, CacheRule, Retry, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Deployment:
     hedge_after: float | None = None
     sections: tuple[Section, ...] = ()
     bounds: tuple[Bound, ...] = ()
+    cache: CacheRule | None = None
 
 
 @dataclass(frozen=True, slots=True)

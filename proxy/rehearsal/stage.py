@@ -13,6 +13,7 @@ import orjson
 
 from proxy import dialects
 from proxy.app import assembled
+from proxy.cache import Forgetful
 from proxy.dialects import Came, sse
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
@@ -75,7 +76,8 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     policies = _Policies(snapshot, snapshot.key_named(given.key))
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
-    pipeline = assembled(policies, admission, upstreams, Emitters((), _raise), lambda: record)
+    emitters = Emitters((), _raise)
+    pipeline = assembled(policies, admission, Forgetful(), upstreams, emitters, lambda: record)
     exchange = _Exchange(given, played)
     claims = await _claims(policies, exchange)
     before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]

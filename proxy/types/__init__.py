@@ -210,10 +210,29 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class CacheRule:
+    """How the answer to a call may be kept.
+
+    ``ttl`` is in seconds, ``max_bytes`` bounds one answer as JSON. Equal questions in different
+    ``namespace``s are different ones. With ``by_user`` who asks is part of the question. An answer
+    that calls a tool is kept only with ``tool_calls``. ``store`` names where it is kept.
+    """
+
+    ttl: float
+    namespace: str = ""
+    max_bytes: int = 1024 * 1024
+    by_user: bool = False
+    tool_calls: bool = False
+    store: str = "memory"
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What policy decided for one call. ``listing`` is set when policy itself is the answer.
 
-    ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call.
+    ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call. Without
+    ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client
+    may have asked anew what is kept.
     """
 
     revision: str
@@ -228,6 +247,8 @@ class Plan:
     hedge_after: float | None = None
     refusal: Refusal | None = None
     bounds: tuple[Bound, ...] = ()
+    cache: CacheRule | None = None
+    may_refresh: bool = False
 
     @property
     def rules(self) -> tuple[str, ...]:

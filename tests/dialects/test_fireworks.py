@@ -54,7 +54,7 @@ def test_a_count_of_log_probabilities_is_a_flag_in_chat() -> None:
 
 
 def test_prompt_tokens_are_in_a_header_when_known() -> None:
-    assert fireworks.answer_headers({"usage": {"prompt_tokens": 5}}, 1) == (
+    assert fireworks.answer_headers({"usage": {"prompt_tokens": 5}}, 1, "bypass") == (
         ("fireworks-prompt-tokens", "5"),
     )
-    assert fireworks.answer_headers(None, 1) == ()
+    assert fireworks.answer_headers(None, 1, "bypass") == ()

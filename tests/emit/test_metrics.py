@@ -9,7 +9,8 @@ from typing import Any
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.emit.metrics import METRICS, Metrics, declared
+from proxy.emit.declared import METRICS, declared
+from proxy.emit.metrics import Metrics
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream, usage
 from tests.test_pipeline import BEARER, ROUTES

@@ -114,6 +114,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "input 1, output 2)  [p.yaml:32]",
         "│  └─ eu/spare (fallback; price unknown)  [p.yaml:33]",
         "├─ limits: 0 count",
+        "├─ cache: off",
         "└─ decided: goes to openai/m (tag env dropped)",
     ]
 

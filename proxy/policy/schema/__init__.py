@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
 from proxy.policy.schema.keys import Key
 from proxy.policy.schema.limits import Limit
@@ -22,6 +23,7 @@ from proxy.policy.schema.upstreams import Breaker, Timeouts, Upstream
 __all__ = [
     "VARIABLE",
     "Breaker",
+    "Cache",
     "CallerTags",
     "Deployment",
     "Hedge",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validat
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.prices import Price
 from proxy.policy.schema.scalars import Duration, HeaderName, Model, Name, Section, TagKey
@@ -125,5 +126,7 @@ class Deployment(Section):
     """Whether a second target is asked while the first is still silent."""
     limits: list[Limit] = Field(default_factory=list)
     """Limits of its calls, beside those of its policy."""
+    cache: Cache | None = None
+    """How the answers to its calls are kept; it goes before that of its policy."""
     policy: Name | None = None
     """The policy whose rules it follows; the one named `default` where none is said."""

@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.deployments import Target, are_weighed
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.scalars import HeaderName, Model, Name, Section, TagKey, listed
@@ -207,7 +208,7 @@ class Without(Section):
     """Limits that do not count for them."""
 
 
-EFFECTS = ("targets", "fallback", "model", "set", "cap", "limits", "without", "refuse")
+EFFECTS = ("targets", "fallback", "model", "set", "cap", "limits", "without", "cache", "refuse")
 
 
 class Rule(Section):
@@ -235,6 +236,8 @@ class Rule(Section):
     """Limits that count for its calls beside the others."""
     without: Without | None = None
     """What does not hold for its calls."""
+    cache: Cache | None = None
+    """How the answers to its calls are kept; `off` for not at all."""
     refuse: Refusal | None = None
     """Refuse the call with a message."""
 
@@ -271,6 +274,8 @@ class Policy(Section):
     """Its rules, from the first to the last."""
     limits: list[Limit] = Field(default_factory=list)
     """Limits of all calls that follow it."""
+    cache: Cache | None = None
+    """How the answers to all calls that follow it are kept."""
 
     @model_validator(mode="after")
     def _order_is_said(self) -> Self:
@@ -280,6 +285,6 @@ class Policy(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"has several rules named {', '.join(twice)}")
-        if not self.rules and not self.extends and not self.limits:
-            raise ValueError("must have rules or limits, or extend a policy")
+        if not (self.rules or self.extends or self.limits or self.cache):
+            raise ValueError("must have rules, limits or a cache, or extend a policy")
         return self

@@ -1,0 +1,95 @@
+"""A kept answer: what a client was shown, in OpenAI's form, and the bytes it is stored as.
+
+The bytes are a version, the key they belong to, and compressed lines of JSON: one that says what
+the answer is, then one for each of its chunks. They are read as data, never as code, and only under
+the key that they were stored under: a store that mixes its replies up causes misses, no more.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from proxy.cache.key import BYTES
+from proxy.cache.merging import merged
+from proxy.dialects import hub
+from proxy.types import Chunk
+from proxy.usage import TOKEN_TYPES, Tokens
+
+VERSION = b"\x01"
+LEVEL = 1  # half the size of level 6 costs three times the time on the loop
+ABOUT_BYTES = 4096  # more than the first line ever has
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Where an answer came from: when it was whole, in seconds since the epoch, who gave it as a
+    stream or not, and what it used."""
+
+    at: float
+    streamed: bool
+    upstream: str
+    model: str
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks."""
+
+    about: About
+    lines: tuple[bytes, ...]
+
+    def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
+        """Give it in the form that is wanted; in the one it came in, byte for byte."""
+        if streamed:
+            yield from self._events()
+        elif self.about.streamed:
+            yield Chunk(merged(map(orjson.loads, self.lines)), last=True)
+        else:
+            yield Chunk(orjson.loads(self.lines[0]), self.lines[0], last=True)
+
+    def _events(self) -> Iterator[Chunk]:
+        if self.about.streamed:
+            for line in self.lines:
+                yield Chunk(orjson.loads(line), line)
+        else:
+            for event in hub.as_stream(orjson.loads(self.lines[0])):
+                yield Chunk(event)
+        yield Chunk(None, last=True)
+
+
+def dump(key: bytes, about: About, lines: Sequence[bytes]) -> bytes:
+    """Give the bytes to store. No line may hold a line end, which JSON need not."""
+    counts = {name: count for name in TOKEN_TYPES if (count := getattr(about.tokens, name))}
+    first = [about.at, about.streamed, about.upstream, about.model, counts]
+    text = b"\n".join((orjson.dumps(first), *lines))
+    return b"".join((VERSION, key, zlib.compress(text, LEVEL)))
+
+
+def load(key: bytes, value: bytes, max_bytes: int) -> Kept | None:
+    """Read what was stored; None for another version, another key, more than ``max_bytes`` of
+    answer, or anything else that is not what ``dump`` gives."""
+    prefix = VERSION + key
+    if not value.startswith(prefix) or len(key) != BYTES:
+        return None
+    limit = max_bytes + ABOUT_BYTES
+    try:
+        reading = zlib.decompressobj()
+        text = reading.decompress(memoryview(value)[len(prefix) :], limit)
+        if not reading.eof:
+            return None
+        first, *lines = text.split(b"\n")
+        about = _about(orjson.loads(first))
+    except (zlib.error, ValueError, TypeError):
+        return None
+    return Kept(about, tuple(lines)) if lines else None
+
+
+def _about(said: Any) -> About:
+    at, streamed, upstream, model, counts = said
+    return About(float(at), bool(streamed), str(upstream), str(model), Tokens(**counts))

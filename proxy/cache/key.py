@@ -1,0 +1,107 @@
+"""The name of a question: a keyed hash, so that what is kept cannot be looked for without the key.
+
+Everything that can change the answer is in it. A field that no table knows is part of the question
+too: that costs a miss at worst, while one left out by mistake would serve a wrong answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import orjson
+
+from proxy.types import CacheRule, Call, Json, Leg, Plan, Target
+
+BYTES = 32
+Part = Literal["question", "who", "form"]
+
+
+def _all(part: Part, *names: str) -> dict[str, Part]:
+    return dict.fromkeys(names, part)
+
+
+PARTS: Mapping[str, Part] = {
+    # Who asks, and for which of its own books: of no weight to a model.
+    **_all("who", "metadata", "safety_identifier", "user"),
+    # In which form, and how soon: a kept answer can be given in either form, and at once.
+    **_all("form", "inference_timeout", "stream", "stream_options"),
+    # What is asked. Hints that only save the provider work are here too: some split its own caches.
+    **_all("question", "model", "prompt", "messages", "input", "images", "suffix", "context"),
+    **_all("question", "enkrypt_context", "echo", "n", "best_of", "seed", "stop", "stop_sequences"),
+    **_all("question", "max_tokens", "max_completion_tokens", "max_new_tokens", "min_p", "top_k"),
+    **_all("question", "temperature", "top_p", "typical_p", "frequency_penalty", "logit_bias"),
+    **_all("question", "presence_penalty", "repetition_penalty", "mirostat_lr", "mirostat_target"),
+    **_all("question", "logprobs", "top_logprobs", "return_token_log_probs", "return_token_ids"),
+    **_all("question", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
+    **_all("question", "response_format", "guided_choice", "guided_grammar", "guided_json"),
+    **_all("question", "guided_regex", "include_stop_str_in_output", "ignore_eos", "raw_output"),
+    **_all("question", "audio", "modalities", "prediction", "reasoning_effort", "verbosity"),
+    **_all("question", "web_search_options", "service_tier", "store", "prompt_cache_key"),
+    **_all("question", "prompt_cache_isolation_key", "perf_metrics_in_response", "dimensions"),
+    **_all("question", "encoding_format", "context_length_exceeded_behavior"),
+    **_all("question", "inference_extra_headers", "inference_extra_params"),
+}
+
+
+def secret_of(text: str) -> bytes:
+    """Make a secret for keys out of a configured one of any length."""
+    return hashlib.blake2b(text.encode(), digest_size=BYTES, person=b"headrace cache").digest()
+
+
+def digest(
+    secret: bytes, *, scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str
+) -> bytes:
+    """Give the key of a call in ``BYTES`` bytes.
+
+    ``scope`` is whose answers may be shared: nothing ever crosses it. ``namespace`` is the
+    client's own word, beside that of the rule. ``secret`` has at most 64 bytes.
+    """
+    door = call.door
+    parts = [
+        scope,
+        plan.deployment,
+        [rule.namespace, ascii(namespace)],
+        [door.dialect, door.endpoint],  # a field means what its dialect says
+        door.user if rule.by_user else None,
+        [_leg(leg) for leg in plan.legs],
+        _question(call.body, by_user=rule.by_user),
+    ]
+    return hashlib.blake2b(orjson.dumps(parts), digest_size=BYTES, key=secret).digest()
+
+
+def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
+    """Give the fields in the order of their names; within a field order may matter to a model."""
+    left_out = ("form",) if by_user else ("form", "who")
+    return sorted(
+        ((name, value) for name, value in body.items() if PARTS.get(name) not in left_out),
+        key=lambda pair: pair[0],
+    )
+
+
+def _leg(leg: Leg) -> list[Any]:
+    """What policy makes of the question. The order of targets counts: of those that are drawn by
+    weight each keeps its own answers, so that the shares stay what the policy says."""
+    changes = leg.changes
+    return [
+        leg.model,
+        leg.pool,
+        leg.rules,
+        sorted(changes.set.items()),
+        sorted(changes.cap.items()),
+        [_target(target) for target in leg.targets],
+    ]
+
+
+def _target(target: Target) -> list[Any]:
+    upstream = target.upstream
+    return [
+        target.model,
+        target.endpoint,
+        upstream.name,
+        upstream.dialect,
+        upstream.base_url,
+        sorted(upstream.accepts),
+        [(name, value.reveal()) for name, value in upstream.headers],
+    ]

@@ -1,0 +1,77 @@
+"""Answers in this process, bounded by bytes: what was used longest ago goes first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from proxy.cache.store import Tell
+
+ENTRY_BYTES = 420  # what an entry takes beside its value: key, moment, and their places in a dict
+
+
+def _cost(value: bytes) -> int:
+    """Give what a value takes of memory: an eighth is lost between values of different sizes."""
+    return ENTRY_BYTES + len(value) * 9 // 8
+
+
+class Memory:
+    """A store for one process that ends with it. ``max_bytes`` bounds what it takes of memory,
+    ``now`` gives seconds."""
+
+    def __init__(
+        self, max_bytes: int, now: Callable[[], float], tell: Tell, name: str = "memory"
+    ) -> None:
+        self._max_bytes = max_bytes
+        self._now = now
+        self._tell = tell
+        self._name = name
+        self._entries: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
+        self._size = 0
+
+    async def get(self, key: bytes) -> bytes | None:
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        if entry[0] <= self._now():
+            self._expire(key)
+            return None
+        self._entries.move_to_end(key)
+        return entry[1]
+
+    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        if key in self._entries:
+            self._drop(key)
+        if _cost(value) > self._max_bytes:
+            self._tell.evicted("dropped", 1)
+            return
+        self._entries[key] = (self._now() + ttl, value)
+        self._size += _cost(value)
+        gone = 0
+        while self._size > self._max_bytes:
+            self._drop(next(iter(self._entries)))
+            gone += 1
+        if gone:
+            self._tell.evicted("full", gone)
+        self._tell.held(self._name, len(self._entries), self._size)
+
+    def _drop(self, key: bytes) -> None:
+        self._size -= _cost(self._entries.pop(key)[1])
+
+    def _expire(self, key: bytes) -> None:
+        self._drop(key)
+        self._tell.evicted("expired", 1)
+        self._tell.held(self._name, len(self._entries), self._size)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._entries.clear()

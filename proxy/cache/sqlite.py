@@ -1,0 +1,216 @@
+"""Answers in a file of this machine, found again after a restart and by other processes on it.
+
+SQLite waits for disks, so nothing of it runs on the loop: one thread reads, one writes in batches.
+What waits to be written is found already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from proxy.cache.store import Tell
+
+ROW_BYTES = 400  # what a row takes beside its value: key, indexes, half an unfilled page
+WAITING_BYTES = 16 * 1024 * 1024
+TOUCHED = 256  # answers that were used before it is worth writing that down
+SHARE = 50  # of all entries one part goes at a time when there are too many
+BUSY_S = 1.0
+
+SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA journal_size_limit = 16777216;
+CREATE TABLE IF NOT EXISTS answers (
+  key BLOB PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL,
+  expires REAL NOT NULL, used REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_used ON answers (used);
+CREATE INDEX IF NOT EXISTS answers_expires ON answers (expires);
+CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY CHECK (one = 1), entries, size);
+INSERT OR IGNORE INTO held VALUES (1, 0, 0);
+CREATE TRIGGER IF NOT EXISTS came AFTER INSERT ON answers BEGIN
+  UPDATE held SET entries = entries + 1, size = size + new.size; END;
+CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answers BEGIN
+  UPDATE held SET entries = entries - 1, size = size - old.size; END;
+CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
+  UPDATE held SET size = size - old.size + new.size; END;
+"""
+READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
+WRITE = """
+INSERT INTO answers (key, value, size, expires, used) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value, size = excluded.size,
+  expires = excluded.expires, used = excluded.used
+"""
+TOUCH = "UPDATE answers SET used = ? WHERE key = ?"
+EXPIRE = "DELETE FROM answers WHERE expires <= ?"
+OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)"
+
+Row = tuple[bytes, float]  # the value, and when it expires
+Batch = Sequence[tuple[bytes, Row]]
+
+
+class Lane:
+    """One thread with a connection of its own."""
+
+    def __init__(self, name: str) -> None:
+        self.thread = ThreadPoolExecutor(1, name)
+        self.database: sqlite3.Connection
+
+    def open(self, file: Path) -> None:
+        self.database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None)
+        self.database.executescript(SCHEMA)
+
+    def close(self) -> None:
+        self.database.close()
+
+
+class Sqlite:
+    """A store for one machine. ``max_bytes`` bounds what the answers in the file take, ``now``
+    gives seconds since the epoch. Entering raises ``sqlite3.Error`` or ``OSError``."""
+
+    def __init__(
+        self,
+        file: Path,
+        max_bytes: int,
+        now: Callable[[], float],
+        tell: Tell,
+        name: str = "sqlite",
+    ) -> None:
+        self._file = file
+        self._max_bytes = max_bytes
+        self._now = now
+        self._tell = tell
+        self._name = name
+        self._reader = Lane("cache-reader")
+        self._writer = Lane("cache-writer")
+        self._waiting: dict[bytes, Row] = {}
+        self._waiting_bytes = 0
+        self._touched: dict[bytes, float] = {}
+        self._writing: asyncio.Future[tuple[int, int, int, int]] | None = None
+
+    async def get(self, key: bytes) -> bytes | None:
+        waiting = self._waiting.get(key)
+        if waiting is not None:
+            return waiting[0] if waiting[1] > self._now() else None
+        run = asyncio.get_running_loop().run_in_executor
+        try:
+            value = await run(self._reader.thread, self._read, key, self._now())
+        except sqlite3.Error:
+            self._tell.failed(self._name)
+            return None
+        if value is not None:
+            self._touched[key] = self._now()
+            if len(self._touched) >= TOUCHED:
+                self._flush()
+        return value
+
+    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        size = len(value) + ROW_BYTES
+        if size > self._max_bytes or self._waiting_bytes + size > WAITING_BYTES:
+            self._tell.evicted("dropped", 1)
+            return
+        self._forget(key)
+        self._waiting[key] = (value, self._now() + ttl)
+        self._waiting_bytes += size
+        self._flush()
+
+    def _forget(self, key: bytes) -> None:
+        row = self._waiting.pop(key, None)
+        if row is not None:
+            self._waiting_bytes -= len(row[0]) + ROW_BYTES
+
+    def _flush(self) -> None:
+        """Write what waits, unless something is being written: then it follows."""
+        if self._writing is not None:
+            return
+        batch, touched = list(self._waiting.items()), self._touched
+        self._touched = {}
+        run = asyncio.get_running_loop().run_in_executor
+        work = run(self._writer.thread, self._write, batch, list(touched.items()), self._now())
+        self._writing = work
+        work.add_done_callback(lambda done: self._written(done, batch))
+
+    def _written(self, done: asyncio.Future[tuple[int, int, int, int]], batch: Batch) -> None:
+        self._writing = None
+        for key, row in batch:
+            if self._waiting.get(key) is row:
+                self._forget(key)
+        if isinstance(done.exception(), sqlite3.Error):
+            self._tell.failed(self._name)
+            self._tell.evicted("dropped", len(batch))
+        else:
+            entries, size, expired, full = done.result()
+            self._tell.held(self._name, entries, size)
+            self._tell.evicted("expired", expired)
+            self._tell.evicted("full", full)
+        if self._waiting:
+            self._flush()
+
+    async def written(self) -> None:
+        """Wait until nothing waits to be written."""
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+
+    def _read(self, key: bytes, now: float) -> bytes | None:
+        row = self._reader.database.execute(READ, (key, now)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _write(
+        self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
+    ) -> tuple[int, int, int, int]:
+        """Give entries and bytes held, and how many were let go as expired and for space."""
+        database = self._writer.database
+        rows = [(k, value, len(value) + ROW_BYTES, until, now) for k, (value, until) in batch]
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            database.executemany(WRITE, rows)
+            database.executemany(TOUCH, [(used, key) for key, used in touched])
+            expired = database.execute(EXPIRE, (now,)).rowcount
+            full = self._make_room(database)
+            entries, size = _held(database)
+            database.execute("COMMIT")
+        except BaseException:
+            database.execute("ROLLBACK")
+            raise
+        return entries, size, expired, full
+
+    def _make_room(self, database: sqlite3.Connection) -> int:
+        gone = 0
+        while (held := _held(database))[1] > self._max_bytes:
+            gone += database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
+        return gone
+
+    def _open(self) -> None:
+        """Make the file for nobody else to read: it holds answers."""
+        os.close(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        self._writer.open(self._file)
+
+    async def __aenter__(self) -> Self:
+        run = asyncio.get_running_loop().run_in_executor
+        await run(self._writer.thread, self._open)
+        await run(self._reader.thread, self._reader.open, self._file)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._touched:
+            self._flush()
+        await self.written()
+        for lane in (self._reader, self._writer):
+            await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
+            lane.thread.shutdown()
+
+
+def _held(database: sqlite3.Connection) -> tuple[int, int]:
+    entries, size = database.execute("SELECT entries, size FROM held").fetchone()
+    return entries, size

@@ -1,0 +1,248 @@
+"""One call at the cache: it finds a kept answer, shares one that is being fetched, or fetches one.
+
+Equal calls make one request: the first to come leads, and the others join it. The call that leads
+owns the task that fetches. When its client leaves while others listen it goes on for them, and pays
+for what it began; when nobody listens any more the upstream is closed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Self
+
+from proxy.cache.flight import Flight, Place
+from proxy.cache.keep import Keep
+from proxy.cache.kept import About, Kept, dump, load
+from proxy.cache.store import Shelf
+from proxy.cache.wishes import Wishes
+from proxy.errors import ProxyError, UpstreamError, UpstreamRefused
+from proxy.ports import Forward, Shown
+from proxy.record import Record, Saved
+from proxy.types import CacheRule, Call, Chunk, Head, Plan
+from proxy.usage import Tokens, in_force
+
+BREATH = 64  # after so many chunks of a kept stream other calls have their turn
+Flights = dict[object, Flight]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that may be answered from a shelf, under its key. ``now`` gives seconds since
+    the epoch, as stores may outlive a process."""
+
+    plan: Plan
+    call: Call
+    rule: CacheRule
+    shelf: Shelf
+    key: bytes
+    wishes: Wishes
+    now: Callable[[], float]
+
+    @property
+    def flight(self) -> object:
+        """Say which calls may share an answer that is being fetched: those that want it in the
+        same form, have the same time for it, and would pass over what is kept alike."""
+        call = self.call
+        return self.rule.store, self.key, call.stream, call.timeout_s, self.wishes.anew
+
+    async def find(self) -> Kept | None:
+        """Give what is kept, if it is young enough for the rule."""
+        if self.wishes.anew:
+            return None
+        value = await self.shelf.store.get(self.key)
+        kept = None if value is None else load(self.key, value, self.rule.max_bytes)
+        return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
+
+    def _age(self, kept: Kept) -> float:
+        return self.now() - kept.about.at
+
+    def suits(self, kept: Kept) -> bool:
+        """Whether it is young enough for the client, too."""
+        return self.wishes.max_age is None or self._age(kept) <= self.wishes.max_age
+
+    def store(self, keep: Keep, record: Record) -> None:
+        """Keep an answer that is whole, as ``record`` accounts for it."""
+        bill = record.served()
+        upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
+        used = bill.usage.tokens if bill else Tokens()
+        about = About(self.now(), self.call.stream, upstream, model, used)
+        self.shelf.store.put(self.key, dump(self.key, about, keep.lines), self.rule.ttl)
+
+    def worth(self, kept: Kept, record: Record) -> Saved:
+        """Say what a kept answer would cost now."""
+        about, today = kept.about, record.started_at.date()
+        for target in self.plan.legs[0].targets:
+            if (target.upstream.name, target.model) == (about.upstream, about.model):
+                price = in_force(target.prices, today)
+                return Saved(about.tokens, price.cost(about.tokens) if price else None)
+        return Saved(about.tokens, None)
+
+
+@dataclass(slots=True)
+class Visit:
+    """One call on its way to an answer. ``flights`` are those of all calls, by question."""
+
+    asked: Asked
+    flights: Flights
+    record: Record
+    client: Shown
+    forward: Forward
+    _failed: int = 0
+
+    async def run(self) -> None:
+        if not self.asked.wishes.keep:
+            await self._alone()
+            return
+        while not await self._served():
+            pass
+
+    async def _alone(self) -> None:
+        """Leave no trace: nothing is kept of the answer, nobody shares it."""
+        kept = await self.asked.find()
+        if kept is not None and self.asked.suits(kept):
+            await self._replay(kept)
+        else:
+            self.record.cache = "miss"
+            await self.forward(self.client)
+
+    async def _served(self) -> bool:
+        """Join the others or lead them. False when that came to nothing for this call."""
+        flight = self.flights.get(self.asked.flight)
+        if flight is not None and flight.joinable:
+            return await self._join(flight)
+        return await self._lead()
+
+    async def _show(self, kept: Kept) -> bool:
+        if not self.asked.suits(kept):
+            self.asked = replace(self.asked, wishes=replace(self.asked.wishes, anew=True))
+            return False
+        await self._replay(kept)
+        return True
+
+    async def _replay(self, kept: Kept) -> None:
+        self.record.cache = "hit"
+        self.record.saved = self.asked.worth(kept, self.record)
+        streamed = self.asked.call.stream
+        await self.client.begin(Head(streamed), self.record)
+        for number, chunk in enumerate(kept.chunks(streamed=streamed), 1):
+            await self.client.send(chunk)
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
+
+    async def _join(self, flight: Flight) -> bool:
+        began = self.record.now()
+        try:
+            with flight.joined() as place:
+                await flight.begun()
+                if flight.shows:
+                    await self._listen(flight, place)
+                    return True
+        finally:
+            self.record.waited += self.record.now() - began
+        if flight.kept is not None:
+            return await self._show(flight.kept)
+        return self._again(flight)
+
+    async def _listen(self, flight: Flight, place: Place) -> None:
+        self.record.cache = "coalesced"
+        await self.client.begin(Head(self.asked.call.stream), self.record)
+        async for chunk in place:
+            await self.client.send(chunk)
+        self.record.saved = flight.saved
+
+    def _again(self, flight: Flight) -> bool:
+        """Another may lead now. Not for ever: a refusal of the very question holds for all who
+        ask it, and nobody waits for the upstream to fail a third time."""
+        if isinstance(flight.error, UpstreamError):
+            self._failed += 1
+            if self._failed > 1 or isinstance(flight.error, UpstreamRefused):
+                self.record.cache = "coalesced"
+                raise flight.failure().with_traceback(None) from None
+        return False
+
+    async def _lead(self) -> bool:
+        name = self.asked.flight
+        flight = self.flights[name] = Flight()
+        try:
+            flight.kept = kept = await self.asked.find()
+            if kept is None:
+                await self._fetch(flight)
+                return True
+        finally:
+            flight.close()
+            if self.flights.get(name) is flight:
+                del self.flights[name]
+        return await self._show(kept)
+
+    async def _fetch(self, flight: Flight) -> None:
+        self.record.cache = "refresh" if self.asked.wishes.anew else "miss"
+        async with Fetch(self.asked, self.forward, flight):
+            with flight.joined() as place:
+                await flight.begun()
+                await self.client.begin(flight.head, self.record)
+                async for chunk in place:  # raises what went wrong, also before the first
+                    await self.client.send(chunk)
+
+
+@dataclass(slots=True)
+class Fetch:
+    """The task that fills a flight. Leaving waits while others need it, then ends it."""
+
+    asked: Asked
+    forward: Forward
+    flight: Flight
+    _keep: Keep = field(init=False)
+    _record: Record = field(init=False)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    _task: asyncio.Task[None] = field(init=False)
+
+    async def __aenter__(self) -> Self:
+        self._keep = Keep(self.asked.rule)
+        await self._group.__aenter__()
+        self._task = self._group.create_task(self._fill())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self.flight.unneeded()
+        finally:
+            self._task.cancel()
+            await self._ended()
+
+    async def _ended(self) -> None:
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseExceptionGroup as bugs:
+            raise bugs.exceptions[0] from None  # there is one task only
+
+    async def _fill(self) -> None:
+        try:
+            await self.forward(self)
+        except ProxyError as error:
+            self.flight.close(error)
+        finally:
+            self.flight.close()
+
+    async def begin(self, head: Head, record: Record) -> None:
+        self._record = record
+        self.flight.head = head
+
+    async def send(self, chunk: Chunk) -> None:
+        """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks
+        again on seeing it finds it kept."""
+        self._keep.feed(chunk)
+        self.flight.oversize = self._keep.oversize
+        if chunk.last:
+            if self._keep.whole:
+                self.asked.store(self._keep, self._record)
+            bill = self._record.served()
+            self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
+        await self.flight.add(chunk)

@@ -1,0 +1,64 @@
+"""What a client may say of the cache in the headers of its call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from proxy.dialects import greet
+
+MAX_AGE_S = 10**9  # more digits than that say nothing more
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How a client wants to be answered.
+
+    ``anew``: not by what is kept. ``keep``: its answer may be kept. ``max_age``: by nothing kept
+    for longer, in seconds. ``namespace`` keeps its questions apart from the same ones elsewhere.
+    """
+
+    anew: bool = False
+    keep: bool = True
+    max_age: float | None = None
+    namespace: str = ""
+
+    @property
+    def re_asks(self) -> bool:
+        """Whether what is kept may be passed over, which costs money."""
+        return self.anew or self.max_age is not None
+
+    def humbled(self) -> Wishes:
+        """Give what is left to a client that may not have anything asked anew."""
+        return replace(self, anew=False, max_age=None)
+
+
+CONTENT = Wishes()
+_REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
+
+
+def read_wishes(headers: Mapping[str, str]) -> Wishes:
+    """Read ``cache-control`` and Portkey's headers, by lower-case name.
+
+    Directives that are unknown or malformed are ignored, as HTTP says. Raises ``BadRequest`` for
+    a refresh that is neither true nor false.
+    """
+    said = headers.get("cache-control")
+    if said is None and _REFRESH not in headers and _NAMESPACE not in headers:
+        return CONTENT
+    words = {word.strip().lower() for word in (said or "").split(",")}
+    ages = [age for word in words if (age := _max_age(word)) is not None]
+    return Wishes(
+        anew="no-cache" in words or greet.flag(_REFRESH, headers),
+        keep="no-store" not in words,
+        max_age=min(ages, default=None),
+        namespace=headers.get(_NAMESPACE, "").strip(),
+    )
+
+
+def _max_age(word: str) -> float | None:
+    name, _, seconds = word.partition("=")
+    seconds = seconds.strip().strip('"')
+    if name.strip() != "max-age" or not (seconds.isascii() and seconds.isdigit()):
+        return None
+    return float(min(int(seconds[:10]), MAX_AGE_S))

@@ -1,0 +1,42 @@
+"""How answers are kept, under ``cache`` of policies, deployments and rules."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import GetJsonSchemaHandler, StringConstraints, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from proxy.policy.schema.scalars import Duration, Section, Size
+
+
+class Cache(Section):
+    """How the answers to calls are kept, and shown again to who asks the same."""
+
+    ttl: Duration = 3600.0
+    """How long an answer is shown again; 1h."""
+    max_bytes: Size = 1024 * 1024
+    """The largest answer that is kept; 1MiB."""
+    store: Literal["memory", "sqlite", "redis"] = "memory"
+    """Where: in this process, on this machine, or shared."""
+    namespace: Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9._-]*$")] = ""
+    """Equal questions in different namespaces are different ones."""
+    by_user: bool = False
+    """Whether who asks is part of the question: the user, metadata and the like."""
+    tool_calls: bool = False
+    """Whether an answer that calls tools is kept."""
+    off: bool = False
+    """Whether nothing is kept; `cache: off` for short."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Tell editors of the short form too."""
+        return {"anyOf": [{"const": "off"}, handler(core)]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"off": True} if value == "off" else value

@@ -1,0 +1,24 @@
+"""What the tests of the cache share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.cache.stores import until
+from tests.cache.world import Cached, cached_proxy
+from tests.doubles import ScriptedUpstream
+
+
+@pytest.fixture
+async def cached(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Cached]:
+    async with cached_proxy(tmp_path / "policies", upstream) as running:
+        yield running
+
+        async def over() -> bool:
+            return not running.cache._flights
+
+        await until(over)
+    assert running.bugs == []

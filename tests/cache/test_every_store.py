@@ -1,0 +1,169 @@
+"""What every kind of store does: the same tests run on all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from proxy.cache.memory import Memory
+from proxy.cache.redis import Redis
+from proxy.cache.sqlite import Sqlite
+from proxy.cache.store import Store
+from proxy.types import Secret
+from tests.cache.stores import Clock, Told, redis_server, until
+
+KINDS = ("memory", "sqlite", "redis")
+KEY, OTHER = b"k" * 32, b"\0\n'\xff" * 8
+ROOM = 1_000_000
+
+
+@asynccontextmanager
+async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIterator[Store]:
+    if kind == "memory":
+        async with Memory(ROOM, clock, told) as memory:
+            yield memory
+    elif kind == "sqlite":
+        async with Sqlite(folder / "cache.db", ROOM, clock, told) as sqlite:
+            yield sqlite
+    else:
+        async with (
+            redis_server(folder) as server,
+            Redis(Secret(server.url), clock, told, timeout_s=2) as redis,
+        ):
+            yield redis
+
+
+async def written(store: Store) -> None:
+    """Wait until nothing waits to be written, so that the store itself must answer."""
+    if not isinstance(store, Memory):
+        assert isinstance(store, Sqlite | Redis)
+        await store.written()
+
+
+@pytest.fixture(params=KINDS)
+async def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+async def test_what_was_put_is_found_at_once_and_later(kind: str, tmp_path: Path) -> None:
+    values = {KEY: os.urandom(70_000), OTHER: b""}
+    async with opened(kind, tmp_path, Clock(), Told()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+
+        assert {key: await store.get(key) for key in values} == values
+        await written(store)
+        assert {key: await store.get(key) for key in values} == values
+        assert await store.get(b"x" * 32) is None
+
+
+async def test_a_new_value_takes_the_place_of_the_old(kind: str, tmp_path: Path) -> None:
+    async with opened(kind, tmp_path, Clock(), Told()) as store:
+        store.put(KEY, b"old", 60)
+        await written(store)
+        store.put(KEY, b"new, and longer", 60)
+
+        assert await store.get(KEY) == b"new, and longer"
+        await written(store)
+        assert await store.get(KEY) == b"new, and longer"
+
+
+async def test_a_value_lives_as_long_as_it_was_told(kind: str, tmp_path: Path) -> None:
+    clock = Clock()
+    async with opened(kind, tmp_path, clock, Told()) as store:
+        store.put(KEY, b"short", 0.1)
+        store.put(OTHER, b"long", 60)
+        await written(store)
+        clock.now += 0.1
+
+        async def gone() -> bool:  # Redis has a clock of its own
+            return await store.get(KEY) is None
+
+        await until(gone)
+        assert await store.get(OTHER) == b"long"
+
+
+async def test_many_callers_get_each_its_own(kind: str, tmp_path: Path) -> None:
+    values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(200)}
+    async with opened(kind, tmp_path, Clock(), Told()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+        await written(store)
+
+        found = await asyncio.gather(*(store.get(key) for key in values))
+
+    assert found == list(values.values())
+
+
+async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> None:
+    values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(50)}
+
+    async def ask(store: Store, key: bytes) -> bool:
+        asking = asyncio.gather(store.get(key))
+        await asyncio.sleep(0)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        return await store.get(key) in (values[key], None)
+
+    async with opened(kind, tmp_path, Clock(), Told()) as store:
+        for key, value in values.items():
+            store.put(key, value, 60)
+        await written(store)
+        if kind == "memory":
+            return  # it answers before anybody could leave
+
+        assert all(await asyncio.gather(*(ask(store, key) for key in values)))
+
+
+@pytest.mark.parametrize("bounded", ["memory", "sqlite"])
+async def test_what_was_used_longest_ago_makes_room(bounded: str, tmp_path: Path) -> None:
+    clock, told = Clock(), Told()
+    async with opened(bounded, tmp_path, clock, told) as store:
+        store.put(KEY, os.urandom(10_000), 600)
+        for number in range(300):
+            clock.now += 1
+            store.put(number.to_bytes(32, "big"), os.urandom(10_000), 600)
+            if number % 20 == 0:
+                assert await store.get(KEY) is not None
+                await used(store)
+        await written(store)
+
+        assert await store.get(KEY) is not None
+        assert await store.get((0).to_bytes(32, "big")) is None
+        assert await store.get((299).to_bytes(32, "big")) is not None
+    assert 0 < told.size <= ROOM
+    assert told.gone["full"] == 301 - told.entries
+
+
+async def used(store: Store) -> None:
+    """Let a store that writes later write down what was used."""
+    await written(store)
+    if isinstance(store, Sqlite):
+        store._flush()
+
+
+@pytest.mark.parametrize("bounded", ["memory", "sqlite"])
+async def test_what_is_larger_than_the_store_is_dropped(bounded: str, tmp_path: Path) -> None:
+    told = Told()
+    async with opened(bounded, tmp_path, Clock(), told) as store:
+        store.put(KEY, b"small", 60)
+        store.put(OTHER, b"x" * ROOM, 60)
+
+        assert await store.get(OTHER) is None
+        assert await store.get(KEY) == b"small"
+    assert told.gone["dropped"] == 1
+
+
+async def test_no_text_is_in_what_a_store_keeps_on_disk(tmp_path: Path) -> None:
+    async with opened("sqlite", tmp_path, Clock(), Told()) as store:
+        store.put(KEY, b"value", 60)
+
+    files = list(tmp_path.iterdir())
+    assert files
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}

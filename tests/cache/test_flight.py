@@ -1,0 +1,142 @@
+"""An answer on its way to several: order, pace, and every end it may come to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from proxy.cache.flight import Flight, Place
+from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
+from proxy.types import Chunk
+
+CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
+
+
+async def heard(flight: Flight) -> list[Chunk]:
+    with flight.joined() as place:
+        return [chunk async for chunk in place]
+
+
+async def turns(count: int = 10) -> None:
+    """Let all tasks come as far as they can."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_all_who_listen_hear_everything_from_the_first_chunk_on() -> None:
+    flight = Flight()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(heard(flight))]
+        for chunk in CHUNKS:
+            await flight.add(chunk)
+            tasks.append(group.create_task(heard(flight)))
+            await turns(1)
+
+    assert [task.result() for task in tasks] == [CHUNKS] * 7
+
+
+async def test_an_error_comes_after_what_was_said_before_it() -> None:
+    flight = Flight()
+    await flight.add(CHUNKS[0])
+    flight.close(UpstreamInvalid("broken"))
+
+    with flight.joined() as place:
+        assert await anext(place) == CHUNKS[0]
+        with pytest.raises(UpstreamInvalid, match="broken"):
+            await anext(place)
+
+
+async def test_an_end_without_a_word_is_an_error_too() -> None:
+    flight = Flight()
+    flight.close()
+
+    with pytest.raises(UpstreamUnavailable):
+        await heard(flight)
+
+
+async def test_only_the_first_to_close_it_says_why() -> None:
+    flight = Flight()
+    flight.close(ProxyError("first"))
+    flight.close(ProxyError("second"))
+
+    assert flight.failure().message == "first"
+
+
+async def test_it_shows_something_from_the_first_chunk_until_it_breaks() -> None:
+    flight, whole = Flight(), Flight()
+    seen = [flight.shows]
+    await flight.add(CHUNKS[0])
+    seen.append(flight.shows)
+    flight.close()
+    await whole.add(CHUNKS[-1])
+    whole.close()
+
+    assert [*seen, flight.shows, whole.shows] == [False, True, False, True]
+
+
+async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
+    flight, empty = Flight(), Flight()
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        waiting = [group.create_task(each.begun()) for each in (flight, empty)]
+        await turns()
+        assert not any(task.done() for task in waiting)
+        await flight.add(CHUNKS[0])
+        empty.close()
+
+
+async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
+    flight = Flight()
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        with flight.joined(), flight.joined():
+            waiting = group.create_task(flight.unneeded())
+            await turns()
+            assert not waiting.done()
+
+
+async def test_a_whole_one_is_needed_until_it_is_closed() -> None:
+    flight = Flight()
+    await flight.add(CHUNKS[-1])
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        waiting = group.create_task(flight.unneeded())
+        await turns()
+        assert not waiting.done()
+        flight.close()
+
+
+async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -> None:
+    flight = Flight()
+
+    async def fill() -> None:
+        for number, chunk in enumerate(CHUNKS):
+            flight.oversize = number >= 2
+            await flight.add(chunk)
+
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        with flight.joined() as slow:
+            group.create_task(heard(flight))
+            filling = group.create_task(fill())
+            await turns()
+            assert not flight.joinable
+            assert len(flight._chunks) == 3
+            said = [await anext(slow) for _ in range(3)]
+            await turns()
+            assert not filling.done()  # until it comes back for more
+            said += await rest(slow)
+
+    assert said == CHUNKS
+    assert len(flight._chunks) <= 1
+
+
+async def rest(place: Place) -> list[Chunk]:
+    return [chunk async for chunk in place]
+
+
+async def test_who_leaves_holds_up_nobody() -> None:
+    flight = Flight()
+    flight.oversize = True
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        with flight.joined():
+            adding = group.create_task(flight.add(CHUNKS[0]))
+            await turns()
+            assert not adding.done()

@@ -1,0 +1,378 @@
+"""The cache behind a real door: what is kept, for whom, and what its clients are told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import ProxyError, Refused
+from proxy.guardrails import Unguarded
+from proxy.ports import Watch
+from proxy.types import Chunk, Plan
+from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
+from tests.conftest import KEY
+from tests.doubles import (
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    cut_before_head,
+    legacy,
+    legacy_events,
+    stream,
+)
+from tests.test_pipeline import BEARER, PORTKEY, ROUTES, Route, every_route, good, texts
+
+ROUTE = ROUTES["openai"]
+COST = Decimal(5) * Decimal("0.15") + Decimal(3) * Decimal("0.6")
+
+
+async def ask(
+    cached: Cached,
+    route: Route = ROUTE,
+    headers: dict[str, str] | None = None,
+    *,
+    streamed: bool = False,
+) -> tuple[int, str, bytes]:
+    said = {**route.credential, **(headers or {})}
+    return await cached.post(route.path, said, route.body(streamed=streamed))
+
+
+@every_route
+async def test_the_second_to_ask_gets_what_the_first_was_shown(
+    route: Route, streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(good(route, streamed=streamed))
+
+    _, first, shown = await ask(cached, route, streamed=streamed)
+    status, second, again = await ask(cached, route, streamed=streamed)
+
+    assert (status, first, second) == (200, "miss", "hit")
+    assert len(upstream.requests) == 1
+    assert texts(route, again, streamed=streamed) == " Paris."
+    if route.path != "/v1/completion":  # whose answers are numbered and dated anew
+        assert again == shown
+
+
+@every_route
+async def test_either_form_serves_the_other(
+    route: Route, streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    if not route.streams:
+        pytest.skip("this API answers as a whole")
+    upstream.answer_with(good(route, streamed=streamed))
+
+    await ask(cached, route, streamed=streamed)
+    status, result, again = await ask(cached, route, streamed=not streamed)
+
+    assert (status, result) == (200, "hit")
+    assert len(upstream.requests) == 1
+    assert texts(route, again, streamed=not streamed) == " Paris."
+
+
+async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    await ask(cached)
+    async with cached.client.post(
+        ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)
+    ) as response:
+        said = response.headers
+
+    miss, hit = await cached.sink.wait(2)
+    assert (miss.cost, miss.saved) == (COST, None)
+    assert (hit.outcome, hit.status, hit.cost, hit.attempts) == ("success", 200, 0, [])
+    assert (hit.saved.cost, hit.saved.tokens) == (COST, miss.tokens)
+    assert said["x-headrace-cost-usd"] == "0"
+    assert cached.counted('headrace_cache_lookups_total{result="hit"}') == 1
+    assert cached.counted('headrace_cache_lookups_total{result="miss"}') == 1
+    assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(float(COST) / 1e6)
+    assert cached.counted('headrace_cache_entries{store="memory"}') == 1
+    assert cached.counted('headrace_cache_bytes{store="memory"}') > 0
+
+
+async def test_without_a_rule_nothing_is_kept(cached: Cached, upstream: ScriptedUpstream) -> None:
+    cached.policies.ruled = lambda plan: plan
+
+    assert [(await ask(cached))[1] for _ in range(2)] == ["bypass"] * 2
+    assert len(upstream.requests) == 2
+    assert cached.counted('headrace_cache_lookups_total{result="bypass"}') == 0
+
+
+async def test_a_rule_whose_store_is_not_there_keeps_nothing(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(replace(RULE, store="redis"))
+
+    assert [(await ask(cached))[1] for _ in range(2)] == ["bypass"] * 2
+    assert cached.counted('headrace_cache_lookups_total{result="bypass"}') == 2
+
+
+async def test_several_models_in_one_call_pass_by(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES["multimodel"]
+    headers = {**BEARER, "x-headrace-deployment": "compare"}
+    body = {**route.body(streamed=False), "model": ["first", "second"]}
+
+    assert [(await cached.post(route.path, headers, body))[1] for _ in range(2)] == ["bypass"] * 2
+    assert len(upstream.requests) == 4
+
+
+async def test_embeddings_are_kept(cached: Cached, upstream: ScriptedUpstream) -> None:
+    vectors = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "model": "m"}
+    upstream.answer_with(answer(vectors))
+    body = {"model": "gpt-4o-mini", "input": "Paris"}
+
+    found = [await cached.post("/v1/embeddings", BEARER, body) for _ in range(2)]
+
+    assert [result for _, result, _ in found] == ["miss", "hit"]
+    assert found[0][2] == found[1][2]
+
+
+async def test_equal_bodies_of_two_callers_never_meet(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(chat("for support")), answer(chat("for search")))
+    where = {"x-headrace-deployment": "search-answers"}
+    callers = [{"authorization": f"Bearer {key}", **where} for key in (KEY, SEARCH_KEY)]
+    route = ROUTES["openai-chat"]
+
+    found = [
+        await cached.post(route.path, caller, route.body(streamed=False))
+        for caller in (*callers, *callers)
+    ]
+
+    assert [result for _, result, _ in found] == ["miss", "miss", "hit", "hit"]
+    said = [json.loads(body)["choices"][0]["message"]["content"] for *_, body in found]
+    assert said == ["for support", "for search"] * 2
+
+
+async def test_equal_bodies_of_two_callers_do_not_meet_under_way_either(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    events = chat_events("Par", "is.")
+    upstream.answer_with(stream(events, gate=gate))
+    where = {"x-headrace-deployment": "search-answers"}
+    route = ROUTES["openai-chat"]
+    async with asyncio.TaskGroup() as group:
+        asking = [
+            group.create_task(
+                cached.post(
+                    route.path,
+                    {"authorization": f"Bearer {key}", **where},
+                    route.body(streamed=True),
+                )
+            )
+            for key in (KEY, SEARCH_KEY)
+        ]
+        await until_asked(upstream, 2)
+        gate.set()
+
+    assert [task.result()[1] for task in asking] == ["miss", "miss"]
+
+
+class Masking(Unguarded):
+    """A guard that takes a word out of answers, or blocks them by it."""
+
+    def __init__(self, blocks: ProxyError | None = None) -> None:
+        self.blocks = blocks
+        self.seen = 0
+
+    def watch(self, plan: Plan) -> Watch:
+        return self
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        self.seen += 1
+        text = json.dumps(chunk.data)
+        if "Paris" not in text:
+            return (chunk,)
+        if self.blocks is not None:
+            raise self.blocks
+        return (replace(chunk, data=json.loads(text.replace("Paris", "[city]")), raw=None),)
+
+
+async def test_what_is_kept_is_what_was_shown_and_is_not_inspected_again(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    guard = Masking()
+    async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
+        shown = [await ask(cached) for _ in range(2)]
+
+    assert [result for _, result, _ in shown] == ["miss", "hit"]
+    assert shown[0][2] == shown[1][2]
+    assert b"[city]" in shown[1][2]
+    assert guard.seen == 1
+
+
+async def test_what_was_blocked_is_not_kept(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    upstream.answer_with(stream(legacy_events(" The", " city", " of Paris.", ".")))
+    guard = Masking(Refused("blocked"))
+    async with cached_proxy(tmp_path / "policies", upstream, guards=guard) as cached:
+        shown = [await ask(cached, streamed=True) for _ in range(2)]
+
+    assert [result for _, result, _ in shown] == ["miss"] * 2
+    assert all(b"blocked" in body and b"Paris" not in body for *_, body in shown)
+    assert len(upstream.requests) == 2
+
+
+FILTERED = legacy(choices=[{"index": 0, "text": "x", "finish_reason": "content_filter"}])
+BAD: dict[str, tuple[Script, bool, int]] = {
+    "error": (answer({"error": {"message": "x"}}, 500), False, 502),
+    "error as 200": (answer({"error": {"message": "x"}}), False, 502),
+    "refusal": (answer({"error": {"message": "x"}}, 400), False, 400),
+    "no answer": (cut_before_head(), False, 502),
+    "cut": (stream(legacy_events("a", "b", "c"), cut_after=2), True, 200),
+    "not whole": (stream(legacy_events("a", "b")[:2], done=False), True, 200),
+    "filtered": (answer(FILTERED), False, 200),
+    "too large": (answer(legacy("x" * 3000)), False, 200),
+    "too large a stream": (stream(legacy_events(*["x" * 300] * 10)), True, 200),
+}
+
+
+@pytest.mark.parametrize(("script", "streamed", "status"), BAD.values(), ids=BAD.keys())
+async def test_what_is_no_whole_answer_is_shown_but_not_kept(
+    script: Script, streamed: bool, status: int, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(replace(RULE, max_bytes=2000))
+    upstream.answer_with(script)
+
+    found = [(await ask(cached, streamed=streamed))[:2] for _ in range(2)]
+
+    assert found == [(status, "miss")] * 2
+    assert len(upstream.requests) == 2
+    assert cached.counted('headrace_cache_entries{store="memory"}') == 0
+
+
+async def test_an_answer_is_kept_for_as_long_as_the_rule_says(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    results = []
+    for seconds in (0, 59, 1.5, 0):
+        cached.clock.now += seconds
+        results.append((await ask(cached))[1])
+
+    assert results == ["miss", "hit", "miss", "hit"]
+
+
+async def test_a_rule_that_became_shorter_holds_for_what_was_kept_before(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    await ask(cached)
+    cached.rule(replace(RULE, ttl=5))
+    cached.clock.now += 6
+
+    assert (await ask(cached))[1] == "miss"
+
+
+SCALE = ROUTES["scale-5"]
+WISHES = pytest.mark.parametrize(
+    ("headers", "result", "without"),
+    [
+        ({"cache-control": "no-cache"}, "refresh", "hit"),
+        ({"x-portkey-cache-force-refresh": "true"}, "refresh", "hit"),
+        ({"cache-control": "max-age=9"}, "refresh", "hit"),
+        ({"cache-control": "max-age=10"}, "hit", "hit"),
+        ({"cache-control": "max-age=999999"}, "hit", "hit"),
+        ({"cache-control": "no-store"}, "hit", "hit"),
+        ({"cache-control": "no-store, no-cache"}, "bypass", "hit"),
+        ({"x-portkey-cache-namespace": "trial"}, "miss", "miss"),
+    ],
+    ids=lambda value: " ".join(value.values()) if isinstance(value, dict) else value,
+)
+
+
+@WISHES
+async def test_a_client_may_say_how_it_wants_to_be_answered(
+    headers: dict[str, str], result: str, without: str, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    await ask(cached, SCALE)
+    cached.clock.now += 10
+
+    assert (await ask(cached, SCALE, headers))[1] == result
+    assert len(upstream.requests) == (1 if result == "hit" else 2)
+
+
+@WISHES
+async def test_who_may_not_refresh_cannot_have_an_answer_paid_for_again(
+    headers: dict[str, str], result: str, without: str, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(may_refresh=False)
+    await ask(cached, SCALE)
+    cached.clock.now += 10
+
+    assert (await ask(cached, SCALE, headers))[1] == without
+    _, record = await cached.sink.wait(2)
+    told = record.warnings == ["cache refresh ignored: this key may not refresh"]
+    assert told == (
+        "no-cache" in str(headers) or "refresh" in str(headers) or "max" in str(headers)
+    )
+
+
+async def test_a_refreshed_answer_takes_the_place_of_the_old(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(legacy("old")), answer(legacy("new")))
+    await ask(cached, SCALE)
+    await ask(cached, SCALE, {"cache-control": "no-cache"})
+
+    _, result, body = await ask(cached, SCALE)
+    assert (result, texts(SCALE, body, streamed=False)) == ("hit", "new")
+
+
+async def test_an_answer_that_may_not_be_stored_is_not(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    results = [(await ask(cached, SCALE, {"cache-control": "no-store"}))[1] for _ in range(2)]
+
+    assert results == ["miss", "miss"]
+    assert cached.counted('headrace_cache_entries{store="memory"}') == 0
+
+
+async def test_a_wish_that_makes_no_sense_is_refused(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    status, _, body = await ask(cached, SCALE, {"x-portkey-cache-force-refresh": "perhaps"})
+
+    assert status == 400
+    assert b"x-portkey-cache-force-refresh" in body
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("", "HIT"), ("x-portkey-cache-force-refresh", "REFRESH"), ("cache-control", "DISABLED")],
+)
+async def test_portkeys_clients_are_told_in_their_own_words(
+    name: str, said: str, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    body = ROUTES["portkey"].body(streamed=False)
+    wish = {name: "no-cache, no-store" if name == "cache-control" else "true"} if name else {}
+    told = []
+    for headers in (PORTKEY, {**PORTKEY, **wish}):
+        async with cached.client.post("/v1/completions", headers=headers, json=body) as response:
+            told.append(response.headers["x-portkey-cache-status"])
+
+    assert told == ["MISS", said]
+
+
+async def test_tool_calls_are_asked_for_each_time_unless_the_rule_says_otherwise(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    upstream.answer_with(answer(chat(choices=[choice])))
+    route = ROUTES["openai-chat"]
+
+    assert [(await ask(cached, route))[1] for _ in range(2)] == ["miss", "miss"]
+    cached.rule(replace(RULE, tool_calls=True))
+    assert [(await ask(cached, route))[1] for _ in range(2)] == ["miss", "hit"]

@@ -1,0 +1,101 @@
+"""What may be kept: whole answers in which nothing was amiss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.cache.keep import Keep
+from proxy.types import CacheRule, Chunk
+from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+
+RULE = CacheRule(ttl=60, max_bytes=2000)
+CALL = [{"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}]
+TOOLS = chat(choices=[{"index": 0, "message": {"tool_calls": CALL}, "finish_reason": "tool_calls"}])
+VECTORS = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": usage()}
+
+
+def kept(*data: Any, rule: CacheRule = RULE, end: bool = True) -> Keep:
+    keep = Keep(rule)
+    for each in data:
+        keep.feed(Chunk(each))
+    if end:
+        keep.feed(Chunk(None, last=True))
+    return keep
+
+
+def ending(finish: Any, **more: Any) -> Any:
+    return legacy(choices=[{"index": 0, "text": "x", "finish_reason": finish, **more}])
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [legacy()],
+        [chat()],
+        legacy_events("a", "b"),
+        chat_events("a", "b", with_usage=False),
+        [ending("length")],
+        [VECTORS],
+    ],
+    ids=["legacy", "chat", "stream", "chat-stream", "length", "vectors"],
+)
+def test_a_whole_answer_is_kept(data: list[Any]) -> None:
+    keep = kept(*data)
+
+    assert keep.whole
+    assert [orjson.loads(line) for line in keep.lines] == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [],
+        [legacy(choices=[])],
+        [ending(None)],
+        legacy_events("a")[:1],
+        [ending("stop"), {"choices": [{"index": 1, "text": "x", "finish_reason": None}]}],
+        [ending("content_filter")],
+        [ending("error")],
+        [legacy(error={"message": "x"})],
+        [TOOLS],
+        [ending("tool_calls")],
+        [ending("stop", tool_calls=CALL)],
+        [{"choices": [{"index": 0, "delta": {"function_call": {"name": "f"}}}]}, chat()],
+        [legacy("x" * 2000)],
+        legacy_events(*["x" * 300] * 10),
+    ],
+    ids=[
+        *("nothing", "no-choice", "unfinished", "cut", "one-unfinished", "filtered", "failed"),
+        *("error", "tools", "tool-end", "tool-beside", "function-delta", "large", "large-stream"),
+    ],
+)
+def test_an_answer_in_which_something_is_amiss_is_not(data: list[Any]) -> None:
+    assert not kept(*data).whole
+
+
+def test_an_answer_without_its_last_chunk_is_not_whole() -> None:
+    assert not kept(legacy(), end=False).whole
+
+
+def test_tool_calls_are_kept_where_the_rule_says_so() -> None:
+    assert kept(TOOLS, rule=CacheRule(ttl=60, tool_calls=True)).whole
+
+
+def test_what_is_too_large_holds_no_memory_and_stays_too_large() -> None:
+    keep = kept(*[legacy("x" * 300)] * 10, end=False)
+
+    assert keep.oversize
+    assert keep.lines == []
+    assert keep.size < 4000
+
+
+def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
+    keep = Keep(RULE)
+
+    keep.feed(Chunk(legacy(), b'{ "choices": [] }'))
+    keep.feed(Chunk({"a": 1}, b'{\n"a":1}', last=True))
+
+    assert keep.lines == [b'{ "choices": [] }', b'{"a":1}']

@@ -1,0 +1,135 @@
+"""The name of a question: what makes another one of it, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.cache.key import BYTES, PARTS, digest, secret_of
+from proxy.dialects import DIALECTS
+from proxy.types import CacheRule, Call, Changes, Door, Leg, Plan, Secret, Target, Upstream
+
+SECRET = b"s" * 32
+RULE = CacheRule(ttl=60)
+UP = Upstream("openai", "openai", "http://127.0.0.1:9/v1")
+TARGET = Target(UP, "gpt-4o-mini")
+LEG = Leg("gpt-4o-mini", (TARGET,))
+PLAN = Plan("r1", "support-widget", "support-chat", {}, (LEG,))
+BODY: dict[str, Any] = {"model": "gpt-4o-mini", "prompt": "The capital of France is"}
+DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+CALL = Call(DOOR, BODY, ("gpt-4o-mini",))
+
+
+def key(
+    call: Call = CALL, plan: Plan = PLAN, rule: CacheRule = RULE, namespace: str = "", **more: Any
+) -> bytes:
+    asked = {"scope": plan.key, "secret": SECRET, **more}
+    secret = asked.pop("secret")
+    return digest(secret, plan=plan, call=call, rule=rule, namespace=namespace, **asked)
+
+
+def said(**fields: Any) -> Call:
+    return replace(CALL, body={**BODY, **fields})
+
+
+def planned(**changes: Any) -> Plan:
+    return replace(PLAN, legs=(replace(LEG, **changes),))
+
+
+def aimed(**changes: Any) -> Plan:
+    return planned(targets=(replace(TARGET, upstream=replace(UP, **changes)),))
+
+
+def test_every_field_of_every_dialect_is_decided_and_no_other() -> None:
+    known = {
+        name
+        for dialect in DIALECTS.values()
+        for fields in dialect.fields.values()
+        for name in fields
+    }
+
+    assert known == PARTS.keys()
+
+
+OTHERS: dict[str, Callable[[], bytes]] = {
+    "tenant": lambda: key(scope="search-box"),
+    "deployment": lambda: key(plan=replace(PLAN, deployment="search-answers")),
+    "endpoint": lambda: key(replace(CALL, door=replace(DOOR, endpoint="chat"))),
+    "dialect": lambda: key(replace(CALL, door=replace(DOOR, dialect="scale"))),
+    "client's namespace": lambda: key(namespace="trial"),
+    "rule's namespace": lambda: key(rule=replace(RULE, namespace="trial")),
+    "unknown field": lambda: key(said(novelty=1)),
+    "null": lambda: key(said(seed=None)),
+    "order within a field": lambda: key(said(response_format={"b": 1, "a": 2})),
+    "the model that policy names": lambda: key(plan=planned(model="gpt-4o")),
+    "the rules that apply": lambda: key(plan=planned(rules=("house/cheap",))),
+    "what rules set": lambda: key(plan=planned(changes=Changes(set={"temperature": 0}))),
+    "what rules cap": lambda: key(plan=planned(changes=Changes(cap={"max_tokens": 9}))),
+    "the target's model": lambda: key(plan=planned(targets=(replace(TARGET, model="x"),))),
+    "the target's endpoint": lambda: key(plan=planned(targets=(replace(TARGET, endpoint="chat"),))),
+    "another target": lambda: key(plan=planned(targets=(TARGET, replace(TARGET, model="x")))),
+    "the upstream": lambda: key(plan=aimed(name="local")),
+    "the upstream's address": lambda: key(plan=aimed(base_url="http://127.0.0.1:8/v1")),
+    "the upstream's dialect": lambda: key(plan=aimed(dialect="scale")),
+    "the upstream's headers": lambda: key(plan=aimed(headers=(("x-beta", Secret("1")),))),
+    "the upstream's fields": lambda: key(plan=aimed(accepts=frozenset({"top_k"}))),
+    "the secret": lambda: key(secret=b"t" * 32),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_what_may_change_the_answer_makes_another_question(other: Callable[[], bytes]) -> None:
+    first = key(said(response_format={"a": 2, "b": 1})) if other is OTHERS[_ORDER] else key()
+
+    assert other() != first
+    assert len(other()) == BYTES
+
+
+_ORDER = "order within a field"
+SAME: dict[str, Callable[[], bytes]] = {
+    "order of the fields": lambda: key(replace(CALL, body=dict(reversed(BODY.items())))),
+    "request id": lambda: key(replace(CALL, door=replace(DOOR, request_id="req_2", nonce="n"))),
+    "streaming": lambda: key(replace(said(stream=True, stream_options={}), stream=True)),
+    "the user's header": lambda: key(replace(CALL, door=replace(DOOR, user="anna"))),
+    "the caller's tags": lambda: key(replace(CALL, door=replace(DOOR, tags=(("team", "x"),)))),
+    "the time allowed": lambda: key(replace(said(inference_timeout=9), timeout_s=9.0)),
+    "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
+    "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
+    "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
+}
+
+
+@pytest.mark.parametrize("same", SAME.values(), ids=SAME.keys())
+def test_what_changes_no_answer_makes_the_same_question(same: Callable[[], bytes]) -> None:
+    assert same() == key()
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_each_field_counts_as_the_table_says(name: str) -> None:
+    one, two = said(**{name: "one"}), said(**{name: "two"})
+    by_user = replace(RULE, by_user=True)
+
+    assert (key(one) == key(two)) == (PARTS[name] != "question")
+    assert (key(one, rule=by_user) == key(two, rule=by_user)) == (PARTS[name] == "form")
+
+
+def test_a_rule_may_make_the_users_header_a_part_of_the_question() -> None:
+    by_user = replace(RULE, by_user=True)
+    anna = replace(CALL, door=replace(DOOR, user="anna"))
+
+    assert key(anna, rule=by_user) != key(rule=by_user)
+
+
+def test_two_parts_never_run_into_each_other() -> None:
+    assert key(namespace="b", rule=replace(RULE, namespace="a")) != key(
+        namespace="", rule=replace(RULE, namespace="ab")
+    )
+    assert key(namespace="\udcff") != key(namespace="\\udcff")
+
+
+def test_a_configured_secret_may_have_any_length() -> None:
+    assert len(secret_of("x" * 1000)) == len(secret_of("x")) == BYTES
+    assert secret_of("x") != secret_of("y")

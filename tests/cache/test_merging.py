@@ -1,0 +1,106 @@
+"""A whole answer made of the events of a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.cache.merging import merged
+from proxy.dialects import hub
+from tests.doubles import chat, chat_events, legacy, legacy_events, usage
+
+
+def events(*deltas: Any, finish: str = "stop") -> list[dict[str, Any]]:
+    """A chat stream of these deltas."""
+    frame = {k: v for k, v in chat_events()[0].items() if k != "choices"}
+    said = [{**frame, "choices": [{"index": 0, "delta": d, "finish_reason": None}]} for d in deltas]
+    return [*said, {**frame, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}]
+
+
+def message(*deltas: Any, **how: Any) -> Any:
+    return merged(events(*deltas, **how))["choices"][0]["message"]
+
+
+def test_texts_are_joined_and_the_rest_is_that_of_a_whole_answer() -> None:
+    assert merged(legacy_events(" Par", "is.")) == legacy(" Paris.")
+
+
+def test_a_chat_gets_a_message_for_its_deltas() -> None:
+    whole = chat("Paris.")
+    del whole["choices"][0]["logprobs"]
+
+    assert merged(chat_events("Par", "is.")) == whole
+
+
+@pytest.mark.parametrize("whole", [legacy(" Paris."), chat("Paris.")], ids=["legacy", "chat"])
+def test_a_whole_answer_cut_into_events_is_itself_again(whole: Any) -> None:
+    assert merged(hub.as_stream(whole)) == whole
+
+
+def test_choices_are_told_apart_and_put_in_order() -> None:
+    frame = {"id": "cmpl-1", "object": "text_completion"}
+    pieces = [(1, "b"), (0, "a"), (1, "B"), (0, "A")]
+    said = [{**frame, "choices": [{"index": i, "text": t}]} for i, t in pieces]
+
+    assert [c["text"] for c in merged(said)["choices"]] == ["aA", "bB"]
+
+
+def test_usage_is_the_last_one_said_and_none_where_none_was() -> None:
+    first, *others = legacy_events("x", with_usage=False)
+
+    assert merged([{**first, "usage": usage(1, 1)}, {**first, "usage": usage(5, 3)}])[
+        "usage"
+    ] == usage(5, 3)
+    assert "usage" not in merged([{**first, "usage": None}, *others])
+
+
+def test_the_pieces_of_a_tool_call_become_one() -> None:
+    def piece(index: int, arguments: str, **more: Any) -> dict[str, Any]:
+        return {"tool_calls": [{"index": index, "function": {"arguments": arguments}, **more}]}
+
+    said = message(
+        {"role": "assistant", "content": None},
+        {"tool_calls": [{"index": 0, "id": "c0", "type": "function", "function": {"name": "f"}}]},
+        piece(0, '{"a"'),
+        piece(0, ": 1}", id="", type="function"),
+        piece(1, "{}", id="c1"),
+        finish="tool_calls",
+    )
+
+    first = {"id": "c0", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    assert said["tool_calls"] == [first, {"id": "c1", "function": {"arguments": "{}"}}]
+    assert said["content"] is None
+
+
+def test_what_providers_say_beside_the_text_is_joined_too() -> None:
+    said = message(
+        {"role": "assistant", "reasoning_content": "Hm"},
+        {"role": "assistant", "reasoning_content": "m."},
+        {"audio": {"id": "a", "data": "AA"}},
+        {"audio": {"id": "a", "data": "BB", "expires_at": 9}},
+        {"content": "Yes", "annotations": [{"type": "url"}]},
+        {"annotations": [{"type": "url"}, "odd"]},
+    )
+
+    assert said["reasoning_content"] == "Hmm."
+    assert said["audio"] == {"id": "a", "data": "AABB", "expires_at": 9}
+    assert said["annotations"] == [{"type": "url"}, {"type": "url"}, "odd"]
+
+
+def test_logprobs_are_joined_in_both_forms() -> None:
+    deltas = events({"content": "a"}, {"content": "b"})
+    for event, token in zip(deltas, "ab", strict=False):
+        event["choices"][0]["logprobs"] = {"content": [{"token": token}]}
+    legacy_said = legacy_events("a", "b", with_usage=False)
+    for event, token in zip(legacy_said, "ab", strict=False):
+        event["choices"][0]["logprobs"] = {"tokens": [token], "text_offset": [0]}
+
+    assert merged(deltas)["choices"][0]["logprobs"]["content"] == [{"token": "a"}, {"token": "b"}]
+    assert merged(legacy_said)["choices"][0]["logprobs"]["tokens"] == ["a", "b"]
+
+
+def test_what_makes_no_sense_breaks_nothing() -> None:
+    said = merged([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
+
+    assert said["choices"] == [{"index": "?", "text": "a"}]

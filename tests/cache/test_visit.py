@@ -1,0 +1,452 @@
+"""Equal calls at the same time: one request, whoever leaves and whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.guardrails import Unguarded
+from proxy.ports import Watch
+from proxy.types import Plan
+from tests.cache.stores import until
+from tests.cache.world import RULE, Cached, cached_proxy, until_asked
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    event,
+    hang,
+    head,
+    legacy,
+    legacy_events,
+    piece,
+    stream,
+)
+from tests.edge.test_exchange import settled
+from tests.test_pipeline import BEARER, ROUTES, texts
+
+ROUTE = ROUTES["openai"]
+HERD = 200
+COST = Decimal(5) * Decimal("0.15") + Decimal(3) * Decimal("0.6")
+FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+Answered = tuple[int, str, bytes]
+
+
+def gated(gate: asyncio.Event, script: Script) -> Script:
+    """Say nothing until the gate opens."""
+
+    async def wait(asked: Asked, wire: Wire) -> None:
+        await gate.wait()
+        await script(asked, wire)
+
+    return wait
+
+
+def good(*, streamed: bool, **how: Any) -> Script:
+    return stream(legacy_events(" Par", "is."), **how) if streamed else answer(legacy())
+
+
+async def ask(cached: Cached, *, streamed: bool, **body: Any) -> Answered:
+    return await cached.post(ROUTE.path, BEARER, ROUTE.body(streamed=streamed, **body))
+
+
+async def all_in(cached: Cached, calls: int) -> None:
+    """Wait until so many calls are being served."""
+
+    async def served() -> bool:
+        return len(cached.calls._tasks) == calls
+
+    await until(served)
+
+
+async def noticed(cached: Cached) -> None:
+    """Wait until the proxy knows that a client has left."""
+
+    async def known() -> bool:
+        return any(task.cancelling() for task in cached.calls._tasks)
+
+    await until(known)
+
+
+async def herd(
+    cached: Cached, gate: asyncio.Event, *, streamed: bool, size: int = HERD
+) -> list[Answered]:
+    """Ask the same many times at once, and let the upstream answer once all have asked."""
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(ask(cached, streamed=streamed)) for _ in range(size)]
+        await all_in(cached, size)
+        gate.set()
+    return [task.result() for task in asking]
+
+
+@FORMS
+async def test_two_hundred_equal_calls_make_one_request(
+    streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, good(streamed=streamed)))
+
+    answers = await herd(cached, gate, streamed=streamed)
+
+    assert len(upstream.requests) == 1
+    assert sorted(result for _, result, _ in answers) == ["coalesced"] * (HERD - 1) + ["miss"]
+    assert len({(status, body) for status, _, body in answers}) == 1
+    records = await cached.sink.wait(HERD)
+    assert sum(record.cost for record in records) == COST
+    assert sum(record.saved.cost for record in records if record.saved) == COST * (HERD - 1)
+    assert {record.outcome for record in records} == {"success"}
+    assert cached.counted('headrace_cache_lookups_total{result="coalesced"}') == HERD - 1
+    assert (await ask(cached, streamed=streamed))[1] == "hit"
+
+
+async def test_time_that_is_spent_on_anothers_upstream_is_not_the_proxys(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, good(streamed=False)))
+    opened = asyncio.get_running_loop().call_later(0.5, gate.set)
+
+    await asyncio.gather(*(ask(cached, streamed=False) for _ in range(5)))
+
+    opened.cancel()
+    assert cached.counted('headrace_overhead_seconds_sum{deployment="support-chat"}') < 0.4
+
+
+async def test_who_joins_late_sees_every_chunk_from_the_first(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(good(streamed=True, gate=gate))
+    async with cached.client.post(
+        ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+    ) as leader:
+        first = await leader.content.readany()
+        late = asyncio.gather(ask(cached, streamed=True))
+        await all_in(cached, 2)
+        gate.set()
+        whole = first + await leader.content.read()
+
+    [(status, result, body)] = await late
+    assert (status, result, body) == (200, "coalesced", whole)
+    assert texts(ROUTE, body, streamed=True) == " Paris."
+
+
+async def test_chunks_reach_those_who_share_them_as_they_come(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(good(streamed=True, gate=gate))
+    body = ROUTE.body(streamed=True)
+    async with (
+        cached.client.post(ROUTE.path, headers=BEARER, json=body) as leader,
+        cached.client.post(ROUTE.path, headers=BEARER, json=body) as follower,
+    ):
+        assert follower.headers["x-headrace-cache"] == "coalesced"
+        assert await follower.content.readany() == await leader.content.readany()
+        gate.set()
+
+
+@FORMS
+@pytest.mark.parametrize("when", ["before", "midway"])
+async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
+    when: str, streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    script = good(streamed=streamed, gate=gate) if streamed else good(streamed=False)
+    upstream.answer_with(script if when == "midway" and streamed else gated(gate, script))
+    leader = asyncio.gather(ask(cached, streamed=streamed))
+    await until_asked(upstream, 1)
+    others = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(20)]
+    await all_in(cached, 21)
+
+    leader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leader
+    await noticed(cached)
+    gate.set()
+
+    answers = [(await other)[0] for other in others]
+    assert {(status, result) for status, result, _ in answers} == {(200, "coalesced")}
+    assert {texts(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
+    assert len(upstream.requests) == 1
+    records = await cached.sink.wait(21)
+    [paid] = [record for record in records if record.cost]
+    assert (paid.outcome, paid.cost, paid.source) == ("client_abort", COST, "provider")
+    assert (await ask(cached, streamed=streamed))[1] == "hit"
+
+
+@FORMS
+async def test_the_upstream_is_freed_at_once_when_all_have_left(
+    streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(hang())
+    calls = [asyncio.gather(ask(cached, streamed=streamed)) for _ in range(5)]
+    await all_in(cached, 5)
+    await until_asked(upstream, 1)
+
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+
+    async with asyncio.timeout(0.5):
+        await upstream.requests[0].closed.wait()
+    records = await cached.sink.wait(5)
+    assert {record.outcome for record in records} == {"client_abort"}
+    upstream.answer_with(good(streamed=streamed))
+    assert (await ask(cached, streamed=streamed))[:2] == (200, "miss")
+
+
+@FORMS
+async def test_when_a_leader_fails_one_other_asks_and_the_rest_notice_nothing(
+    streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.then(gated(gate, answer({"error": {"message": "x"}}, 500)))
+    upstream.answer_with(good(streamed=streamed))
+
+    answers = await herd(cached, gate, streamed=streamed)
+
+    assert len(upstream.requests) == 2
+    statuses = [status for status, *_ in answers]
+    assert (statuses.count(502), statuses.count(200)) == (1, HERD - 1)
+    said = {texts(ROUTE, body, streamed=streamed) for status, _, body in answers if status == 200}
+    assert said == {" Paris."}
+
+
+async def test_an_upstream_that_keeps_failing_is_asked_twice_for_all(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, answer({"error": {"message": "x"}}, 500)))
+
+    answers = await herd(cached, gate, streamed=False)
+
+    assert len(upstream.requests) == 2
+    assert {status for status, *_ in answers} == {502}
+
+
+async def test_a_refusal_of_the_question_holds_for_all_who_ask_it(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, answer({"error": {"message": "not so"}}, 400)))
+
+    answers = await herd(cached, gate, streamed=False)
+
+    assert len(upstream.requests) == 1
+    assert {status for status, *_ in answers} == {400}
+    assert all(b"not so" in body for *_, body in answers)
+
+
+async def test_a_stream_that_breaks_breaks_for_all_who_saw_its_beginning(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(stream(legacy_events("a", "b"), cut_after=2, gate=gate))
+
+    answers = await herd(cached, gate, streamed=True, size=5)
+
+    assert len(upstream.requests) == 1
+    assert all(b'"error"' in body and b"[DONE]" not in body for *_, body in answers)
+    records = await cached.sink.wait(5)
+    assert {record.outcome for record in records} == {"upstream_error"}
+    assert [record.saved for record in records] == [None] * 5
+
+
+async def test_calls_with_less_time_or_in_another_form_go_their_own_way(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, answer(legacy())))
+    scale = ROUTES["scale-5"]
+    bodies: list[dict[str, Any]] = [{}, {"inference_timeout": 5}, {"stream": True}]
+    async with asyncio.TaskGroup() as group:
+        for more in bodies:
+            body = scale.body(streamed=False, **more)
+            group.create_task(cached.post(scale.path, scale.credential, body))
+        await until_asked(upstream, 3)
+        gate.set()
+
+    assert len(upstream.requests) == 3
+
+
+def long(counted: list[int]) -> Script:
+    """Stream twenty megabytes, and count the pieces that went out."""
+    said = [*[event(legacy_events("x" * 20_000)[0])] * 1000, event(legacy_events("")[-2])]
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        for each in said:
+            await wire.send(piece(each))
+            counted[0] += 1
+        await wire.send(piece(event(b"[DONE]")), b"0\r\n\r\n")
+
+    return script
+
+
+async def test_a_client_that_does_not_read_holds_nobody_up(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(replace(RULE, max_bytes=100_000_000))
+    upstream.answer_with(long([0]))
+    async with aiohttp.ClientSession(base_url=cached.url, read_bufsize=1024) as slow:
+        stuck = await slow.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
+        status, result, raw = await ask(cached, streamed=True)
+        stuck.close()
+
+    assert (status, result) == (200, "coalesced")
+    assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
+
+
+async def test_what_is_too_large_is_held_by_nobody_but_the_upstream(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(replace(RULE, max_bytes=2_000_000))
+    counted = [0]
+    upstream.answer_with(long(counted))
+    async with aiohttp.ClientSession(base_url=cached.url, read_bufsize=1024) as slow:
+        stuck = await slow.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True))
+        other = asyncio.gather(ask(cached, streamed=True))
+        await settled(lambda: counted[0])
+        assert counted[0] < 900
+        stuck.close()
+        [(status, result, raw)] = await other
+
+    assert (status, result) == (200, "coalesced")
+    assert len(texts(ROUTE, raw, streamed=True)) == 20_000_000
+
+
+async def test_an_answer_that_becomes_too_large_cannot_be_joined_any_more(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    cached.rule(replace(RULE, max_bytes=1000))
+    gate = asyncio.Event()
+    upstream.answer_with(stream(legacy_events("x" * 2000, "y"), gate=gate))
+    async with cached.client.post(
+        ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+    ) as leader:
+        await leader.content.readany()
+        late = asyncio.gather(ask(cached, streamed=True))
+        await until_asked(upstream, 2)
+        gate.set()
+        await leader.content.read()
+
+    assert [result for _, result, _ in await late] == ["miss"]
+
+
+class Broken(Unguarded):
+    """A guard with a bug."""
+
+    def __init__(self) -> None:
+        self.bugs = 1
+
+    def watch(self, plan: Plan) -> Watch:
+        if self.bugs:
+            self.bugs -= 1
+            raise KeyError("inside")
+        return self
+
+
+async def test_a_bug_in_the_call_that_leads_is_its_own(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, answer(legacy())))
+    async with cached_proxy(tmp_path / "policies", upstream, guards=Broken()) as cached:
+        async with asyncio.TaskGroup() as group:
+            body = ROUTE.body(streamed=False)
+            asking = [
+                group.create_task(cached.client.post(ROUTE.path, headers=BEARER, json=body))
+                for _ in range(5)
+            ]
+            await all_in(cached, 5)
+            gate.set()
+        statuses = sorted(task.result().status for task in asking)
+
+        assert statuses == [200] * 4 + [500]
+        assert [type(bug) for bug in cached.bugs] == [KeyError]
+
+
+async def test_a_stop_ends_them_all(cached: Cached, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(hang())
+    calls = asyncio.gather(*(ask(cached, streamed=False) for _ in range(5)))
+    await all_in(cached, 5)
+    await until_asked(upstream, 1)
+
+    await cached.calls.drain(0.05)
+
+    assert {status for status, *_ in await calls} == {503}
+    records = await cached.sink.wait(5)
+    assert {record.outcome for record in records} == {"proxy_error"}
+    assert len(upstream.requests) == 1
+
+
+async def test_who_wants_nothing_that_old_asks_anew_beside_those_who_take_it(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(legacy("old")), answer(legacy("new")))
+    await ask(cached, streamed=False)
+    cached.clock.now += 10
+
+    body = ROUTE.body(streamed=False)
+    young = {**BEARER, "cache-control": "max-age=5"}
+    asking = [cached.post(ROUTE.path, h, body) for h in (young, BEARER, young)]
+    results = [(r, texts(ROUTE, b, streamed=False)) for _, r, b in await asyncio.gather(*asking)]
+
+    assert results[1][1] in ("old", "new")
+    assert ("refresh", "new") in results
+    assert len(upstream.requests) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_each_request_is_on_exactly_one_bill(
+    seed: int, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    """Clients leave at any moment, upstreams fail at any moment, answers are kept or not."""
+    chance = random.Random(seed)  # noqa: S311  # it decides nothing but a test
+
+    async def moody(asked: Asked, wire: Wire) -> None:
+        mood = chance.random()
+        streamed = asked.json.get("stream") is True
+        for _ in range(chance.randrange(20)):
+            await asyncio.sleep(0.001)
+        if mood < 0.2:
+            await answer({"error": {"message": "x"}}, 500)(asked, wire)
+        elif mood < 0.4 and streamed:
+            await stream(legacy_events(*"abcd"), cut_after=2)(asked, wire)
+        else:
+            await good(streamed=streamed)(asked, wire)
+
+    async def one(number: int) -> None:
+        streamed = chance.random() < 0.5
+        patience = chance.choice([0.005, 0.02, 5, 5])
+        headers = {**BEARER, "cache-control": chance.choice(["", "", "no-cache", "no-store"])}
+        body = ROUTE.body(streamed=streamed, seed=chance.randrange(3))
+        await asyncio.sleep(chance.random() * 0.1)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                status, _, raw = await cached.post(ROUTE.path, headers, body)
+                assert status in (200, 502)
+                if status == 200 and b'"error"' not in raw:
+                    assert texts(ROUTE, raw, streamed=streamed) == " Paris."
+
+    upstream.answer_with(moody)
+    await asyncio.gather(*(one(number) for number in range(150)))
+    await all_in(cached, 0)
+
+    records = cached.sink.records
+    attempts = [attempt for record in records for attempt in record.attempts]
+    answered = [attempt for attempt in attempts if attempt.status is not None]
+    assert len(answered) <= len(upstream.requests) <= len(attempts)  # some left before either
+    assert all(record.cost == 0 for record in records if record.cache in ("hit", "coalesced"))
+    assert all(not record.attempts for record in records if record.saved)

@@ -1,0 +1,173 @@
+"""A proxy with a cache in front of a scripted upstream; what policy files will say is said here."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from proxy import edge
+from proxy.app import new_record, new_span_id
+from proxy.cache import Exact
+from proxy.cache.memory import Memory
+from proxy.cache.store import Shelf
+from proxy.edge.calls import Calls
+from proxy.edge.request import Bounds
+from proxy.emit import Emitters
+from proxy.emit.metrics import Metrics
+from proxy.guardrails import Unguarded
+from proxy.pipeline import Pipeline
+from proxy.policy import Caller, InForce
+from proxy.policy.store import read_folder
+from proxy.ports import Guards
+from proxy.types import CacheRule, Call, Door, Plan
+from proxy.upstream import Upstreams
+from proxy.upstream.client import HttpClient
+from proxy.upstream.health import Health
+from tests.cache.stores import Clock
+from tests.conftest import world
+from tests.doubles import MemorySink, ScriptedUpstream, unlimited
+
+SEARCH_KEY = "hr-search-key"
+RULE = CacheRule(ttl=60)
+Ruled = Callable[[Plan], Plan]
+
+
+@dataclass(frozen=True)
+class RuledCaller:
+    """A caller whose plans are decided by the files, and by one word more."""
+
+    caller: Caller
+    ruled: Ruled
+
+    @property
+    def key(self) -> str:
+        return self.caller.key
+
+    def decide(self, call: Call) -> Plan:
+        return self.ruled(self.caller.decide(call))
+
+
+@dataclass
+class RuledPolicies:
+    """The small world of all tests, under a cache rule."""
+
+    in_force: InForce
+    ruled: Ruled
+
+    @property
+    def revision(self) -> str:
+        return self.in_force.revision
+
+    async def read(self, door: Door) -> RuledPolicies:
+        return self
+
+    def identify(self, door: Door) -> RuledCaller:
+        return RuledCaller(self.in_force.identify(door), self.ruled)
+
+
+@dataclass
+class Cached:
+    """A running proxy with a cache, and what can be seen and changed of it."""
+
+    url: str
+    client: aiohttp.ClientSession
+    policies: RuledPolicies
+    cache: Exact
+    clock: Clock
+    calls: Calls
+    metrics: Metrics
+    sink: MemorySink
+    bugs: list[BaseException] = field(default_factory=list)
+
+    def rule(self, rule: CacheRule = RULE, *, may_refresh: bool = True) -> None:
+        self.policies.ruled = lambda plan: replace(plan, cache=rule, may_refresh=may_refresh)
+
+    def counted(self, series: str) -> float:
+        """Give the value of a series as it is scraped; 0 for one that is not there."""
+        for line in self.metrics.render()[0].decode().splitlines():
+            if line.startswith(f"{series} "):
+                return float(line.split()[-1])
+        return 0.0
+
+    async def post(self, path: str, headers: dict[str, str], body: Any) -> tuple[int, str, bytes]:
+        """Give status, what the cache had to do with it, and the body as far as it came."""
+        raw = bytearray()
+        async with self.client.post(path, headers=headers, json=body) as response:
+            with suppress(aiohttp.ClientPayloadError):
+                async for piece in response.content.iter_any():
+                    raw += piece
+            return response.status, response.headers["x-headrace-cache"], bytes(raw)
+
+
+def patient(policies: str) -> str:
+    """Let upstreams take the time that hundreds of calls take on a machine with much to do."""
+    return re.sub(r"timeouts: {[^}]*}", "timeouts: {first_byte: 60s, idle: 60s}", policies)
+
+
+@asynccontextmanager
+async def cached_proxy(
+    folder: Path,
+    upstream: ScriptedUpstream,
+    *,
+    guards: Guards | None = None,
+) -> AsyncIterator[Cached]:
+    folder.mkdir(exist_ok=True)
+    (folder / "policies.yaml").write_text(patient(world(upstream.url)))
+    snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
+    metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
+    bugs: list[BaseException] = []
+    policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
+    shelf = Shelf(Memory(10_000_000, clock, metrics), b"s" * 32)
+    cache = Exact({"memory": shelf}, clock)
+    async with AsyncExitStack() as opened:
+        pipeline = Pipeline(
+            policies=policies,
+            limits=unlimited(),
+            guards=guards or Unguarded(),
+            cache=cache,
+            upstreams=Upstreams(
+                await opened.enter_async_context(HttpClient()),
+                "via",
+                new_span_id,
+                Health(time.monotonic, metrics.circuit),
+            ),
+            emitter=Emitters((metrics, sink), lambda sink, error: bugs.append(error)),
+            start_record=new_record,
+        )
+        numbers = iter(range(1_000_000))
+        handler = edge.front(
+            pipeline,
+            via="via",
+            new_id=lambda: f"req_{next(numbers)}",
+            bounds=Bounds(),
+            calls=calls,
+            on_bug=lambda bug, request_id: bugs.append(bug),
+        )
+        runner = web.ServerRunner(edge.Server(handler, access_log=None), shutdown_timeout=1)
+        await runner.setup()
+        opened.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0][:2]
+        url = f"http://{host}:{port}"
+        client = await opened.enter_async_context(
+            aiohttp.ClientSession(base_url=url, connector=aiohttp.TCPConnector(limit=0))
+        )
+        running = Cached(url, client, policies, cache, clock, calls, metrics, sink, bugs)
+        running.rule()
+        yield running
+
+
+async def until_asked(upstream: ScriptedUpstream, times: int) -> None:
+    async with asyncio.timeout(5):
+        while len(upstream.requests) < times:
+            upstream.came.clear()
+            await upstream.came.wait()

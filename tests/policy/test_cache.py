@@ -1,0 +1,76 @@
+"""Who says whether answers are kept: rules before deployments, those before their policies."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.policy import decide_for
+from proxy.policy.store import read_folder
+from proxy.policy.suppose import example, suppose
+from proxy.types import CacheRule
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER
+
+POLICIES = """\
+upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+policies:
+  house: {cache: {ttl: 1h, namespace: house}}
+  public: {extends: house, match: all, CACHE rules: RULES}
+keys: {widget: {sha256: AAAA, deployments: [chat]}}
+deployments: {chat: {targets: [{upstream: up, model: m}], policy: public OWN}}
+""".replace("AAAA", "0" * 64)
+HOUSE = CacheRule(3600.0, namespace="house")
+STREAMED = "[{name: r, when: {stream: false}, cache: SAID}]"
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "rules", "rule"),
+    [
+        ("", "", "[]", HOUSE),
+        ("cache: {ttl: 5m, store: redis},", "", "[]", CacheRule(300.0, store="redis")),
+        ("cache: off,", "", "[]", None),
+        ("", ", cache: {ttl: 1m, by_user: true}", "[]", CacheRule(60.0, by_user=True)),
+        ("", ", cache: off", "[]", None),
+        ("", ", cache: off", STREAMED.replace("SAID", "{ttl: 2m}"), CacheRule(120.0)),
+        ("", "", STREAMED.replace("SAID", "'off'"), None),
+    ],
+)
+def test_the_nearest_word_counts(
+    policy: str, own: str, rules: str, rule: CacheRule | None, tmp_path: Path
+) -> None:
+    text = POLICIES.replace("CACHE", policy).replace("OWN", own).replace("RULES", rules)
+    (tmp_path / "p.yaml").write_text(text)
+    snapshot = read_folder(tmp_path, None)
+    key = snapshot.key_named("widget")
+    assert key is not None
+
+    call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert decide_for(snapshot, key, call).cache == rule
+
+
+async def test_a_policy_that_says_so_has_answers_kept(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = world(upstream.url) + "\npolicies: {default: {cache: {ttl: 1h}}}\n"
+    said = []
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for more in ({}, {}, {"cache-control": "no-cache"}, {"cache-control": "no-store,no-cache"}):
+            body = {"model": "support-chat", "prompt": "Hi"}
+            headers = {**BEARER, **more}
+            async with client.post("/v1/completions", headers=headers, json=body) as response:
+                said.append(response.headers["x-headrace-cache"])
+        records = await proxy.sink.wait(4)
+
+    assert said == ["miss", "hit", "refresh", "bypass"]
+    assert len(upstream.requests) == 3
+    assert [record.cost for record in records][1] == 0
+    assert records[1].saved is not None
