@@ -19,7 +19,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
-from proxy import cache, edge, guardrails, limits
+from proxy import cache, edge, guardrails, ledger, limits
 from proxy.edge.admin import Readiness, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -77,7 +77,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
     ``sinks`` are told of every call beside the usual emitters. Raises ``PolicyError`` when the
-    policies cannot be taken into force and ``OSError`` when an address cannot be had.
+    policies cannot be taken into force, ``ledger.Unusable`` when no ledger can be kept and
+    ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
         metrics = Metrics(proxy.__version__)
@@ -92,6 +93,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             metrics,
             CallLog(writer.put),
             *_traces(settings, opened),
+            *_ledger(settings, opened, log, metrics),
             past := Past(store.find),
             *sinks,
         )
@@ -148,6 +150,22 @@ def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:
     opened.push_async_callback(asyncio.to_thread, processor.shutdown)
     resource = Resource.create({"service.name": "headrace", "service.version": proxy.__version__})
     return (Traces(processor, resource, settings.trace_ratio),)
+
+
+def _ledger(
+    settings: Settings,
+    opened: AsyncExitStack,
+    log: structlog.typing.FilteringBoundLogger,
+    metrics: Metrics,
+) -> tuple[Sink, ...]:
+    """Give the sink of rows when they are kept. It closes after the last call has ended."""
+    if settings.ledger is None:
+        return ()
+    kind, path = settings.ledger.kind, settings.ledger.path
+    dropped = partial(metrics.dropped, "ledger")
+    kept = ledger.opened(kind, path, proxy.__version__, dropped, log)
+    opened.push_async_callback(asyncio.to_thread, kept.close)
+    return (kept,)
 
 
 async def _nothing() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+LEDGERS = ("sqlite", "jsonl")
+
 
 class BadSetting(ValueError):
     """A flag or variable that cannot be understood; its message names it."""
@@ -30,6 +32,14 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerAt:
+    """Where rows are kept: the kind of store, and its file."""
+
+    kind: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a process is told from outside its policies.
 
@@ -46,6 +56,7 @@ class Settings:
     trace_ratio: float = 1.0
     drain_s: float = 30.0
     body_bytes: int = 16 * 1024 * 1024
+    ledger: LedgerAt | None = None
 
 
 def address(text: str) -> Address:
@@ -77,7 +88,17 @@ def from_environment(
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
         body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
+        ledger=_ledger(environ.get("HEADRACE_LEDGER") or "off"),
     )
+
+
+def _ledger(text: str) -> LedgerAt | None:
+    if text == "off":
+        return None
+    kind, _, path = text.partition(":")
+    if kind not in LEDGERS or not path:
+        raise BadSetting(f"HEADRACE_LEDGER must be off, sqlite:PATH or jsonl:PATH, not {text!r}")
+    return LedgerAt(kind, Path(path))
 
 
 def _number(
