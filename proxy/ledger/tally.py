@@ -77,6 +77,7 @@ class Tally:
         if self._file is not None:
             if settled:
                 self._file.unlink(missing_ok=True)
+            fcntl.flock(self._fd, fcntl.LOCK_UN)  # the shared memory has a descriptor of its own
             os.close(self._fd)
             self._file = None
 
