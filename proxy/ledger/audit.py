@@ -79,9 +79,10 @@ class Audit:
         yield f"{self.calls} calls, {self.attempts} attempts, {self.runs} runs"
         for crash in self.crashes:
             least = "" if crash.exact else "at least "
+            where = "" if crash.exact else ", or is at work where its counts cannot be seen"
             yield (
-                f"run {crash.run} crashed: {least}{crash.lost} calls that ended are in no row, "
-                f"{least}{crash.running} were under way"
+                f"run {crash.run} crashed{where}: {least}{crash.lost} calls that ended are in no "
+                f"row, {least}{crash.running} were under way"
             )
         if self.dropped:
             yield f"{self.dropped} calls were dropped and counted, as they could not be written"

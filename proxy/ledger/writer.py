@@ -19,7 +19,7 @@ from proxy.ledger.tally import Tally
 
 MAX_CALLS = 10_000
 BATCH = 256
-SLICE = 16
+SLICE = 32
 GATHER_S = 0.2
 BREATH_S = 0.0005
 RETRY_S = 0.25
@@ -53,6 +53,9 @@ class Writer:
         self._thread.start()
 
     def put(self, entry: Entry) -> None:
+        if self._done:
+            self._tell("closed", 1)
+            return
         if len(self._queue) >= MAX_CALLS:
             self._full += 1
             self._tell("queue_full", 1)
@@ -132,4 +135,4 @@ class Writer:
         """What was dropped is read first: a call counts as ended before it can be dropped."""
         dropped = self._full + self._invalid
         ended = self._tally.ended
-        return Counts(max(self._tally.begun, ended), ended, dropped, self._failures)
+        return Counts(self._tally.begun, ended, dropped, self._failures)

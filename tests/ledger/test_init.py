@@ -31,7 +31,7 @@ from tests.doubles import (
     stream,
 )
 from tests.ledger.kept import kept, ledgered, until
-from tests.test_cli import headrace, serving
+from tests.test_cli import Served, headrace, serving
 from tests.test_pipeline import BEARER, ROUTES, leave_midway, leave_unanswered
 from tests.upstream.test_retry import scraped
 
@@ -287,6 +287,14 @@ async def test_it_is_read_while_it_is_written(tmp_path: Path, upstream: Scripted
         assert seen == sorted(seen)
 
 
+async def stopped(served: Served) -> None:
+    """Stop as an operator does; the log is read, so that no full pipe holds anything up."""
+    served.process.send_signal(signal.SIGTERM)
+    async with asyncio.timeout(10):
+        await served.process.communicate()
+    assert served.process.returncode == 0
+
+
 async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     path = tmp_path / "ledger"
     async with (
@@ -297,8 +305,7 @@ async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) 
         aiohttp.ClientSession(base_url=url) as client,
     ):
         await asyncio.gather(*(call(client) for _ in range(50)))
-        served.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(served.process.wait(), 10) == 0
+        await stopped(served)
 
     code, said = await headrace("verify-ledger", str(path))
     assert (code, said.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 runs")
@@ -330,8 +337,7 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
         [crashed] = [line for line in served.lines if line["event"] == "ledger.crashed"]
         async with aiohttp.ClientSession(base_url=url) as client:
             await call(client)
-        served.process.send_signal(signal.SIGTERM)
-        await served.process.wait()
+        await stopped(served)
 
     mended = await headrace("verify-ledger", str(path))
     assert (crashed["lost"], crashed["running"], crashed["exact"]) == (7, 0, True)
@@ -339,6 +345,29 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
     for code, said in (unmended, mended):
         assert code == 0
         assert "run 1 crashed: 7 calls that ended are in no row, 0 were under way" in said
+
+
+async def test_a_kill_under_load_leaves_no_call_uncounted(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path = tmp_path / "ledger"
+    environ = {"HEADRACE_LEDGER": f"sqlite:{path}"}
+    async with (
+        serving(tmp_path / "p", world(upstream.url), **environ) as (served, url),
+        aiohttp.ClientSession(base_url=url) as client,
+    ):
+        calling = asyncio.gather(*(call(client) for _ in range(300)), return_exceptions=True)
+        await until(lambda: len(upstream.requests) >= 150)
+        served.process.kill()
+        answered = (await calling).count(200)
+
+    async with serving(tmp_path / "again", world(upstream.url), **environ) as (served, _):
+        [crashed] = [line for line in served.lines if line["event"] == "ledger.crashed"]
+        await stopped(served)
+    ended = len(kept(path)) + crashed["lost"]
+    assert crashed["exact"]
+    assert answered <= ended + crashed["running"] <= 300
+    assert len(upstream.requests) <= ended + crashed["running"]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "jsonl"])
@@ -359,8 +388,7 @@ async def test_a_full_disk_stops_no_call_and_what_it_held_up_is_written_later(
         assert await call(client) == 200
         prlimit(served.process.pid, RLIMIT_FSIZE, (RLIM_INFINITY, RLIM_INFINITY))
         await served.line("ledger.mended")
-        served.process.send_signal(signal.SIGTERM)
-        await served.process.wait()
+        await stopped(served)
 
     assert failing["reason"] in ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "EFBIG")
     if kind == "sqlite":
@@ -387,6 +415,7 @@ async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedU
             assert await call(client) == 200
         await served.line("ledger.mended")
         await until(lambda: len(kept(path)) == 2)
+        await stopped(served)
 
     assert failing["reason"] == "SQLITE_BUSY"
 

@@ -123,7 +123,7 @@ def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(pa
     store(path, crashes)[0].open()
 
     assert crashes == [Crash(1, lost=2, running=2, exact=False)]
-    assert "at least 2 calls that ended are in no row" in audit(path).text()
+    assert "cannot be seen: at least 2 calls that ended are in no row" in audit(path).text()
 
 
 def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:

@@ -117,6 +117,15 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     assert (kept(path), audit(path).violations) == ([], ())
 
 
+def test_a_call_that_ends_after_the_end_is_counted() -> None:
+    store, told = Memory(), Told()
+    writer, tally = writing(store, told)
+    writer.close(5)
+    put(writer, tally, 2)
+
+    assert (store.calls, told.drops) == ([], {"closed": 2})
+
+
 def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
     store, told = Memory(), Told()
     writer, tally = writing(store, told)
