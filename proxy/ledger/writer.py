@@ -66,7 +66,7 @@ class Writer:
 
     def close(self, timeout: float) -> None:
         """Write what is waiting, for at most ``timeout`` seconds. What is not written by then is
-        counted here, and once more by whoever opens the ledger next."""
+        counted here, though a write under way may still succeed, and by whoever opens it next."""
         self._closing.set()
         self._wake.set()
         self._thread.join(timeout)

@@ -108,6 +108,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
             opened.begin(record)
             opened.end(record)
         opened._writer.close(0.1)
+        opened._writer._thread.join(5)  # it may still be waiting for the lock, and get it
 
     ledger.opened("sqlite", path, "1", again.dropped, cast(Any, again)).close()
 
