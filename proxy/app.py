@@ -20,7 +20,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
-from proxy import cache, edge, guardrails
+from proxy import cache, edge, guardrails, ledger
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
 from proxy.cache.sqlite import Sqlite
@@ -108,7 +108,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
     ``sinks`` are told of every call beside the usual emitters. Raises ``PolicyError`` when the
-    policies cannot be taken into force and ``OSError`` when an address cannot be had.
+    policies cannot be taken into force, ``ledger.Unusable`` when no ledger can be kept and
+    ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
         metrics = Metrics(proxy.__version__)
@@ -127,6 +128,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             *_traces(settings, opened),
             past := Past(store.find, beside.current if beside else None),
             *([beside] if beside else []),
+            *_ledger(settings, opened, log, metrics),
             *sinks,
         )
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
@@ -222,6 +224,22 @@ def _warn(
         log.warning("limit.warned", limit=limit.name, used=standing.used, of=limit.capacity)
 
     return tell
+
+
+def _ledger(
+    settings: Settings,
+    opened: AsyncExitStack,
+    log: structlog.typing.FilteringBoundLogger,
+    metrics: Metrics,
+) -> tuple[Sink, ...]:
+    """Give the sink of rows when they are kept. It closes after the last call has ended."""
+    if settings.ledger is None:
+        return ()
+    kind, path = settings.ledger.kind, settings.ledger.path
+    dropped = partial(metrics.dropped, "ledger")
+    kept = ledger.opened(kind, path, proxy.__version__, dropped, log)
+    opened.push_async_callback(asyncio.to_thread, kept.close)
+    return (kept,)
 
 
 async def _nothing() -> None:

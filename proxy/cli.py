@@ -9,7 +9,7 @@ import secrets
 import signal
 from collections.abc import Coroutine
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,6 +21,8 @@ from proxy import __version__, app, demo, settings
 from proxy.dialects import strict
 from proxy.edge import WeakParser
 from proxy.errors import ProxyError
+from proxy.ledger import audit, shown, spending
+from proxy.ledger.store import Unusable
 from proxy.policy import diff, editor, verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain
@@ -28,12 +30,14 @@ from proxy.policy.load import load
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
+from proxy.policy.units import duration
 from proxy.rehearsal import rehearse, report
 from proxy.rehearsal.cases import Suite
 from proxy.settings import Address, BadSetting, Settings
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Listen(click.ParamType[Address]):
@@ -46,6 +50,18 @@ class Listen(click.ParamType[Address]):
             return value if isinstance(value, Address) else settings.address(value)
         except BadSetting as error:
             self.fail(str(error), param, ctx)
+
+
+class Moment(click.ParamType[datetime]):
+    """How long ago, such as ``30d``, or a UTC time."""
+
+    name = "30d|DATE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=duration(value))
+        except (ValueError, OverflowError):
+            return click.DateTime(MOMENTS).convert(value, param, ctx).replace(tzinfo=UTC)
 
 
 listen_option = click.option(
@@ -199,6 +215,39 @@ def key(name: str) -> None:
     click.echo(f"keys:\n  {name}: {{sha256: {digest}, deployments: []}}")
 
 
+@main.command("usage")
+@click.argument("path", metavar="LEDGER", type=FILE)
+@click.option(
+    "--by", multiple=True, metavar="DIMENSION", help="May be repeated; see docs/ledger.md."
+)
+@click.option("--since", type=Moment(), default="30d", show_default=True)
+@click.option("--until", type=Moment(), help="Now, where it is left out.")
+@click.option("--format", "form", type=click.Choice(sorted(shown.FORMS)), default="table")
+def usage_command(
+    path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
+) -> None:
+    """Sum up what was used and spent: tag.NAME, key, deployment, model, provider, upstream, money
+    or day."""
+    try:
+        spent = spending.spent(path, by, since, until or datetime.now(UTC))
+    except Unusable as error:
+        raise click.ClickException(error.reason) from None
+    click.echo(shown.FORMS[form](spent))
+
+
+@main.command("verify-ledger")
+@click.argument("path", metavar="LEDGER", type=FILE)
+def verify_command(path: Path) -> None:
+    """Check that every call has its row and every row its call. Exits 1 on a violation."""
+    try:
+        found = audit.audit(path)
+    except Unusable as error:
+        raise click.ClickException(error.reason) from None
+    click.echo(found.text())
+    if found.violations:
+        raise SystemExit(1)
+
+
 def _settings(policies: Path, listen: Address, admin: Address) -> Settings:
     try:
         return settings.from_environment(policies, listen, admin, settings.environment())
@@ -213,7 +262,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except (demo.NoModel, WeakParser) as error:
+    except (demo.NoModel, Unusable, WeakParser) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SECRET_LENGTH = 16
+LEDGERS = ("sqlite", "jsonl")
 
 
 class BadSetting(ValueError):
@@ -29,6 +30,14 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerAt:
+    """Where rows are kept: the kind of store, and its file."""
+
+    kind: str
+    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ class Settings:
     cache_file: Path | None = None
     redis_url: str | None = field(default=None, repr=False)
     cache_secret: str | None = field(default=None, repr=False)
+    ledger: LedgerAt | None = None
 
 
 def address(text: str) -> Address:
@@ -96,7 +106,17 @@ def from_environment(
         cache_file=Path(file) if file else None,
         redis_url=redis or None,
         cache_secret=secret or None,
+        ledger=_ledger(environ.get("HEADRACE_LEDGER") or "off"),
     )
+
+
+def _ledger(text: str) -> LedgerAt | None:
+    if text == "off":
+        return None
+    kind, _, path = text.partition(":")
+    if kind not in LEDGERS or not path:
+        raise BadSetting(f"HEADRACE_LEDGER must be off, sqlite:PATH or jsonl:PATH, not {text!r}")
+    return LedgerAt(kind, Path(path))
 
 
 def _number(

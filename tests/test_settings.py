@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import Address, BadSetting, address, environment, from_environment
+from proxy.settings import Address, BadSetting, LedgerAt, address, environment, from_environment
 
 HERE = Address("127.0.0.1", 8080)
 
@@ -52,8 +52,24 @@ def test_our_own_variable_goes_before_the_standard_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", None),
+        ("off", None),
+        ("sqlite:a:b", LedgerAt("sqlite", Path("a:b"))),
+        ("jsonl:/dev/stdout", LedgerAt("jsonl", Path("/dev/stdout"))),
+    ],
+)
+def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None:
+    assert from_environment(Path("p"), HERE, HERE, {"HEADRACE_LEDGER": text}).ledger == kept
+
+
+@pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("HEADRACE_LEDGER", "on"),
+        ("HEADRACE_LEDGER", "sqlite:"),
+        ("HEADRACE_LEDGER", "csv:a"),
         ("HEADRACE_TRACE_RATIO", "2"),
         ("HEADRACE_TRACE_RATIO", "most"),
         ("HEADRACE_DRAIN_SECONDS", "-1"),

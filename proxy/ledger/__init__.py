@@ -1,0 +1,82 @@
+"""The ledger: exactly one row per call and one per attempt, kept where an accountant can ask.
+
+It is one more sink of records, beside metrics, trace and log; it never raises and never waits.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from proxy.ledger import tally
+from proxy.ledger.jsonl import JsonlStore
+from proxy.ledger.rows import noted
+from proxy.ledger.sqlite import Crash, Run, SqliteStore
+from proxy.ledger.store import Store, Unusable, Unwritten
+from proxy.ledger.tally import Tally
+from proxy.ledger.writer import Log, Writer
+from proxy.record import Record
+
+CLOSE_S = 5.0
+Make = Callable[[Path, Run, Callable[[Crash], None]], Store]
+
+STORES: Mapping[str, Make] = {
+    "sqlite": SqliteStore,
+    "jsonl": lambda path, run, crashed: JsonlStore(path, run.name),
+}
+
+
+class Ledger:
+    """The sink that notes records and leaves the rest to its thread."""
+
+    def __init__(self, writer: Writer, tally: Tally) -> None:
+        self._writer = writer
+        self._tally = tally
+
+    def begin(self, record: Record) -> None:
+        self._tally.begin()
+
+    def end(self, record: Record) -> None:
+        self._writer.put(noted(self._tally.end(), record))
+
+    def close(self) -> None:
+        """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
+        self._writer.close(CLOSE_S)
+
+
+def opened(
+    kind: str, path: Path, version: str, dropped: Callable[[str, int], None], log: Log
+) -> Ledger:
+    """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
+
+    A full disk or a lock does not keep it from opening. Calls that earlier processes lost are told
+    to ``dropped`` as ``crash`` and logged as ``ledger.crashed``.
+    """
+
+    def crashed(crash: Crash) -> None:
+        dropped("crash", crash.lost)
+        log.warning(
+            "ledger.crashed",
+            run=crash.run,
+            lost=crash.lost,
+            running=crash.running,
+            exact=crash.exact,
+        )
+
+    run = Run(secrets.token_hex(8), version, tally.folder(path.parent), now_ms)
+    store = STORES[kind](path, run, crashed)
+    counts = Tally(run.folder if kind == "sqlite" else None, run.name)
+    try:
+        store.open()
+    except Unusable as error:
+        counts.close(settled=True)
+        raise Unusable(f"{path} cannot be the ledger: {error.reason}") from None
+    except Unwritten as error:
+        log.warning("ledger.failing", reason=error.reason)
+    return Ledger(Writer(store, counts, dropped, log), counts)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,104 @@
+"""The ledger as lines of JSON for log shippers: one per row, appended to a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.ledger.rows import ATTEMPT, CALL, Row
+from proxy.ledger.store import Counts, Unwritten, failed
+
+MODE = 0o640
+
+
+class JsonlStore:
+    """Appends lines; one that a full disk cut is ended before another begins.
+
+    A file that was moved away, as by log rotation, is made anew.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._path = path
+        self._run = run
+        self._fd: int | None = None
+        self._rest = b""
+
+    def open(self) -> None:
+        if self._fd is not None:
+            return
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
+            if _ends_within_a_line(self._fd):
+                os.write(self._fd, b"\n")
+        except OSError as error:
+            self._let_go()
+            raise failed(error) from None
+
+    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+        if not self._rest:
+            self._reopen_if_moved()
+            self._rest = b"".join(lines(self._run, calls, attempts))
+        self.open()
+        self._push()
+
+    def _push(self) -> None:
+        """Write what is left of a batch; it is remembered how far that came."""
+        if self._fd is None:
+            raise Unwritten("closed")
+        try:
+            while self._rest:
+                self._rest = self._rest[os.write(self._fd, self._rest) :]
+        except OSError as error:
+            raise failed(error) from None
+
+    def _reopen_if_moved(self) -> None:
+        if self._fd is None:
+            return
+        ours = os.fstat(self._fd)
+        try:
+            there = self._path.stat()
+        except OSError:
+            self._let_go()
+            return
+        if (ours.st_dev, ours.st_ino) != (there.st_dev, there.st_ino):
+            self._let_go()
+
+    def close(self, counts: Counts) -> None:
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _ends_within_a_line(fd: int) -> bool:
+    about = os.fstat(fd)
+    if not stat.S_ISREG(about.st_mode) or about.st_size == 0:
+        return False
+    return os.pread(fd, 1, about.st_size - 1) != b"\n"
+
+
+def lines(run: str, calls: Sequence[Row], attempts: Sequence[Row]) -> Iterator[bytes]:
+    """Give each call's line, then those of its attempts."""
+    made: dict[Any, list[Row]] = {}
+    for row in attempts:
+        made.setdefault(row[0], []).append(row)
+    for row in calls:
+        said: dict[str, Any] = dict(zip(CALL, row, strict=True))
+        time = datetime.fromtimestamp(said.pop("started_ms") / 1000, UTC)
+        at = {"run": run, "time": time.isoformat(timespec="milliseconds")}
+        for name in ("tags", "models"):
+            said[name] = None if said[name] is None else orjson.Fragment(said[name])
+        said["stream"] = None if said["stream"] is None else bool(said["stream"])
+        yield orjson.dumps({"row": "call", **at, **said}) + b"\n"
+        at["request_id"] = said["request_id"]
+        for attempt in made.get(row[0], ()):
+            of = dict(zip(ATTEMPT, attempt, strict=True))
+            yield orjson.dumps({"row": "attempt", **at, **of, "served": bool(of["served"])}) + b"\n"

@@ -1,0 +1,246 @@
+"""The rows of a call: one for itself, one for each of its attempts, in the columns named here.
+
+What a client wrote is cut and made printable; no prompt, no answer and no key text is ever taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from operator import attrgetter
+from typing import Literal, NamedTuple
+
+import orjson
+
+from proxy.record import Attempt, Bill, Outcome, Record, Saved, TraceIds
+from proxy.types import EPOCH
+from proxy.usage import TOKEN_TYPES, micro_usd
+
+Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
+Value = str | int | None
+Row = tuple[Value, ...]
+
+CACHE = "cache"
+MAX_NAME = 64
+MAX_MODELS = 16
+MAX_WHOLE = 2**53
+MILLISECOND = timedelta(milliseconds=1)
+
+CALL = (
+    "seq",
+    "started_ms",
+    "duration_us",
+    "request_id",
+    "trace_id",
+    "span_id",
+    "key",
+    "deployment",
+    "tags",
+    "policy",
+    "dialect",
+    "endpoint",
+    "stream",
+    "models",
+    "status",
+    "outcome",
+    "error",
+    "cache",
+    "attempts",
+    "tokens",
+    "cost_micro_usd",
+)
+TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
+ATTEMPT = (
+    "seq",
+    "number",
+    "leg",
+    "why",
+    "upstream",
+    "provider",
+    "model",
+    "status",
+    "error",
+    *TOKENS,
+    "usage_source",
+    "cost_micro_usd",
+    "saved_micro_usd",
+    "served",
+    "money",
+)
+_counts = attrgetter(*TOKEN_TYPES)
+
+
+class Entry(NamedTuple):
+    """What is left of a record on the event loop: references, so that noting it costs little.
+
+    ``attempts`` come with their bills, None for those that no upstream accepted.
+    """
+
+    seq: int
+    started_at: datetime
+    seconds: float
+    ids: TraceIds
+    request_id: str | None
+    dialect: str | None
+    endpoint: str | None
+    key: str | None
+    policy: str | None
+    deployment: str | None
+    tags: Mapping[str, str] | None
+    stream: bool | None
+    models: list[str] | None
+    status: int | None
+    outcome: Outcome
+    error: str | None
+    cache: str
+    attempts: list[tuple[Attempt, Bill | None]]
+    saved: Saved | None = None
+    model: str = ""
+
+    @property
+    def rows(self) -> int:
+        """How many rows of attempts it has: an answer that was kept has one without an upstream."""
+        return len(self.attempts) + (self.saved is not None)
+
+
+def noted(seq: int, record: Record) -> Entry:
+    """Note a record that is complete. The call's body is let go here."""
+    door, call, plan, error = record.door, record.call, record.plan, record.error
+    bills = iter(record.bills())
+    return Entry(
+        seq,
+        record.started_at,
+        (record.ended or record.started) - record.started,
+        record.ids,
+        door.request_id if door else None,
+        door.dialect if door else None,
+        door.endpoint if door else None,
+        record.key,
+        record.revision,
+        plan.deployment if plan else None,
+        plan.tags if plan else None,
+        call.stream if call else None,
+        [model[:MAX_NAME] for model in call.models[:MAX_MODELS]] if call else None,
+        record.status,
+        record.outcome,
+        error.code if error else None,
+        record.cache,
+        [(a, next(bills) if a.began is not None or a.lost else None) for a in record.attempts],
+        record.saved,
+        plan.legs[0].targets[0].model if plan and plan.legs else "",
+    )
+
+
+def attempt_rows(entry: Entry) -> list[Row]:
+    """Give a row for each attempt, in the order in which they began."""
+    rows = [
+        _attempt_row(entry, number, attempt, bill)
+        for number, (attempt, bill) in enumerate(entry.attempts, 1)
+    ]
+    if entry.saved is not None:
+        rows.append(_kept_row(entry, entry.saved))
+    return rows
+
+
+def _kept_row(entry: Entry, saved: Saved) -> Row:
+    """The row of an answer that the cache gave: nothing was used, and this much saved."""
+    whole = None if saved.cost is None else micro_usd(saved.cost)
+    said = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
+    return (*said, *_NOTHING, "none", None, whole, 1, "cached")
+
+
+def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Row:
+    target = attempt.target
+    return (
+        entry.seq,
+        number,
+        attempt.leg,
+        attempt.why,
+        target.upstream.name,
+        target.upstream.provider,
+        target.model,
+        attempt.status,
+        attempt.error,
+        *(_counts(bill.usage.tokens) if bill else _NOTHING),
+        bill.usage.source if bill else "none",
+        _whole_cost(bill),
+        0,  # an upstream was asked, so nothing was saved
+        int(bill is not None and bill.served),
+        money(entry, number, attempt, bill),
+    )
+
+
+_NOTHING = (None,) * len(TOKENS)
+
+
+def _whole_cost(bill: Bill | None) -> int | None:
+    """Round here and nowhere else. What no money on earth could pay is taken as unknown."""
+    if bill is None or bill.cost is None:
+        return None
+    whole = micro_usd(bill.cost)
+    return whole if whole <= MAX_WHOLE else None
+
+
+def money(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Money:
+    """Say what became of an attempt, and so of its money.
+
+    ``useful``: its answer was the client's, to the end. ``retried``: it failed, and another was
+    asked in its place. ``abandoned``: nobody got its answer, or not to the end. The other words
+    are for attempts that are not made yet.
+    """
+    if bill is not None and bill.served:
+        done = attempt.error is None and entry.outcome == "success"
+        return "useful" if done else "abandoned"
+    later = entry.attempts[number:]
+    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a, _ in later)
+    return "retried" if followed and not attempt.lost else "abandoned"
+
+
+def call_row(entry: Entry, attempts: list[Row]) -> Row:
+    """Give the row of a call; its sums are those of its attempts' rows."""
+    used = [row for row in attempts if row[_SOURCE] != "none"]
+    return (
+        entry.seq,
+        (entry.started_at - EPOCH) // MILLISECOND,
+        round(entry.seconds * 1_000_000),
+        printable(entry.request_id),
+        entry.ids.trace_id,
+        entry.ids.server_span,
+        entry.key,
+        entry.deployment,
+        _json({k: printable(v) for k, v in entry.tags.items()} if entry.tags is not None else None),
+        entry.policy,
+        entry.dialect,
+        entry.endpoint,
+        None if entry.stream is None else int(entry.stream),
+        _json([printable(model) for model in entry.models] if entry.models is not None else None),
+        entry.status,
+        entry.outcome,
+        entry.error,
+        entry.cache,
+        len(attempts),
+        total(count for row in used for count in row[_FIRST : _FIRST + len(TOKENS)]),
+        total(row[_COST] for row in used),
+    )
+
+
+_SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_micro_usd")
+_FIRST = ATTEMPT.index(TOKENS[0])
+
+
+def total(values: Iterator[Value]) -> int | None:
+    """Add up; None as soon as one is unknown, or when there is none."""
+    known = list(values)
+    whole = [value for value in known if isinstance(value, int)]
+    return sum(whole) if known and len(whole) == len(known) else None
+
+
+def printable(text: str | None) -> str | None:
+    """Give a client's own word short and on one line."""
+    if text is None or (text.isprintable() and len(text) <= MAX_NAME):
+        return text
+    return "".join(c if c.isprintable() else "?" for c in text[:MAX_NAME])
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else orjson.dumps(value).decode()

@@ -1,0 +1,119 @@
+"""How sums are shown: a table with bars for people, CSV and JSON for machines. Money is exact."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+
+import orjson
+
+from proxy.ledger.rows import printable
+from proxy.ledger.spending import Line, Spent
+
+MEASURES = (
+    "calls",
+    "tokens_in",
+    "tokens_out",
+    "cost_usd",
+    "lost_cost_usd",
+    "saved_usd",
+    "unpriced",
+    "estimated",
+)
+BAR = 24
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def measures(line: Line) -> tuple[int | str | float | None, ...]:
+    """Give a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
+    return (
+        line.calls,
+        line.tokens_in,
+        line.tokens_out,
+        usd(line.cost),
+        usd(line.lost),
+        usd(line.saved),
+        share(line.unpriced, line.answers),
+        share(line.estimated, line.answers),
+    )
+
+
+def usd(micro: int | None) -> str | None:
+    return None if micro is None else f"{Decimal(micro).scaleb(-6):f}"
+
+
+def share(part: int, whole: int | None) -> float | None:
+    return round(part / whole, 4) if whole else None
+
+
+def table(spent: Spent) -> str:
+    """Columns as wide as needed, a line for all, and a bar for each group's part of the cost."""
+    heads = [*spent.by, *(name.removesuffix("_usd").replace("_", " ") for name in MEASURES)]
+    body = [_cells(line.group, line) for line in spent.lines]
+    nowhere = [""] * (len(spent.by) - 1)
+    last = _cells((*(["total"] if spent.by else []), *nowhere), spent.total)
+    rows = [heads, *body, last]
+    widths = [max(len(row[n]) for row in rows) for n in range(len(heads))]
+    bars = ["", *_bars(spent.lines), ""]
+    lines = (
+        f"{_aligned(row, widths, len(spent.by))}  {bar}".rstrip()
+        for row, bar in zip(rows, bars, strict=True)
+    )
+    return "\n".join([f"{spent.since:%Y-%m-%d %H:%M} to {spent.until:%Y-%m-%d %H:%M} UTC", *lines])
+
+
+def _cells(group: Sequence[str | None], line: Line) -> list[str]:
+    calls, tokens_in, tokens_out, cost, lost, saved, *shares = measures(line)
+    return [
+        *("-" if value is None else str(printable(value)) for value in group),
+        *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
+        *("-" if money is None else f"${money}" for money in (cost, lost, saved)),
+        *("-" if part is None else f"{part:.1%}" for part in shares),
+    ]
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
+    cells = zip(row, widths, range(len(row)), strict=True)
+    return "  ".join(c.ljust(width) if n < names else c.rjust(width) for c, width, n in cells)
+
+
+def _bars(lines: Sequence[Line]) -> Iterator[str]:
+    """By cost; by calls where nothing has one."""
+    costs = [line.cost or 0 for line in lines]
+    sizes = costs if any(costs) else [line.calls for line in lines]
+    for size in sizes:
+        full, eighths = divmod(size * BAR * 8 // max(*sizes, 1), 8)
+        yield (EIGHTHS[-1] * full + EIGHTHS[eighths]).rstrip()
+
+
+def as_csv(spent: Spent) -> str:
+    """One line per group, all in one line without any; unknown is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*spent.by, *MEASURES])
+    for line in spent.lines if spent.by else (spent.total,):
+        writer.writerow([*line.group, *measures(line)])
+    return text.getvalue().rstrip("\n")
+
+
+def as_json(spent: Spent) -> str:
+    """Groups and total; unknown is null."""
+    said = {
+        "since": spent.since.isoformat(),
+        "until": spent.until.isoformat(),
+        "groups": [
+            {"group": dict(zip(spent.by, line.group, strict=True)), **_named(line)}
+            for line in spent.lines
+        ],
+        "total": _named(spent.total),
+    }
+    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+
+
+def _named(line: Line) -> dict[str, int | str | float | None]:
+    return dict(zip(MEASURES, measures(line), strict=True))
+
+
+FORMS: Mapping[str, Callable[[Spent], str]] = {"table": table, "csv": as_csv, "json": as_json}

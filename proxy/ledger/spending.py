@@ -1,0 +1,151 @@
+"""What was used and spent, by any of the dimensions below: one query over the ledger."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from proxy.ledger.reading import reading
+from proxy.ledger.store import Unusable
+from proxy.types import EPOCH
+
+MILLISECOND = timedelta(milliseconds=1)
+COLUMNS = {
+    "key": "c.key",
+    "deployment": "c.deployment",
+    "day": "date(c.started_ms / 1000, 'unixepoch')",
+    "model": "a.model",
+    "provider": "a.provider",
+    "upstream": "a.upstream",
+    "money": "a.money",
+}
+TAG = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
+
+# A call counts once in each group that it has a part in, so calls are gathered before groups are.
+QUERY = """
+WITH parts AS (
+  SELECT {columns} c.run, c.seq,
+    SUM(a.tokens_in) AS tokens_in,
+    SUM(a.tokens_out) AS tokens_out,
+    SUM(a.cost_micro_usd) AS cost,
+    SUM(CASE WHEN a.served = 0 THEN a.cost_micro_usd END) AS lost,
+    SUM(a.saved_micro_usd) AS saved,
+    SUM(a.usage_source <> 'none') AS answers,
+    SUM(a.usage_source <> 'none' AND a.cost_micro_usd IS NULL) AS unpriced,
+    SUM(a.usage_source = 'partial_estimate') AS estimated,
+    SUM(a.usage_source <> 'none' AND a.served = 0) AS unserved,
+    SUM(a.usage_source <> 'none' AND a.served = 0 AND a.cost_micro_usd IS NULL) AS unknown
+  FROM calls c LEFT JOIN attempts a USING (run, seq)
+  WHERE c.started_ms >= :since AND c.started_ms < :until
+  GROUP BY {names} c.run, c.seq
+)
+SELECT {names} COUNT(*) AS calls, {sums} FROM parts {grouped}
+"""
+SUMS = (
+    "tokens_in",
+    "tokens_out",
+    "cost",
+    "lost",
+    "saved",
+    "answers",
+    "unpriced",
+    "estimated",
+    "unserved",
+    "unknown",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One group: its values by dimension (None where a call has none), and what it used.
+
+    Money is in micro-USD, None when nothing of it has a known price. ``answers`` are the attempts
+    that used tokens; ``unpriced`` and ``estimated`` say how many of them have no known price, and
+    how many no provider counted.
+    """
+
+    group: tuple[str | None, ...]
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost: int | None
+    lost: int | None
+    saved: int
+    answers: int
+    unpriced: int
+    estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The groups, dearest first or by day, and all calls together."""
+
+    by: tuple[str, ...]
+    since: datetime
+    until: datetime
+    lines: tuple[Line, ...]
+    total: Line
+
+
+def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
+    """Sum up the calls that began from ``since`` on and before ``until``. Raises ``Unusable``."""
+    columns = [_column(name) for name in by]
+    bounds = {"since": _ms(since), "until": _ms(until)}
+    tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
+    with reading(path) as file:
+        [total] = file.execute(_query(()), bounds)
+        rows = file.execute(_query(columns), {**bounds, **tags}).fetchall() if by else []
+    lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
+    lines.sort(key=_by_day if by and by[0] == "day" else _dearest_first)
+    return Spent(tuple(by), since, until, tuple(lines), _line((), total))
+
+
+def _line(group: Sequence[str | None], row: Sequence[int]) -> Line:
+    """A sum is unknown only when none of its parts has a price; where nothing is, it is nothing."""
+    *counted, unserved, unknown = row
+    calls, tokens_in, tokens_out, cost, lost, saved, answers, unpriced, estimated = counted
+    return Line(
+        tuple(group),
+        calls,
+        tokens_in,
+        tokens_out,
+        None if unpriced and unpriced == answers else cost,
+        None if unknown and unknown == unserved else lost,
+        saved,
+        answers,
+        unpriced,
+        estimated,
+    )
+
+
+def _column(name: str) -> str:
+    if TAG.fullmatch(name):
+        return "json_extract(c.tags, :tag{})"
+    if name not in COLUMNS:
+        raise Unusable(f"{name!r} is none of {', '.join(COLUMNS)} and tag.NAME")
+    return COLUMNS[name]
+
+
+def _query(columns: Sequence[str]) -> str:
+    names = "".join(f"d{n}, " for n in range(len(columns)))
+    return QUERY.format(
+        columns="".join(f"{text.format(n)} AS d{n}, " for n, text in enumerate(columns)),
+        names=names,
+        sums=", ".join(f"COALESCE(SUM({name}), 0)" for name in SUMS),
+        grouped=f"GROUP BY {names[:-2]}" if columns else "",
+    )
+
+
+def _ms(moment: datetime) -> int:
+    return (moment - EPOCH) // MILLISECOND
+
+
+def _by_day(line: Line) -> tuple[str, ...]:
+    return tuple(value or "" for value in line.group)
+
+
+def _dearest_first(line: Line) -> tuple[int, int, tuple[str, ...]]:
+    return -(line.cost or 0), -line.calls, _by_day(line)

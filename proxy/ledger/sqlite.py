@@ -1,0 +1,263 @@
+"""The embedded ledger: SQLite with a write-ahead log, one transaction and one sync per batch.
+
+Each process is a run with a row of its own, which says how many of its calls are written. A batch
+and that number are one transaction, so what is missing can always be counted.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.ledger import tally
+from proxy.ledger.rows import ATTEMPT, CALL, Row
+from proxy.ledger.schema import APPLICATION, MIGRATIONS
+from proxy.ledger.store import Counts, Unusable, Unwritten, failed
+
+MODE = 0o640
+WAIT_S = 0.5
+MAX_PARAMETERS = 30_000
+LOG_BYTES = 64 * 1024 * 1024
+HOPELESS = {
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    sqlite3.SQLITE_CORRUPT: "it is damaged",
+    sqlite3.SQLITE_NOTADB: "it is no SQLite file",
+    sqlite3.SQLITE_PERM: "it may not be written",
+    sqlite3.SQLITE_READONLY: "it may not be written",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A run that did not close: ``lost`` calls ended and are in no row, ``running`` never ended.
+
+    Unless ``exact``, its last counts are lost too and both are the least that it can be.
+    """
+
+    run: int
+    lost: int
+    running: int
+    exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie."""
+
+    name: str
+    version: str
+    folder: Path
+    now_ms: Callable[[], int]
+
+
+class SqliteStore:
+    """Writes rows. ``crashed`` is told of each run that is found dead, once."""
+
+    def __init__(self, path: Path, run: Run, crashed: Callable[[Crash], None]) -> None:
+        self._path = path
+        self._run = run
+        self._crashed = crashed
+        self._id = 0
+        self._written = 0
+        self._looked = False
+        self._file: sqlite3.Connection | None = None
+        self._node: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Find the runs that never closed, once; they are told of when that is safely noted."""
+        if self._looked:
+            return
+        now = self._run.now_ms()
+        with self._writing() as file:
+            dead = [each for each in crashes(file, self._run.folder) if each[1].run != self._id]
+            for _, crash in dead:
+                _mark(file, crash, now)
+        self._looked = True
+        for name, crash in dead:
+            tally.forget(self._run.folder, name)
+            self._crashed(crash)
+
+    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+        self.open()
+        with self._writing() as file:
+            new = sum(_insert(file, "calls", CALL, self._id, calls))
+            sum(_insert(file, "attempts", ATTEMPT, self._id, attempts))
+            self._note(file, counts, self._written + len(calls), new)
+        self._written += len(calls)
+
+    def close(self, counts: Counts) -> None:
+        self.open()
+        with self._writing() as file:
+            self._note(file, counts, self._written, 0)
+            file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
+        self._let_go()
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction on a good connection; after a failure the next gets a fresh one."""
+        try:
+            if self._file is None or not self._same_file():
+                self._let_go()
+                self._file = _connected(self._path)
+                about = self._path.stat()
+                self._node = (about.st_dev, about.st_ino)
+            self._file.execute("BEGIN IMMEDIATE")
+            self._begin(self._file)
+            yield self._file
+            self._file.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._let_go()
+            raise translated(error) from None
+        except OSError as error:
+            self._let_go()
+            raise failed(error) from None
+
+    def _same_file(self) -> bool:
+        """SQLite would go on writing to a file that was moved away or deleted."""
+        about = self._path.stat()
+        return (about.st_dev, about.st_ino) == self._node
+
+    def _begin(self, file: sqlite3.Connection) -> None:
+        """Have a row for this run."""
+        run = self._run
+        now = run.now_ms()
+        file.execute(
+            "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING",
+            [run.name, run.version, now, now],
+        )
+        [self._id] = file.execute("SELECT id FROM runs WHERE name = ?", [run.name]).fetchone()
+
+    def _note(self, file: sqlite3.Connection, counts: Counts, written: int, here: int) -> None:
+        """Note where the run stands: calls written in all, and those of them that are new here.
+
+        The two differ only after the file was moved away.
+        """
+        file.execute(
+            "UPDATE runs SET seen_ms = :now, begun = :begun, ended = :ended, settled = :settled, "
+            "dropped = :dropped, failures = :failures, written = written + :here, "
+            "crashed_ms = NULL, exact = NULL WHERE id = :run",
+            {
+                "now": self._run.now_ms(),
+                "begun": counts.begun,
+                "ended": counts.ended,
+                "settled": written + counts.dropped,
+                "dropped": counts.dropped,
+                "failures": counts.failures,
+                "here": here,
+                "run": self._id,
+            },
+        )
+
+    def _let_go(self) -> None:
+        if self._file is not None:
+            with suppress(sqlite3.Error):
+                self._file.close()
+            self._file = None
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    """Open a ledger and bring its tables up to date. Raises ``Unusable`` for any other file."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE))
+    file = sqlite3.connect(
+        path,
+        timeout=WAIT_S,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=16,
+    )
+    try:
+        file.execute(f"PRAGMA busy_timeout = {int(WAIT_S * 1000)}")
+        _migrate(file)
+        file.execute("PRAGMA journal_mode = WAL")
+        file.execute("PRAGMA synchronous = FULL")
+        file.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _migrate(file: sqlite3.Connection) -> None:
+    file.execute("BEGIN IMMEDIATE")
+    if known(file) is None:
+        file.execute(f"PRAGMA application_id = {APPLICATION}")
+        file.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
+    [done] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
+    for version, statements in enumerate(MIGRATIONS[done:], done + 1):
+        for statement in statements:
+            file.execute(statement)
+        file.execute("INSERT INTO migrations VALUES (?)", [version])
+    file.execute("COMMIT")
+
+
+def known(file: sqlite3.Connection) -> int | None:
+    """Give the version of a ledger's tables, None for a file without any. Raises ``Unusable``."""
+    [application] = file.execute("PRAGMA application_id").fetchone()
+    [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    if not tables:
+        return None
+    if application != APPLICATION:
+        raise Unusable("it is no ledger of Headrace")
+    [version] = file.execute("SELECT COALESCE(MAX(version), 0) FROM migrations").fetchone()
+    if version > len(MIGRATIONS):
+        raise Unusable("a later version of Headrace has written it")
+    return int(version)
+
+
+def translated(error: sqlite3.Error) -> Unwritten:
+    """Tell a fault that may pass, such as a full disk or a lock, from one that will not."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    name = str(getattr(error, "sqlite_errorname", "SQLITE_ERROR"))
+    return Unusable(HOPELESS[code]) if code in HOPELESS else Unwritten(name)
+
+
+def _insert(
+    file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
+) -> Iterator[int]:
+    """Insert many rows with each statement: every statement gives up the interpreter's lock and
+    has to wait for it again. Rows that are there already, as their commit was unsure, stay."""
+    most = MAX_PARAMETERS // len(columns)
+    marks = f"({', '.join('?' * len(columns))})"
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        cursor = file.execute(
+            f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
+            f"SELECT ?, * FROM (VALUES {', '.join([marks] * len(some))}) WHERE true "
+            "ON CONFLICT DO NOTHING",
+            [run, *(value for row in some for value in row)],
+        )
+        yield cursor.rowcount
+
+
+def crashes(file: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, Crash]]:
+    """Give the runs that neither closed nor are at work nor were found before, by name."""
+    rows = file.execute(
+        "SELECT id, name, begun, ended, settled FROM runs "
+        "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
+    ).fetchall()
+    for run, name, begun, ended, settled in rows:
+        left = tally.left_by(folder, name)
+        if left is None:
+            yield name, Crash(run, ended - settled, begun - ended, exact=False)
+        elif not left.alive:
+            yield name, Crash(run, left.ended - settled, left.begun - left.ended, exact=True)
+
+
+def _mark(file: sqlite3.Connection, crash: Crash, now_ms: int) -> None:
+    file.execute(
+        "UPDATE runs SET ended = settled + :lost, begun = settled + :lost + :running, "
+        "crashed_ms = :now, exact = :exact WHERE id = :run",
+        {
+            "lost": crash.lost,
+            "running": crash.running,
+            "now": now_ms,
+            "exact": int(crash.exact),
+            "run": crash.run,
+        },
+    )

@@ -1,0 +1,54 @@
+"""What a ledger is kept in: the shape that all kinds have, and the two ways in which they fail."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from proxy.ledger.rows import Row
+
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
+
+
+class Unwritten(Exception):
+    """Nothing of a batch was kept; another try may do. ``reason`` is short and names no place."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Unusable(Unwritten):
+    """No ledger can be kept or read there until somebody mends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Where a process stands: calls begun and ended, rows dropped, writes that failed."""
+
+    begun: int
+    ended: int
+    dropped: int
+    failures: int
+
+
+class Store(Protocol):
+    """Keeps rows. Only one thread at a time is inside."""
+
+    def open(self) -> None:
+        """Make ready. Raises ``Unusable``, or ``Unwritten`` when it may do later."""
+
+    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+        """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again."""
+
+    def close(self, counts: Counts) -> None:
+        """Note that all is kept, and let go. Raises ``Unwritten``."""
+
+
+def failed(error: OSError) -> Unwritten:
+    """Tell a fault that may pass from one that will not."""
+    if error.errno in PASSING:
+        return Unwritten(errno.errorcode[error.errno])
+    return Unusable(error.strerror or "it cannot be opened")

@@ -1,0 +1,97 @@
+"""What the ledger's tests share: finished records, a proxy that keeps a ledger, rows as read."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from proxy.app import new_record
+from proxy.record import Record
+from proxy.settings import LedgerAt
+from proxy.types import Call, Door, Plan, Target, Upstream
+from proxy.usage import Price
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, usage
+
+DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+PRICED = Target(
+    Upstream("openai", "openai", "http://127.0.0.1:9", provider="openai"),
+    "gpt-4o-mini",
+    prices=(Price(input=Decimal(2), output=Decimal(4)),),
+)
+UNPRICED = replace(PRICED, prices=())
+
+
+def finished(*targets: Target, team: str = "support", said: dict[str, Any] | None = None) -> Record:
+    """A call that ended well: each target was asked, the last one answered, 5 tokens in and 3 out
+    unless something else is said."""
+    record = new_record()
+    record.join(DOOR)
+    record.call = Call(DOOR, {"prompt": "Hi"}, models=("gpt-4o-mini",))
+    record.key, record.revision, record.status = "support-widget", "abc", 200
+    record.plan = Plan("abc", "support-widget", "support-chat", {"team": team}, ())
+    for number, target in enumerate(targets or (PRICED,)):
+        attempt = record.attempt(target, 0, "s", "fallback" if number else "first")
+        attempt.began, attempt.status = record.now(), 200
+        attempt.meter.feed({"usage": usage()} if said is None else said, record.now())
+        attempt.error = "upstream_invalid_response"
+    record.attempts[-1].error = None
+    record.serve(0, record.attempts[-1])
+    record.ended = record.now()
+    return record
+
+
+class Told:
+    """A log and a counter of drops that remember what they were told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.drops: dict[str, int] = {}
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.events.append((event, fields))
+
+    warning = info
+
+    def dropped(self, reason: str, count: int) -> None:
+        self.drops[reason] = self.drops.get(reason, 0) + count
+
+
+def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
+    """The rows of a table, as anybody with SQLite reads them."""
+    with closing(sqlite3.connect(path)) as file:
+        file.row_factory = sqlite3.Row
+        query = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608  # a test names it
+        return [dict(row) for row in file.execute(query)]
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110  # another process or thread makes it true
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def ledgered(
+    folder: Path, upstream: ScriptedUpstream, said: str = "", kind: str = "sqlite"
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession, Path]]:
+    """A proxy that keeps a ledger. Costs are whole micro-USD: 5 tokens in and 3 out cost 22; the
+    deployment ``resilient`` says more."""
+    policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 2, output: 4")
+    policies = policies.replace("  resilient:\n", f"  resilient:\n    {said}\n")
+    path = folder / "ledger"
+    at = LedgerAt(kind, path)
+    async with (
+        running_proxy(folder / "policies", policies, ledger=at) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client, path

@@ -1,0 +1,82 @@
+"""A ledger that was meddled with, or that lost rows silently, is found out."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.ledger.audit import CHECKS, audit
+from proxy.ledger.store import Unusable
+from tests.ledger.kept import PRICED, UNPRICED, finished
+from tests.ledger.test_spending import written
+from tests.test_cli import headrace
+
+MEDDLED = {
+    "more or fewer rows": "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2",
+    "attempts without a call": "DELETE FROM calls WHERE seq = 1",
+    "attempts are not all there": "DELETE FROM attempts WHERE seq = 1 AND number = 1",
+    "cost is not that of": "UPDATE attempts SET cost_micro_usd = 1 WHERE seq = 1 AND number = 1",
+    "tokens are not those of": "UPDATE calls SET tokens = tokens + 1 WHERE seq = 2",
+    "without having used anything": "UPDATE attempts SET usage_source = 'none' WHERE seq = 1",
+    "there twice": "UPDATE calls SET (trace_id, span_id) = "
+    "(SELECT trace_id, span_id FROM calls WHERE seq = 1) WHERE seq = 2",
+    "without settling every call": "UPDATE runs SET begun = begun + 1",
+    "settled more calls": "UPDATE runs SET settled = settled + 1",
+    "beyond their last call": "UPDATE calls SET seq = 9 WHERE seq = 2",
+    "run is not known": "UPDATE calls SET run = 7 WHERE seq = 1",
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    calls = (finished(PRICED, PRICED), finished(), finished(UNPRICED), finished())
+    return written(tmp_path / "ledger", *calls)
+
+
+def test_a_good_ledger_is_good(path: Path) -> None:
+    found = audit(path)
+
+    assert (found.calls, found.attempts, found.runs, found.violations) == (4, 5, 1, ())
+    assert found.text().endswith("good: every call has its row and every row its call")
+
+
+@pytest.mark.parametrize("words", MEDDLED)
+def test_each_kind_of_meddling_is_named(words: str, path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(MEDDLED[words])
+
+    assert any(words in violation for violation in audit(path).violations)
+
+
+def test_there_is_a_case_for_every_check() -> None:
+    assert len(MEDDLED) == len(CHECKS)
+
+
+async def test_the_command_fails_on_a_violation_and_shows_where(path: Path) -> None:
+    good, _ = await headrace("verify-ledger", str(path))
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("UPDATE calls SET tokens = 7")
+    bad, said = await headrace("verify-ledger", str(path))
+
+    assert (good, bad) == (0, 1)
+    assert "violation: 4 calls whose tokens are not those of their attempts: 1/1, 1/2" in said
+
+
+async def test_the_usage_command_sums_up(path: Path) -> None:
+    code, said = await headrace("usage", str(path), "--by", "money", "--since", "1h")
+    wrong, why = await headrace("usage", str(path), "--by", "team")
+    early, _ = await headrace("usage", str(path), "--since", "2026-01-01", "--until", "1d")
+
+    assert (code, wrong, early) == (0, 1, 0)
+    assert said.splitlines()[1].split()[:2] == ["money", "calls"]
+    assert "tag.NAME" in why
+
+
+def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    with pytest.raises(Unusable, match="no ledger of Headrace"):
+        audit(tmp_path / "empty")

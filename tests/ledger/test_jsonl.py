@@ -1,0 +1,103 @@
+"""Lines of JSON: whole ones, whatever a disk or a log rotation does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_FSIZE, getrlimit, setrlimit
+from typing import Any
+
+import pytest
+
+from proxy.ledger.jsonl import JsonlStore
+from proxy.ledger.store import Counts, Unusable, Unwritten
+from tests.ledger.test_sqlite import batch
+
+NOTHING = Counts(0, 0, 0, 0)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A disk on which only so much of a file fits."""
+    _, hard = getrlimit(RLIMIT_FSIZE)
+    setrlimit(RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        setrlimit(RLIMIT_FSIZE, (RLIM_INFINITY, hard))
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_call_and_its_attempts_are_lines_that_name_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    store.write(*batch(1, 2), NOTHING)
+    store.close(NOTHING)
+
+    said = lines(path)
+    assert [line["row"] for line in said] == ["call", "attempt", "attempt"] * 2
+    assert [(line["run"], line["seq"]) for line in said] == [("abc", 1)] * 3 + [("abc", 2)] * 3
+    assert (said[0]["tags"], said[0]["models"]) == ({"team": "support"}, ["gpt-4o-mini"])
+    assert (said[0]["stream"], said[2]["served"], said[1]["served"]) == (False, True, False)
+    assert said[0]["time"].endswith("+00:00")
+
+
+def test_a_line_that_a_full_disk_cut_is_finished_later(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    same = batch(1)
+    with files_of_at_most(100), pytest.raises(Unwritten, match="EFBIG"):
+        store.write(*same, NOTHING)
+    assert path.stat().st_size == 100
+
+    store.write(*same, NOTHING)
+
+    assert [line["row"] for line in lines(path)] == ["call", "attempt", "attempt"]
+
+
+def test_a_full_device_may_have_room_later() -> None:
+    store = JsonlStore(Path("/dev/full"), "abc")
+
+    with pytest.raises(Unwritten, match="ENOSPC"):
+        store.write(*batch(1), NOTHING)
+
+
+def test_a_line_that_a_kill_cut_is_not_continued(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    path.write_text('{"row": "ca')
+
+    JsonlStore(path, "abc").write(*batch(1), NOTHING)
+
+    torn, *whole = path.read_text().splitlines()
+    assert torn == '{"row": "ca'
+    assert [json.loads(line)["row"] for line in whole] == ["call", "attempt", "attempt"]
+
+
+def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    store = JsonlStore(path, "abc")
+    store.write(*batch(1), NOTHING)
+    os.rename(path, tmp_path / "ledger.1")
+    store.write(*batch(2), NOTHING)
+    os.rename(path, tmp_path / "ledger.2")
+    path.touch()
+    store.write(*batch(3), NOTHING)
+
+    assert [
+        lines(each)[0]["seq"] for each in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)
+    ] == [
+        1,
+        2,
+        3,
+    ]
+
+
+def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Unusable, match="Is a directory"):
+        JsonlStore(tmp_path, "abc").open()

@@ -1,0 +1,125 @@
+"""Rows: what is known of a call in columns, what is not as NULL, money rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import orjson
+import pytest
+
+from proxy.app import new_record
+from proxy.errors import ClientGone
+from proxy.ledger.rows import ATTEMPT, CALL, MAX_NAME, attempt_rows, call_row, noted
+from proxy.record import Record
+from proxy.types import Call
+from proxy.usage import Price
+from tests.doubles import usage
+from tests.ledger.kept import DOOR, PRICED, UNPRICED, finished
+
+
+def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    entry = noted(1, record)
+    attempts = attempt_rows(entry)
+    named = [dict(zip(ATTEMPT, row, strict=True)) for row in attempts]
+    return dict(zip(CALL, call_row(entry, attempts), strict=True)), named
+
+
+def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:
+    call, [attempt] = rows(finished())
+
+    assert (call["outcome"], call["attempts"], call["tokens"]) == ("success", 1, 8)
+    assert call["cost_micro_usd"] == attempt["cost_micro_usd"] == 22
+    assert (orjson.loads(call["tags"]), orjson.loads(call["models"])) == (
+        {"team": "support"},
+        ["gpt-4o-mini"],
+    )
+    assert (attempt["input_tokens"], attempt["output_tokens"], attempt["money"]) == (5, 3, "useful")
+
+
+def test_what_is_not_known_is_null_and_never_zero() -> None:
+    stranger = new_record()
+    stranger.ended = stranger.started
+    call, attempts = rows(stranger)
+
+    assert attempts == []
+    for name in ("request_id", "key", "tags", "models", "stream", "tokens", "cost_micro_usd"):
+        assert call[name] is None, name
+
+
+def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
+    record = finished()
+    record.attempts[0].began = None
+    record.serving.clear()
+
+    call, [attempt] = rows(record)
+
+    assert (attempt["usage_source"], attempt["input_tokens"]) == ("none", None)
+    assert attempt["cost_micro_usd"] is call["cost_micro_usd"] is call["tokens"] is None
+
+
+def test_a_sum_with_an_unknown_part_is_unknown() -> None:
+    call, attempts = rows(finished(UNPRICED, PRICED))
+
+    assert [each["cost_micro_usd"] for each in attempts] == [None, 22]
+    assert (call["cost_micro_usd"], call["tokens"]) == (None, 16)
+
+
+@pytest.mark.parametrize(("price", "whole"), [("0.5", 2), ("0.7", 4), ("0.1", 0), ("0.3", 2)])
+def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
+    target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
+
+    assert rows(finished(target))[1][0]["cost_micro_usd"] == whole
+
+
+def test_a_cost_beyond_all_sense_is_unknown() -> None:
+    target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
+
+    call, _ = rows(finished(target, said={"usage": usage(2**53, 0)}))
+
+    assert call["cost_micro_usd"] is None
+
+
+def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned() -> None:
+    left = finished()
+    left.error = ClientGone()
+    beaten = finished(PRICED, PRICED)
+    beaten.attempts[0].lost, beaten.attempts[0].error = True, "cancelled"
+    beaten.attempts[1].why = "hedge"
+    cut = finished()
+    cut.attempts[0].error = "upstream_invalid_response"
+
+    def did(record: Record) -> list[str]:
+        return [attempt["money"] for attempt in rows(record)[1]]
+
+    assert did(finished(PRICED, PRICED)) == ["retried", "useful"]
+    assert (did(left), did(beaten), did(cut)) == (
+        ["abandoned"],
+        ["abandoned", "useful"],
+        ["abandoned"],
+    )
+
+
+def test_a_clients_words_are_cut_and_printable() -> None:
+    record = finished()
+    record.call = Call(DOOR, {}, models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
+    record.plan = replace(finished().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
+
+    call, _ = rows(record)
+
+    models = orjson.loads(call["models"])
+    assert len(models) == 16
+    assert all(len(model) == MAX_NAME and model.isprintable() for model in models)
+    assert orjson.loads(call["tags"]) == {"feature": "a?b"}
+
+
+def test_time_is_whole_milliseconds_since_the_epoch() -> None:
+    record = finished()
+    record.started_at = datetime(2026, 1, 2, 3, 4, 5, 678999, tzinfo=UTC)
+    record.ended = record.started + 1.5
+
+    call, _ = rows(record)
+
+    assert (call["started_ms"], call["duration_us"]) == (1767323045678, 1_500_000)

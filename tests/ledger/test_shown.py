@@ -1,0 +1,77 @@
+"""Sums as a person and a machine read them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from proxy.ledger.shown import BAR, FORMS, as_csv, as_json, table
+from proxy.ledger.spending import Line, Spent
+
+SUPPORT = Line(("support",), 3, 1500, 900, 2_500_000, 22, 0, 3, 0, 1)
+SEARCH = Line(("search",), 2, 10, 6, 1_250_000, 0, 0, 2, 1, 0)
+UNKNOWN = Line((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
+TOTAL = Line((), 6, 1510, 906, 3_750_000, 22, 0, 6, 2, 2)
+SINCE, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
+SPENT = Spent(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
+
+
+def test_a_table_has_a_line_for_each_group_a_bar_and_all_together() -> None:
+    time, heads, support, search, unknown, total = table(SPENT).splitlines()
+
+    assert time == "2026-01-01 00:00 to 2026-01-31 00:00 UTC"
+    assert heads.split("  ")[0] == "tag.team"
+    assert support.endswith("█" * BAR)
+    assert search.endswith("█" * (BAR // 2))
+    assert "█" * (BAR // 2 + 1) not in search
+    assert unknown.split() == [
+        "-",
+        "1",
+        "0",
+        "0",
+        "-",
+        "$0.000000",
+        "$0.000000",
+        "100.0%",
+        "100.0%",
+    ]
+    assert total.split()[:4] == ["total", "6", "1,510", "906"]
+    assert "$3.750000" in total
+
+
+def test_bars_go_by_calls_where_nothing_has_a_cost() -> None:
+    spent = Spent(("key",), SINCE, UNTIL, (UNKNOWN,), UNKNOWN)
+
+    assert table(spent).splitlines()[2].endswith("█" * BAR)
+
+
+def test_without_groups_there_is_one_line() -> None:
+    assert len(table(Spent((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 3
+    assert len(as_csv(Spent((), SINCE, UNTIL, (), TOTAL)).splitlines()) == 2
+
+
+def test_what_a_terminal_would_obey_is_not_shown() -> None:
+    odd = Line(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
+
+    assert "\x1b" not in table(Spent(("tag.feature",), SINCE, UNTIL, (odd,), odd))
+
+
+def test_csv_leaves_what_is_unknown_empty() -> None:
+    assert as_csv(SPENT).splitlines() == [
+        "tag.team,calls,tokens_in,tokens_out,cost_usd,lost_cost_usd,saved_usd,unpriced,estimated",
+        "support,3,1500,900,2.500000,0.000022,0.000000,0.0,0.3333",
+        "search,2,10,6,1.250000,0.000000,0.000000,0.5,0.0",
+        ",1,0,0,,0.000000,0.000000,1.0,1.0",
+    ]
+
+
+def test_json_says_the_same_with_nulls() -> None:
+    said = json.loads(as_json(SPENT))
+
+    assert said["groups"][0]["group"] == {"tag.team": "support"}
+    assert [each["cost_usd"] for each in said["groups"]] == ["2.500000", "1.250000", None]
+    assert (said["total"]["calls"], said["total"]["unpriced"]) == (6, 0.3333)
+
+
+def test_all_forms_have_a_name() -> None:
+    assert sorted(FORMS) == ["csv", "json", "table"]

@@ -1,0 +1,110 @@
+"""Sums by any dimension: each call once in a group, unknown costs told apart from none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from proxy import ledger
+from proxy.ledger.spending import Line, Spent, spent
+from proxy.ledger.store import Unusable
+from proxy.record import Record
+from tests.ledger.kept import PRICED, UNPRICED, Told, finished
+
+NOW = datetime.now(UTC)
+
+
+def written(path: Path, *records: Record) -> Path:
+    """A ledger of these calls."""
+    told = Told()
+    opened = ledger.opened("sqlite", path, "1", told.dropped, cast(Any, told))
+    for record in records:
+        opened.begin(record)
+        opened.end(record)
+    opened.close()
+    return path
+
+
+def summed(path: Path, *by: str, days: int = 30) -> Spent:
+    return spent(path, by, NOW - timedelta(days=days), NOW + timedelta(days=1))
+
+
+def groups(lines: Sequence[Line]) -> list[tuple[Any, ...]]:
+    return [(*line.group, line.calls, line.cost) for line in lines]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    retried = finished(PRICED, PRICED)
+    return written(
+        tmp_path / "ledger", finished(), retried, finished(team="search"), finished(UNPRICED)
+    )
+
+
+def test_calls_are_summed_by_what_is_asked_for(path: Path) -> None:
+    assert groups(summed(path, "tag.team").lines) == [("support", 3, 66), ("search", 1, 22)]
+    assert groups(summed(path, "key", "model").lines) == [("support-widget", "gpt-4o-mini", 4, 88)]
+    assert groups(summed(path, "day").lines) == [(f"{NOW:%Y-%m-%d}", 4, 88)]
+    for name in ("deployment", "provider", "upstream"):
+        assert [line.calls for line in summed(path, name).lines] == [4]
+
+
+def test_a_call_of_two_groups_is_in_both_and_once_in_all(path: Path) -> None:
+    by_money = summed(path, "money")
+
+    assert groups(by_money.lines) == [("useful", 4, 66), ("retried", 1, 22)]
+    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost) == (4, 88, 22)
+
+
+def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "mixed",
+        finished(team="search"),
+        finished(UNPRICED),
+        finished(UNPRICED, team="search"),
+    )
+
+    found = {line.group[0]: line for line in summed(path, "tag.team").lines}
+
+    assert (found["support"].cost, found["search"].cost) == (None, 22)
+    assert (found["search"].unpriced, found["search"].answers) == (1, 2)
+
+
+def test_what_was_estimated_is_told(tmp_path: Path) -> None:
+    path = written(tmp_path / "guessed", finished(said={}), finished())
+
+    total = summed(path).total
+
+    assert (total.estimated, total.answers) == (1, 2)
+
+
+def test_only_calls_of_the_time_asked_for_count(tmp_path: Path) -> None:
+    old = finished()
+    old.started_at = NOW - timedelta(days=40)
+    path = written(tmp_path / "old", old, finished())
+
+    assert (summed(path).total.calls, summed(path, days=60).total.calls) == (1, 2)
+
+
+def test_nothing_at_all_is_nothing_and_not_unknown(tmp_path: Path) -> None:
+    total = summed(written(tmp_path / "empty")).total
+
+    assert (total.calls, total.tokens_in, total.cost, total.lost) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["team", "tag.", "tag.a'b", 'tag.a"', "c.key", ""])
+def test_another_word_is_no_dimension(name: str, path: Path) -> None:
+    with pytest.raises(Unusable, match="is none of key, deployment"):
+        summed(path, name)
+
+
+def test_another_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database at all, but long enough" * 100)
+
+    for name, why in (("text", "no SQLite file"), ("missing", "cannot be opened")):
+        with pytest.raises(Unusable, match=why):
+            summed(tmp_path / name)

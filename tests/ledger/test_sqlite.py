@@ -1,0 +1,181 @@
+"""The embedded ledger: whole batches, versions, runs that crashed, and files that are no ledger."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from proxy.ledger.audit import audit
+from proxy.ledger.rows import ATTEMPT, CALL, Row, attempt_rows, call_row, noted
+from proxy.ledger.schema import APPLICATION, MIGRATIONS
+from proxy.ledger.sqlite import Crash, Run, SqliteStore
+from proxy.ledger.store import Counts, Unusable, Unwritten
+from proxy.ledger.tally import Tally
+from tests.ledger.kept import PRICED, finished, kept
+
+NAMES = iter(f"{number:016x}" for number in range(1000))
+
+
+def store(path: Path, crashes: list[Crash] | None = None) -> tuple[SqliteStore, Tally]:
+    run = Run(next(NAMES), "1", path.parent, lambda: 1_700_000_000_000)
+    told = [] if crashes is None else crashes
+    return SqliteStore(path, run, told.append), Tally(path.parent, run.name)
+
+
+def batch(*seqs: int) -> tuple[list[Row], list[Row]]:
+    calls: list[Row] = []
+    attempts: list[Row] = []
+    for seq in seqs:
+        entry = noted(seq, finished(PRICED, PRICED))
+        made = attempt_rows(entry)
+        calls.append(call_row(entry, made))
+        attempts.extend(made)
+    return calls, attempts
+
+
+def counted(ended: int, dropped: int = 0) -> Counts:
+    return Counts(ended, ended, dropped, 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def test_a_batch_and_its_count_are_kept_together(path: Path) -> None:
+    kept_in, _ = store(path)
+    kept_in.write(*batch(1, 2, 3), counted(3))
+    kept_in.close(counted(3))
+
+    assert [row["seq"] for row in kept(path)] == [1, 2, 3]
+    assert len(kept(path, "attempts")) == 6
+    [run] = kept(path, "runs")
+    assert (run["ended"], run["settled"], run["written"]) == (3, 3, 3)
+    assert run["closed_ms"] == 1_700_000_000_000
+
+
+def test_a_batch_of_any_size_is_kept(path: Path) -> None:
+    kept_in, _ = store(path)
+    kept_in.write(*batch(*range(1, 3001)), counted(3000))
+
+    assert len(kept(path)) == 3000
+    assert len(kept(path, "attempts")) == 6000
+
+
+def test_a_batch_whose_commit_was_unsure_is_not_kept_twice(path: Path) -> None:
+    kept_in, _ = store(path)
+    same = batch(1, 2)
+    kept_in.write(*same, counted(2))
+    again, _ = store(path)
+    again._run = kept_in._run  # the same process, which did not learn that it had worked
+    again.write(*same, counted(2))
+
+    assert len(kept(path)) == 2
+    [run] = kept(path, "runs")
+    assert (run["settled"], run["written"]) == (2, 2)
+
+
+def test_columns_are_those_of_the_tables(path: Path) -> None:
+    store(path)[0].open()
+
+    with closing(sqlite3.connect(path)) as file:
+        for table, columns in (("calls", CALL), ("attempts", ATTEMPT)):
+            found = [row[1] for row in file.execute(f"PRAGMA table_info({table})")]
+            assert found == ["run", *columns]
+
+
+def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path) -> None:
+    store(path)[0].open()
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute("SELECT version FROM migrations").fetchall() == [(1,)]
+        file.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
+        file.commit()
+
+    with pytest.raises(Unusable, match="later version"):
+        store(path)[0].open()
+
+
+def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path) -> None:
+    dead, tally = store(path)
+    for _ in range(5):
+        tally.begin()
+    for _ in range(4):
+        tally.end()
+    dead.write(*batch(1, 2), Counts(3, 2, 0, 0))
+    tally.close(settled=False)
+    crashes: list[Crash] = []
+
+    store(path, crashes)[0].open()
+    store(path, crashes)[0].open()
+
+    assert crashes == [Crash(1, lost=2, running=1, exact=True)]
+
+
+def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(path: Path) -> None:
+    dead, tally = store(path)
+    dead.write(*batch(1, 2), Counts(6, 4, 0, 0))
+    tally.close(settled=True)
+    crashes: list[Crash] = []
+
+    store(path, crashes)[0].open()
+
+    assert crashes == [Crash(1, lost=2, running=2, exact=False)]
+    assert "cannot be seen: at least 2 calls that ended are in no row" in audit(path).text()
+
+
+def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:
+    alive, tally = store(path)
+    tally.begin()
+    alive.write(*batch(1), Counts(1, 1, 0, 0))
+    crashes: list[Crash] = []
+
+    other, _ = store(path, crashes)
+    other.write(*batch(1), counted(1))
+
+    assert crashes == []
+    assert len(kept(path)) == 2
+
+
+def test_a_file_that_was_moved_away_is_followed_by_a_new_one(path: Path) -> None:
+    kept_in, _ = store(path)
+    kept_in.write(*batch(1, 2), counted(2))
+    path.rename(path.with_name("moved"))
+
+    with pytest.raises(Unwritten):
+        kept_in.write(*batch(3), counted(3))
+    kept_in.write(*batch(3), counted(3))
+    kept_in.close(counted(3))
+
+    assert [row["seq"] for row in kept(path)] == [3]
+    [run] = kept(path, "runs")
+    assert (run["settled"], run["written"]) == (3, 1)
+    assert audit(path).violations == ()
+
+
+def test_what_is_no_ledger_is_not_touched(tmp_path: Path) -> None:
+    text, other, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
+    text.write_text("no database at all, but long enough to be told from an empty one" * 20)
+    with closing(sqlite3.connect(other)) as file:
+        file.execute("CREATE TABLE theirs (a)")
+
+    for path, why in ((text, "no SQLite"), (other, "no ledger"), (folder, "No such file")):
+        with pytest.raises(Unusable, match=why):
+            store(path)[0].open()
+    with closing(sqlite3.connect(other)) as file:
+        assert file.execute("PRAGMA application_id").fetchone() != (APPLICATION,)
+        assert file.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
+
+
+def test_a_lock_passes(path: Path) -> None:
+    kept_in, _ = store(path)
+    kept_in.open()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unwritten, match="SQLITE_BUSY"):
+            kept_in.write(*batch(1), counted(1))
+    kept_in.write(*batch(1), counted(1))
+
+    assert len(kept(path)) == 1

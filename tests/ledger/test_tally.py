@@ -1,0 +1,74 @@
+"""Two counts that a killed process leaves behind, and that nobody takes from a living one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from proxy.ledger.tally import Left, Tally, folder, forget, left_by
+
+NAME = "0123456789abcdef"
+
+
+def test_a_living_process_is_seen_as_one(tmp_path: Path) -> None:
+    tally = Tally(tmp_path, NAME)
+    tally.begin()
+    tally.begin()
+
+    assert tally.end() == 1
+    assert left_by(tmp_path, NAME) == Left(2, 1, alive=True)
+    tally.close(settled=True)
+
+
+def test_what_is_settled_leaves_nothing_and_what_is_not_stays(tmp_path: Path) -> None:
+    for settled in (True, False):
+        tally = Tally(tmp_path, NAME)
+        tally.begin()
+        tally.close(settled=settled)
+
+        left = left_by(tmp_path, NAME)
+        assert left == (None if settled else Left(1, 0, alive=False))
+
+    forget(tmp_path, NAME)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_kill_takes_no_count_away(tmp_path: Path) -> None:
+    script = f"""
+import os, pathlib
+from proxy.ledger.tally import Tally
+tally = Tally(pathlib.Path({str(tmp_path)!r}), {NAME!r})
+for _ in range(1000): tally.begin()
+for _ in range(999): tally.end()
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", script], check=False)
+
+    assert left_by(tmp_path, NAME) == Left(1000, 999, alive=False)
+
+
+def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
+    for place in (None, tmp_path / "missing"):
+        tally = Tally(place, NAME)
+        tally.begin()
+        assert (tally.end(), tally.begun) == (1, 1)
+        tally.close(settled=True)
+
+
+def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "headrace-x").write_bytes(bytes(16))
+
+    assert left_by(tmp_path, "x") is None
+    forget(tmp_path, "x")
+    assert (tmp_path / "headrace-x").exists()
+
+
+def test_a_file_of_something_else_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / f"headrace-{NAME}").write_bytes(b"odd")
+
+    assert left_by(tmp_path, NAME) is None
+
+
+def test_it_lies_in_memory_where_there_is_such_a_place(tmp_path: Path) -> None:
+    assert folder(tmp_path) in (Path("/dev/shm"), tmp_path)  # noqa: S108  # only looked at
