@@ -1,4 +1,4 @@
-"""What this room needs of an HTTP client; ``client`` fulfils it with aiohttp."""
+"""What this room needs of an HTTP client; ``client`` fulfils it."""
 
 from __future__ import annotations
 
