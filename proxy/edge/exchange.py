@@ -122,9 +122,12 @@ class HttpExchange:
     async def _respond(self, status: int, body: bytes, said: dict[str, str]) -> None:
         self.response = web.Response(status=status, body=body, headers=self._named(said))
         self._note(status)
-        await self._out(self.response.prepare(self._request))
-        ending = self.response.write_eof()
-        await (self._out(ending) if len(body) < SMALL else self._patiently(ending))
+        try:
+            await self.response.prepare(self._request)
+            ending = self.response.write_eof()
+            await (ending if len(body) < SMALL else self._patiently(ending))
+        except (ConnectionError, RuntimeError):
+            raise ClientGone from None
 
     def _named(self, said: dict[str, str]) -> dict[str, str]:
         return {**said, "x-request-id": self.request_id}
