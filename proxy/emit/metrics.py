@@ -5,13 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Literal
 
-import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
 
 from proxy.emit import summary
+from proxy.emit.tally import Count, Level, Spread
 from proxy.errors import UpstreamError
 from proxy.record import Attempt, Bill, Record
 from proxy.types import Plan, Target
@@ -35,11 +43,25 @@ class Declared:
     help: str
     buckets: tuple[float, ...] = ()
 
-    def made(self, registry: CollectorRegistry) -> Any:
+    def made(self) -> Count | Level | Spread:
+        """Give what counts for one set of labels."""
         if self.kind is Histogram:
-            said = (self.name, self.help, self.labels)
-            return Histogram(*said, registry=registry, buckets=self.buckets)
-        return self.kind(self.name, self.help, self.labels, registry=registry)
+            return Spread(self.buckets)
+        return Count() if self.kind is Counter else Level()
+
+    def shown(self, children: list[tuple[tuple[str, ...], Any]]) -> Metric:
+        """Give the metric as it is scraped, from its children by their labels."""
+        said = (self.name, self.help)
+        if self.kind is Histogram:
+            spreads = HistogramMetricFamily(*said, labels=self.labels)
+            for labels, spread in children:
+                spreads.add_metric(labels, spread.buckets(), spread.sum)
+            return spreads
+        family = CounterMetricFamily if self.kind is Counter else GaugeMetricFamily
+        numbers = family(*said, labels=self.labels)
+        for labels, number in children:
+            numbers.add_metric(labels, number.value)
+        return numbers
 
 
 METRICS: tuple[Declared, ...] = (
@@ -202,15 +224,21 @@ def declared() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
         yield metric.name, metric.kind.__name__.lower(), metric.labels, metric.help
 
 
-class Metrics:
-    """The sink that counts. Children are looked up once per set of labels and kept."""
+class Metrics(Collector):
+    """The sink that counts. Children are looked up once per set of labels and kept.
+
+    One thread counts; another may scrape.
+    """
 
     def __init__(self, version: str) -> None:
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        self._all = {metric.name: metric.made(self.registry) for metric in METRICS}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._declared = {metric.name: metric for metric in METRICS}
         self._children: dict[tuple[str, ...], Any] = {}
-        self._inflight = self._all["headrace_inflight_requests"]
+        for metric in METRICS:
+            if not metric.labels:
+                self._child(metric.name)
+        self._inflight = self._child("headrace_inflight_requests")
         self._child("headrace_build_info", version).set(1)
         for result in ("in_force", "unchanged", "rejected"):
             self._child("headrace_policy_reloads_total", result)
@@ -222,7 +250,7 @@ class Metrics:
         if child is None:
             if len(self._children) >= MAX_CHILDREN:
                 labels = tuple("other" for _ in labels)
-            child = self._children[key[:1] + labels] = self._all[name].labels(*labels)
+            child = self._children.setdefault((name, *labels), self._declared[name].made())
         return child
 
     def dropped(self, signal: str, reason: str, count: int = 1) -> None:
@@ -232,8 +260,9 @@ class Metrics:
     def reloaded(self, result: str) -> None:
         """Count a reading of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()
-        self._all["headrace_policy_last_reload_success"].set(result != "rejected")
-        self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
+        self._child("headrace_policy_last_reload_success").set(result != "rejected")
+        now = datetime.now(UTC).timestamp()
+        self._child("headrace_policy_last_reload_timestamp_seconds").set(now)
 
     def circuit(self, target: Target, state: Circuit) -> None:
         """Show what became of a target's circuit."""
@@ -327,9 +356,16 @@ class Metrics:
             phase = "before_first" if record.first_sent is None else "after_first"
             self._child("headrace_stream_aborts_total", deployment, side, phase).inc()
 
+    def collect(self) -> Iterator[Metric]:
+        children: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
+        for key, child in list(self._children.items()):  # a copy: calls may add some meanwhile
+            children.setdefault(key[0], []).append((key[1:], child))
+        for metric in METRICS:
+            yield metric.shown(children.get(metric.name, []))
+
     def render(self) -> tuple[bytes, str]:
         """Give the exposition and its media type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
 def _side(record: Record) -> str:
