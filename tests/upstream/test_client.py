@@ -75,6 +75,36 @@ WHOLE_FAULTS = {
         502,
         "upstream_invalid_response",
     ),
+    "two lengths": (
+        answer(legacy(), 200, "content-length: 1"),
+        502,
+        "upstream_invalid_response",
+    ),
+    "a length and chunks": (
+        raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
+        502,
+        "upstream_invalid_response",
+    ),
+    "too short a body": (
+        raw(head(200, "application/json", "content-length: 50") + b'{"ch'),
+        502,
+        "upstream_invalid_response",
+    ),
+    "20,000 headers": (
+        answer(legacy(), 200, *(f"x-{n}: y" for n in range(20_000))),
+        502,
+        "upstream_invalid_response",
+    ),
+    "a huge header": (
+        answer(legacy(), 200, "x: " + "y" * 2**20),
+        502,
+        "upstream_invalid_response",
+    ),
+    "another protocol": (
+        answer(b"", 101, "upgrade: websocket"),
+        502,
+        "upstream_invalid_response",
+    ),
     "garbage": (raw(b"\x16\x03\x01nonsense\r\n\r\n"), 502, "upstream_invalid_response"),
     "bad key": (answer({"error": {"message": "key sk-x"}}, 401), 502, "upstream_rejected_key"),
     "400": (answer({"error": {"message": "no", "param": "n"}}, 400), 400, "upstream_refused"),
