@@ -7,6 +7,7 @@ set again only when it is too late, so an answer that comes in time costs no tim
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import Callable
 from typing import Literal, cast
 
@@ -37,6 +38,7 @@ class Connection(asyncio.Protocol):
         "_held_bytes",
         "_loop",
         "_phase",
+        "_poll",
         "_reading",
         "_response",
         "_to_write",
@@ -68,6 +70,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def send(self, head: bytes, body: bytes, until: float) -> None:
         """Begin a request, which may take until that moment of the loop's clock, answer too."""
@@ -162,8 +166,13 @@ class Connection(asyncio.Protocol):
         return str(self._transport.get_extra_info("peername")[0])
 
     @property
-    def closing(self) -> bool:
-        return self._transport.is_closing()
+    def ready(self) -> bool:
+        """Whether a connection at rest may be used: it stays, and nothing has come unasked.
+
+        The system is asked, as the loop may not have come to read what would become the answer
+        to somebody else's request.
+        """
+        return not self._transport.is_closing() and not self._poll.poll(0)
 
     # What the event loop tells.
 

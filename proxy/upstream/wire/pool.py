@@ -78,8 +78,9 @@ class Pool:
         resting = self._resting.get(origin)
         while resting:
             connection = resting.pop()
-            if not connection.closing:
+            if connection.ready:
                 return connection
+            connection.cut()
         return None
 
     async def _new(self, origin: Origin, until: float) -> Connection:

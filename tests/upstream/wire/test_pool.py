@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -136,6 +137,25 @@ async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUps
 
     await until(lambda: pool.resting == 0)
     assert await pool.take(origin, 1) is not lent
+    pool.close()
+
+
+@pytest.mark.parametrize("late", [OK, b""], ids=["an answer to nothing", "the end"])
+async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(late: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        pool = pool_of(5)
+        origin = Origin("127.0.0.1", int(listening.getsockname()[1]), tls=False)
+        lent = await pool.take(origin, 1)
+        peer, _ = listening.accept()
+        with peer:
+            peer.sendall(OK)
+            await used(lent)
+            pool.give_back(origin, lent)
+            peer.sendall(late)
+            if not late:
+                peer.shutdown(socket.SHUT_WR)
+
+            assert await pool.take(origin, 1) is not lent
     pool.close()
 
 
