@@ -70,7 +70,7 @@ class Reply:
     _timeouts: Timeouts
     _pool: Pool
     _origin: Origin
-    _connection: Connection
+    _connection: Connection | None
     _begun: bool = False
 
     async def piece(self) -> bytes:
@@ -79,9 +79,12 @@ class Reply:
         The first byte is waited for as long as the head was; after it silence is bounded by
         ``idle``.
         """
+        connection = self._connection
+        if connection is None:  # it may be carrying the answer to somebody else by now
+            raise RuntimeError("a reply that was left cannot be read")
         if self._begun:
-            return await self._connection.piece(self._timeouts.idle, "idle")
-        piece = await self._connection.piece(self._timeouts.first_byte, "first_byte")
+            return await connection.piece(self._timeouts.idle, "idle")
+        piece = await connection.piece(self._timeouts.first_byte, "first_byte")
         self._begun = True
         return piece
 
@@ -95,7 +98,7 @@ class Reply:
     async def finish(self) -> None:
         """Wait a moment for the end that follows a finished answer, so that the connection can
         be used again. What comes instead is not read."""
-        if not self._connection.ended:
+        if self._connection is not None and not self._connection.ended:
             with suppress(UpstreamError):
                 await self._connection.piece(LINGER_S, "idle")
 
@@ -108,7 +111,9 @@ class Reply:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._pool.give_back(self._origin, self._connection)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(self._origin, connection)
 
 
 class HttpClient:

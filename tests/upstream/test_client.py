@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.upstream.client import place_of, written
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -272,3 +273,27 @@ async def test_the_time_a_portkey_client_allows_is_its_own(
             said = await response.json()
 
     assert (response.status, said["error"]["code"]) == (408, "request_timeout")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://openai/v1/x", (("openai", 80, False), "POST /v1/x HTTP/1.1\r\n", "openai")),
+        ("https://openai:443", (("openai", 443, True), "POST / HTTP/1.1\r\n", "openai")),
+        ("https://Openai:80/", (("openai", 80, True), "POST / HTTP/1.1\r\n", "Openai:80")),
+        (
+            "http://[::1]:8000/a?b=c",
+            (("::1", 8000, False), "POST /a?b=c HTTP/1.1\r\n", "[::1]:8000"),
+        ),
+    ],
+    ids=["plain", "usual port", "unusual port", "address"],
+)
+def test_a_url_says_whom_to_ask_and_for_what(url: str, place: Any) -> None:
+    assert place_of(url) == place
+
+
+def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
+    place = place_of("http://10.0.0.1/")
+
+    assert written(place, {"host": "models.test"}, 0).count(b"host: ") == 1
+    assert b"host: 10.0.0.1\r\n" in written(place, {}, 0)

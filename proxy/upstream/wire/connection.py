@@ -22,6 +22,10 @@ Phase = Literal["first_byte", "idle", "total"]
 _NOTHING = memoryview(b"")
 
 
+def _closed() -> UpstreamUnavailable:
+    return UpstreamUnavailable("The upstream closed the connection.")
+
+
 class Connection(asyncio.Protocol):
     """Carries one request after the other: ``send``, ``head``, ``piece`` to the end, ``rest``.
 
@@ -74,11 +78,16 @@ class Connection(asyncio.Protocol):
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def send(self, head: bytes, body: bytes, until: float) -> None:
-        """Begin a request, which may take until that moment of the loop's clock, answer too."""
+        """Begin a request, which may take until that moment of the loop's clock, answer too.
+
+        Raises ``UpstreamUnavailable`` when the connection has ended already.
+        """
         self._response = Response()
         self._total_at = until
         self.answered = False
         self.served += 1
+        if self._transport.is_closing():
+            raise _closed()
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
         else:
@@ -111,7 +120,7 @@ class Connection(asyncio.Protocol):
         """
         if self._held:
             if self._loop.time() >= self._total_at:
-                raise self._late("total")
+                raise UpstreamTimeout("total")
             return self._take()
         while not self.ended and self._fault is None:
             await self._wait(patience, phase)
@@ -130,7 +139,7 @@ class Connection(asyncio.Protocol):
     def _drop(self) -> None:
         self._held.clear()
         self._held_bytes = 0
-        if not self._reading:
+        if not self._reading and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 
@@ -146,6 +155,7 @@ class Connection(asyncio.Protocol):
             or not response.keeps
             or self._fault is not None
             or self._to_write
+            or self._waiter is not None  # somebody still reads, and would read the next answer
             or self._transport.is_closing()
             or self._transport.get_write_buffer_size()
         ):
@@ -212,7 +222,7 @@ class Connection(asyncio.Protocol):
         if orderly and response.close():
             self._wake()
         elif response.head is None:
-            self._fail(UpstreamUnavailable("The upstream closed the connection."))
+            self._fail(_closed())
         else:
             self._fail(garbled())
 
@@ -269,7 +279,4 @@ class Connection(asyncio.Protocol):
         elif resting:
             self.cut()
         else:
-            self._fail(self._late(self._phase))
-
-    def _late(self, phase: Phase) -> UpstreamTimeout:
-        return UpstreamTimeout(phase)
+            self._fail(UpstreamTimeout(self._phase))

@@ -14,6 +14,7 @@ from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, Upstre
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, Reply
 from proxy.upstream.wire.connection import MAX_HELD_BYTES
+from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, head, piece
 from tests.upstream.test_client import raw, stall
 
@@ -306,6 +307,18 @@ async def test_a_reply_that_is_left_before_its_end_is_cut(
         await upstream.requests[0].closed.wait()
 
 
+async def test_a_reply_that_was_left_cannot_be_read(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(sends(OK))
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        await whole(reply)
+
+    await reply.finish()
+    with pytest.raises(RuntimeError):
+        await reply.piece()
+
+
 async def test_an_upstream_waits_for_a_reader_that_does_not_read(
     http: HttpClient, upstream: ScriptedUpstream
 ) -> None:
@@ -331,6 +344,46 @@ async def test_an_upstream_waits_for_a_reader_that_does_not_read(
 
     assert len(first) < MAX_HELD_BYTES + 2**20
     assert set(first) == {ord("x")}
+
+
+async def test_what_is_held_can_be_read_when_the_connection_has_ended(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))
+
+    async with HttpClient() as http:
+        reply = await http.post(upstream.url, {}, b"", PATIENT)
+        await asyncio.sleep(0.1)  # so that more has come than is held, and reading has paused
+
+    assert set(await reply.piece()) == {ord("x")}
+    with pytest.raises(UpstreamInvalid):
+        await reply.piece()
+
+
+async def test_a_connection_that_ends_as_it_is_made_is_no_bug(http: HttpClient) -> None:
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    server = await asyncio.start_server(leave, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(20):
+            with pytest.raises(UpstreamUnavailable):
+                await http.post(url, {}, b"x" * 2**20, PATIENT)
+
+
+async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: ScriptedUpstream) -> None:
+    address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    dialer = Dialer(trusted(), Names(loop.getaddrinfo, loop.time))
+    connection = await dialer.dial(address, 1, lambda _: ended.set())
+    connection.cut()
+    async with asyncio.timeout(2):
+        await ended.wait()
+
+    with pytest.raises(UpstreamUnavailable):
+        connection.send(b"POST", b"", loop.time() + 1)
 
 
 @asynccontextmanager
