@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 WORKERS ?= 2
-DEBIAN := curl redis-server
+DEBIAN := curl openssl redis-server
 .DEFAULT_GOAL := help
 
 .PHONY: help install run test check fix bench docs lock clean

@@ -225,7 +225,8 @@ class Record:
 
     @property
     def tokens(self) -> Tokens:
-        return sum((bill.usage.tokens for bill in self.bills()), Tokens())
+        first, *others = [bill.usage.tokens for bill in self.bills()] or [Tokens()]
+        return sum(others, first)
 
 
 def _sum(bills: Iterable[Bill]) -> Decimal | None:

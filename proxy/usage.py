@@ -144,26 +144,23 @@ class Price:
     def cost(self, tokens: Tokens) -> Decimal | None:
         """Give the exact cost in micro-USD, None when a type that was used has no price."""
         price = self._at(tokens.prompt_total)
-        rates = (
-            price.input,
-            _or(price.cached_input, price.input),
-            _or(price.cache_write, price.input),
-            price.output,
-            _or(price.reasoning, price.output),
-            _or(price.audio_input, price.input),
-            _or(price.audio_output, price.output),
-        )
         total = Decimal(0)
-        for name, rate in zip(TOKEN_TYPES, rates, strict=True):
+        for name, stands_for in STANDS_FOR:
             count = getattr(tokens, name)
-            if count and rate is None:
+            if not count:  # most answers use two types of the seven
+                continue
+            rate = getattr(price, name)
+            if rate is None:
+                rate = getattr(price, stands_for)
+            if rate is None:
                 return None
-            if count and rate is not None:
-                total += count * rate
+            total += count * rate
         return total
 
     def _at(self, prompt: int) -> Price:
         """Give the prices that hold for a prompt of this size."""
+        if not self.tiers:
+            return self
         reached = [tier for tier in self.tiers if prompt > tier.above]
         if not reached:
             return self
@@ -179,12 +176,26 @@ class Price:
         )
 
 
+STANDS_FOR = (
+    ("input", "input"),
+    ("cached_input", "input"),
+    ("cache_write", "input"),
+    ("output", "output"),
+    ("reasoning", "output"),
+    ("audio_input", "input"),
+    ("audio_output", "output"),
+)
+"""Each type of tokens, and the one as whose it costs where it has no price of its own."""
+
+
 def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:
     return other if own is None else own
 
 
 def in_force(prices: Sequence[Price], on: date) -> Price | None:
     """Give the price of a day: the latest that had begun."""
+    if len(prices) == 1 and prices[0].since is None:
+        return prices[0]
     begun = [price for price in prices if price.since is None or price.since <= on]
     return max(begun, key=lambda price: price.since or date.min, default=None)
 

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 LAST_WORDS_S = 2.0
+
+
+class UnderWay:
+    """The block in which one call is served."""
+
+    __slots__ = ("_none", "_task", "_tasks")
+
+    def __init__(self, tasks: set[asyncio.Task[Any]], none: asyncio.Event) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call is served by a task")
+        self._task, self._tasks, self._none = task, tasks, none
+
+    def __enter__(self) -> None:
+        self._tasks.add(self._task)
+        self._none.clear()
+
+    def __exit__(self, *ended: object) -> None:
+        self._tasks.discard(self._task)
+        if not self._tasks:
+            self._none.set()
 
 
 class Calls:
@@ -18,20 +38,9 @@ class Calls:
         self._none = asyncio.Event()
         self._none.set()
 
-    @contextmanager
-    def under_way(self) -> Iterator[None]:
+    def under_way(self) -> UnderWay:
         """Count the current task as serving a call while the block runs."""
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a call is served by a task")
-        self._tasks.add(task)
-        self._none.clear()
-        try:
-            yield
-        finally:
-            self._tasks.discard(task)
-            if not self._tasks:
-                self._none.set()
+        return UnderWay(self._tasks, self._none)
 
     async def drain(self, seconds: float) -> None:
         """Let calls end by themselves for so long, then cancel them and let them say so."""

@@ -89,19 +89,19 @@ class HttpExchange:
             self._note(200)
             self.response = response
             await self._out(response.prepare(self._request))
-        if data:
-            await self._write(self.response, data)
-        if last:
-            await self._out(self.response.write_eof())
+        if last:  # the last bytes and the end leave together
+            await self._write(self.response.write_eof(data), len(data))
+        elif data:
+            await self._write(self.response.write(data), len(data))
 
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+    async def _write(self, writing: Awaitable[object], size: int) -> None:
         """Write without a timer while the client keeps up, with one when it may block."""
         transport = self._request.transport
         backlog = transport.get_write_buffer_size() if transport is not None else 0
-        if not backlog and len(data) < SMALL:
-            await self._out(response.write(data))
+        if not backlog and size < SMALL:
+            await self._out(writing)
         else:
-            await self._patiently(response.write(data))
+            await self._patiently(writing)
 
     async def _patiently(self, writing: Awaitable[object]) -> None:
         """Wait for a client that reads slowly, but not for one that has stopped."""
@@ -122,9 +122,12 @@ class HttpExchange:
     async def _respond(self, status: int, body: bytes, said: dict[str, str]) -> None:
         self.response = web.Response(status=status, body=body, headers=self._named(said))
         self._note(status)
-        await self._out(self.response.prepare(self._request))
-        ending = self.response.write_eof()
-        await (self._out(ending) if len(body) < SMALL else self._patiently(ending))
+        try:
+            await self.response.prepare(self._request)
+            ending = self.response.write_eof()
+            await (ending if len(body) < SMALL else self._patiently(ending))
+        except (ConnectionError, RuntimeError):
+            raise ClientGone from None
 
     def _named(self, said: dict[str, str]) -> dict[str, str]:
         return {**said, "x-request-id": self.request_id}
@@ -150,7 +153,8 @@ class HttpExchange:
             await self._respond(refusal.status, body, said)
             return
         if self._head.streamed:
-            await self._write(self.response, sse.event(body))
+            said_late = sse.event(body)
+            await self._write(self.response.write(said_late), len(said_late))
         self._cut()  # an end without its end: the one sign that every SDK takes for a failure
 
     def _cut(self) -> None:

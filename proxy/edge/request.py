@@ -45,17 +45,15 @@ class Incoming:
         self._bounds = bounds
         self._repeated: str | None = None
         self.path = request.raw_path.partition("?")[0]
-        self.headers: dict[str, str] = {}
-        for name, value in request.headers.items():
-            self._merge(name.lower(), value)
-
-    def _merge(self, name: str, value: str) -> None:
-        if name not in self.headers:
-            self.headers[name] = value
-        elif name in ONCE or name.startswith(ONCE_PREFIXES):
-            self._repeated = name
-        else:
-            self.headers[name] = f"{self.headers[name]}, {value}"
+        self.headers = headers = dict[str, str]()
+        for written, value in request.headers.items():
+            name = written.lower()
+            if name not in headers:
+                headers[name] = value
+            elif name in ONCE or name.startswith(ONCE_PREFIXES):
+                self._repeated = name
+            else:
+                headers[name] = f"{headers[name]}, {value}"
 
     @property
     def given_id(self) -> str | None:

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+
+from proxy.emit.tally import Count, Level, Spread
 
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
 LONG_SECONDS = (*SECONDS, 81.92, 163.84, 327.68)
@@ -26,11 +34,25 @@ class Declared:
     help: str
     buckets: tuple[float, ...] = ()
 
-    def made(self, registry: CollectorRegistry) -> Any:
+    def made(self) -> Count | Level | Spread:
+        """Give what counts for one set of labels."""
         if self.kind is Histogram:
-            said = (self.name, self.help, self.labels)
-            return Histogram(*said, registry=registry, buckets=self.buckets)
-        return self.kind(self.name, self.help, self.labels, registry=registry)
+            return Spread(self.buckets)
+        return Count() if self.kind is Counter else Level()
+
+    def shown(self, children: list[tuple[tuple[str, ...], Any]]) -> Metric:
+        """Give the metric as it is scraped, from its children by their labels."""
+        said = (self.name, self.help)
+        if self.kind is Histogram:
+            spreads = HistogramMetricFamily(*said, labels=self.labels)
+            for labels, spread in children:
+                spreads.add_metric(labels, spread.buckets(), spread.sum)
+            return spreads
+        family = CounterMetricFamily if self.kind is Counter else GaugeMetricFamily
+        numbers = family(*said, labels=self.labels)
+        for labels, number in children:
+            numbers.add_metric(labels, number.value)
+        return numbers
 
 
 METRICS: tuple[Declared, ...] = (

@@ -28,6 +28,8 @@ GATHER_S = 0.05
 
 def _name(text: str) -> str:
     """A client's own word in a line: short and printable."""
+    if text.isprintable():
+        return text[:MAX_NAME]
     return "".join(c if c.isprintable() else "?" for c in text[:MAX_NAME])
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any, Literal
 
-import prometheus_client
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from proxy.emit import summary
 from proxy.emit.declared import METRICS
@@ -21,15 +24,21 @@ CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 MAX_CHILDREN = 10_000
 
 
-class Metrics:
-    """The sink that counts. Children are looked up once per set of labels and kept."""
+class Metrics(Collector):
+    """The sink that counts. Children are looked up once per set of labels and kept.
+
+    One thread counts; another may scrape.
+    """
 
     def __init__(self, version: str) -> None:
-        prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        self.registry = CollectorRegistry()
-        self._all = {metric.name: metric.made(self.registry) for metric in METRICS}
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._declared = {metric.name: metric for metric in METRICS}
         self._children: dict[tuple[str, ...], Any] = {}
-        self._inflight = self._all["headrace_inflight_requests"]
+        for metric in METRICS:
+            if not metric.labels:
+                self._child(metric.name)
+        self._inflight = self._child("headrace_inflight_requests")
         self._child("headrace_build_info", version).set(1)
         for result in ("in_force", "unchanged", "rejected"):
             self._child("headrace_policy_reloads_total", result)
@@ -41,7 +50,7 @@ class Metrics:
         if child is None:
             if len(self._children) >= MAX_CHILDREN:
                 labels = tuple("other" for _ in labels)
-            child = self._children[key[:1] + labels] = self._all[name].labels(*labels)
+            child = self._children.setdefault((name, *labels), self._declared[name].made())
         return child
 
     def dropped(self, signal: str, reason: str, count: int = 1) -> None:
@@ -51,8 +60,9 @@ class Metrics:
     def reloaded(self, result: str) -> None:
         """Count a reading of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()
-        self._all["headrace_policy_last_reload_success"].set(result != "rejected")
-        self._all["headrace_policy_last_reload_timestamp_seconds"].set_to_current_time()
+        self._child("headrace_policy_last_reload_success").set(result != "rejected")
+        now = datetime.now(UTC).timestamp()
+        self._child("headrace_policy_last_reload_timestamp_seconds").set(now)
 
     def limit_warned(self, limit: str) -> None:
         """Count a call that took a limit past its mark."""
@@ -167,7 +177,8 @@ class Metrics:
         if plan.cache is not None:
             self._child("headrace_cache_lookups_total", record.cache).inc()
         if record.saved is not None and record.saved.cost:
-            self._all["headrace_cache_saved_usd_total"].inc(float(record.saved.cost) / 1_000_000)
+            saved = self._child("headrace_cache_saved_usd_total")
+            saved.inc(float(record.saved.cost) / 1_000_000)
 
     def _oddities(self, deployment: str, record: Record) -> None:
         if record.plan is not None and record.plan.dropped_tags:
@@ -183,9 +194,16 @@ class Metrics:
             phase = "before_first" if record.first_sent is None else "after_first"
             self._child("headrace_stream_aborts_total", deployment, side, phase).inc()
 
+    def collect(self) -> Iterator[Metric]:
+        children: dict[str, list[tuple[tuple[str, ...], Any]]] = {}
+        for key, child in list(self._children.items()):  # a copy: calls may add some meanwhile
+            children.setdefault(key[0], []).append((key[1:], child))
+        for metric in METRICS:
+            yield metric.shown(children.get(metric.name, []))
+
     def render(self) -> tuple[bytes, str]:
         """Give the exposition and its media type."""
-        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
 
 def _side(record: Record) -> str:

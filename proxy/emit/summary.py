@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.record import Attempt, Record
+from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
 
@@ -68,5 +69,4 @@ def finish_reasons(record: Record) -> list[str]:
 def token_counts(record: Record) -> dict[str, int]:
     """Give the disjoint counts that are not zero."""
     tokens = record.tokens
-    counts = {name: getattr(tokens, name) for name in type(tokens).__dataclass_fields__}
-    return {name: count for name, count in counts.items() if count}
+    return {name: count for name in TOKEN_TYPES if (count := getattr(tokens, name))}

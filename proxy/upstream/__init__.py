@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from proxy.dialects import DIALECTS
@@ -19,7 +18,7 @@ from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, Upstre
 from proxy.errors import UpstreamRefused as Refused
 from proxy.ports import Answer
 from proxy.record import Record, Why
-from proxy.types import Call, Head, Plan, Target
+from proxy.types import Call, Head, Plan, Target, Timeouts
 from proxy.upstream.errand import Errand
 from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
 from proxy.upstream.health import Health
@@ -114,9 +113,13 @@ class Upstreams:
             raise
         attempt = record.attempt(target, errand.leg, self.new_span_id(), why)
         asked = Asked(call, target, question, attempt, record, slot)
+        reply: Reply | None = None
         try:
-            return await self._answer(asked, await self._post(asked, errand.time_left()))
+            reply = await self._post(asked, errand.time_left())
+            return await self._answer(asked, reply)
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
+            if reply is not None:
+                await reply.__aexit__(type(error), error, error.__traceback__)
             told = asked.fail(error)
             asked.leave()
             raise told from None
@@ -130,26 +133,19 @@ class Upstreams:
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         limits = upstream.timeouts
         if left < limits.total:
-            limits = replace(limits, total=left)
+            limits = Timeouts(limits.connect, limits.first_byte, limits.idle, left)
         reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
         asked.attempt.status = reply.status
         return reply
 
     async def _answer(self, asked: Asked, reply: Reply) -> Forwarded:
-        async with AsyncExitStack() as opened:
-            await opened.enter_async_context(reply)
-            if reply.status != 200:
-                raise await refusal(reply, asked.target.upstream)
-            answer = Forwarded(
-                Head(asked.call.stream, shown_of(asked, reply)),
-                reply,
-                reader_of(asked, reply),
-                asked,
-            )
-            asked.attempt.began = asked.record.now()
-            await answer.begin()
-            opened.pop_all()
-        return answer
+        """Give an answer that has begun: from then on it owns the reply."""
+        if reply.status != 200:
+            raise await refusal(reply, asked.target.upstream)
+        head = Head(asked.call.stream, shown_of(asked, reply))
+        answer = Forwarded(head, reply, reader_of(asked, reply), asked)
+        asked.attempt.began = asked.record.now()
+        return await answer.begin()
 
 
 def _telling(failures: Sequence[ProxyError]) -> ProxyError:

@@ -1,4 +1,4 @@
-"""The wall towards upstreams: aiohttp's client, and every fault it can raise, in our own words.
+"""The wall towards upstreams: one request, one reply, every fault in our own words.
 
 No redirects, no cookies, no proxy settings from the environment, no compressed answers. A pooled
 connection that turns out dead before any byte of an answer is replaced by a fresh one, once.
@@ -6,65 +6,72 @@ connection that turns out dead before any byte of an answer is replaced by a fre
 
 from __future__ import annotations
 
-import io
+import asyncio
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
-import aiohttp
-from yarl import URL
-
-from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
+from proxy.upstream.wire.connection import Connection
+from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from proxy.upstream.wire.pool import Pool
 
-MAX_LINE_BYTES = 16 * 1024
-READ_BYTES = 64 * 1024
-LARGE_BYTES = 1024 * 1024  # beyond it aiohttp wants a body that it can send piece by piece
 LINGER_S = 0.5
-KEEPALIVE_S = 60.0
+MAX_PLACES = 1024
 
 
-FAULTS = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
+class Place(NamedTuple):
+    """Where a URL leads: whom to connect to, the request line, and the host's own name."""
+
+    origin: Origin
+    line: str
+    host: str
 
 
-def in_our_words(fault: BaseException, *, before_head: bool) -> UpstreamError:
-    """Translate what aiohttp raises; its own messages may hold addresses, ours never do."""
-    if isinstance(fault, aiohttp.ConnectionTimeoutError):
-        return UpstreamTimeout("connect")
-    if isinstance(fault, aiohttp.SocketTimeoutError):
-        return UpstreamTimeout("first_byte" if before_head else "idle")
-    if isinstance(fault, TimeoutError):
-        return UpstreamTimeout("total")
-    if isinstance(fault, aiohttp.ClientConnectorCertificateError):
-        return UpstreamUnavailable("The upstream's certificate is not valid.")
-    if isinstance(fault, aiohttp.ClientConnectorError):
-        return UpstreamUnavailable("The upstream cannot be reached.")
-    if isinstance(fault, (aiohttp.ClientPayloadError, aiohttp.ClientResponseError, ValueError)):
-        return UpstreamInvalid("The upstream broke its answer off or garbled it.")
-    return UpstreamUnavailable("The upstream closed the connection.")
+def place_of(url: str) -> Place:
+    parts = urlsplit(url)
+    tls = parts.scheme == "https"
+    usual = 443 if tls else 80
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    host = parts.netloc.removesuffix(f":{usual}")
+    origin = Origin(parts.hostname or "", parts.port or usual, tls)
+    return Place(origin, f"POST {target} HTTP/1.1\r\n", host)
+
+
+def written(place: Place, headers: Mapping[str, str], length: int) -> bytes:
+    """Write the head of a request.
+
+    Raises ``UpstreamUnavailable`` when a header could be read as more than one.
+    """
+    own = "" if "host" in headers else f"host: {place.host}\r\n"
+    said = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    text = f"{place.line}{own}{said}content-length: {length}\r\n\r\n"
+    lines = len(headers) + (4 if own else 3)
+    if text.count("\r") != lines or text.count("\n") != lines or "\0" in text or not text.isascii():
+        raise UpstreamUnavailable("The upstream cannot be asked: a header is not plain text.")
+    return text.encode("ascii")
 
 
 @dataclass(slots=True)
 class Reply:
     """An upstream's response whose head is there. Entering owns it; leaving closes it.
 
-    A reply that was read to its end gives its connection back to the pool; any other is cut, so
+    A reply that has come to its end gives its connection back to the pool; any other is cut, so
     that an upstream stops working for a client that has left.
     """
 
-    response: aiohttp.ClientResponse
-    idle: float
+    status: int
+    headers: Mapping[str, str]
+    _timeouts: Timeouts
+    _pool: Pool
+    _origin: Origin
+    _connection: Connection | None
     _begun: bool = False
-
-    @property
-    def status(self) -> int:
-        return self.response.status
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        return self.response.headers
 
     async def piece(self) -> bytes:
         """Give the next bytes of the body, none at its end. Raises ``UpstreamError``.
@@ -72,19 +79,14 @@ class Reply:
         The first byte is waited for as long as the head was; after it silence is bounded by
         ``idle``.
         """
-        try:
-            piece = await self.response.content.readany()
-        except FAULTS as fault:
-            raise in_our_words(fault, before_head=not self._begun) from None
-        if not self._begun:
-            self._begun = True
-            self._allow_silence(self.idle)
+        connection = self._connection
+        if connection is None:  # it may be carrying the answer to somebody else by now
+            raise RuntimeError("a reply that was left cannot be read")
+        if self._begun:
+            return await connection.piece(self._timeouts.idle, "idle")
+        piece = await connection.piece(self._timeouts.first_byte, "first_byte")
+        self._begun = True
         return piece
-
-    def _allow_silence(self, seconds: float) -> None:
-        connection = self.response.connection
-        if connection is not None and connection.protocol is not None:
-            connection.protocol.read_timeout = seconds
 
     async def body(self, limit: int) -> bytes:
         """Give the whole body, cut at ``limit`` bytes."""
@@ -96,9 +98,9 @@ class Reply:
     async def finish(self) -> None:
         """Wait a moment for the end that follows a finished answer, so that the connection can
         be used again. What comes instead is not read."""
-        self._allow_silence(LINGER_S)
-        with suppress(*FAULTS):
-            await self.response.content.readany()
+        if self._connection is not None and not self._connection.ended:
+            with suppress(UpstreamError):
+                await self._connection.piece(LINGER_S, "idle")
 
     async def __aenter__(self) -> Self:
         return self
@@ -109,24 +111,27 @@ class Reply:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.response.content.at_eof():
-            self.response.release()
-        else:
-            self.response.close()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(self._origin, connection)
 
 
 class HttpClient:
     """One pool of connections for the whole process; enter it before use, leave it to close all.
 
-    ``connections`` bounds the pool over all upstreams.
+    ``connections`` bounds the pool over all upstreams; ``trust`` is the system's unless given.
     """
 
-    def __init__(self, connections: int = 1000) -> None:
+    def __init__(self, connections: int = 1000, trust: ssl.SSLContext | None = None) -> None:
         self._connections = connections
+        self._trust = trust
+        self._places: dict[str, Place] = {}
 
     async def __aenter__(self) -> Self:
-        self._pooled = self._session(pooled=True)
-        self._fresh = self._session(pooled=False)
+        loop = asyncio.get_running_loop()
+        self._now = loop.time
+        dialer = Dialer(self._trust or trusted(), Names(loop.getaddrinfo, loop.time))
+        self._pool = Pool(dialer, self._connections)
         return self
 
     async def __aexit__(
@@ -135,76 +140,55 @@ class HttpClient:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._pooled.close()
-        await self._fresh.close()
-
-    def _session(self, pooled: bool) -> aiohttp.ClientSession:
-        reuse = aiohttp.TraceConfig()
-        reuse.on_connection_reuseconn.append(_note_reuse)
-        connector = aiohttp.TCPConnector(
-            limit=self._connections,
-            ttl_dns_cache=30,
-            force_close=not pooled,
-            keepalive_timeout=KEEPALIVE_S if pooled else None,
-        )
-        return aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            max_line_size=MAX_LINE_BYTES,
-            max_field_size=MAX_LINE_BYTES,
-            skip_auto_headers=("user-agent", "accept-encoding"),
-            trace_configs=[reuse],
-            read_bufsize=READ_BYTES,
-        )
+        self._pool.close()
+        await asyncio.sleep(0)  # the loop closes sockets in its next round
 
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
     ) -> Reply:
         """Send a request, give the reply once its head is there. Raises ``UpstreamError``."""
-        reused = _Reuse()
+        place = self._place(url)
+        head = written(place, headers, len(body))
+        until = self._now() + timeouts.total
+        connection = await self._connected(place.origin, timeouts, until)
         try:
-            return await self._send(self._pooled, url, headers, body, timeouts, reused)
+            return await self._ask(connection, place, head, body, timeouts, until)
         except UpstreamUnavailable:
-            if not reused.happened:
+            if connection.served == 1 or connection.answered:
                 raise
-        return await self._send(self._fresh, url, headers, body, timeouts, _Reuse())
+        connection = await self._connected(place.origin, timeouts, until, fresh=True)
+        return await self._ask(connection, place, head, body, timeouts, until)
 
-    async def _send(
+    def _place(self, url: str) -> Place:
+        place = self._places.get(url)
+        if place is None:
+            if len(self._places) >= MAX_PLACES:
+                self._places.clear()
+            place = self._places[url] = place_of(url)
+        return place
+
+    async def _connected(
+        self, origin: Origin, timeouts: Timeouts, until: float, *, fresh: bool = False
+    ) -> Connection:
+        left = until - self._now()
+        try:
+            return await self._pool.take(origin, min(timeouts.connect, left), fresh=fresh)
+        except UpstreamTimeout:
+            raise UpstreamTimeout("total" if left < timeouts.connect else "connect") from None
+
+    async def _ask(
         self,
-        session: aiohttp.ClientSession,
-        url: str,
-        headers: Mapping[str, str],
+        connection: Connection,
+        place: Place,
+        head: bytes,
         body: bytes,
         timeouts: Timeouts,
-        reused: _Reuse,
+        until: float,
     ) -> Reply:
-        patience = aiohttp.ClientTimeout(
-            total=timeouts.total, sock_connect=timeouts.connect, sock_read=timeouts.first_byte
-        )
         try:
-            response = await session.post(
-                URL(url, encoded=True),
-                headers=headers,
-                data=body if len(body) <= LARGE_BYTES else io.BytesIO(body),
-                allow_redirects=False,
-                timeout=patience,
-                trace_request_ctx=reused,
-            )
-        except FAULTS as fault:
-            raise in_our_words(fault, before_head=True) from None
-        return Reply(response, timeouts.idle)
-
-
-@dataclass(slots=True)
-class _Reuse:
-    """Whether a request went out on a connection that had served before."""
-
-    happened: bool = False
-
-
-async def _note_reuse(session: aiohttp.ClientSession, context: object, params: object) -> None:
-    reused = getattr(context, "trace_request_ctx", None)
-    if isinstance(reused, _Reuse):
-        reused.happened = True
+            connection.send(head, body, until)
+            said = await connection.head(timeouts.first_byte)
+        except BaseException:
+            self._pool.give_back(place.origin, connection)
+            raise
+        return Reply(said.status, said.headers, timeouts, self._pool, place.origin, connection)

@@ -129,12 +129,9 @@ def shown_of(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:
     shown = DIALECTS[asked.target.upstream.dialect].server.shown
     if not shown or asked.target.upstream.dialect != asked.call.door.dialect:
         return ()
+    begins = tuple(allowed for allowed in shown if allowed.endswith("-"))
     return tuple(
-        (name.lower(), value)
+        (name, value)
         for name, value in reply.headers.items()
-        if any(_fits(name.lower(), allowed) for allowed in shown)
+        if name in shown or name.startswith(begins)
     )
-
-
-def _fits(name: str, allowed: str) -> bool:
-    return name.startswith(allowed) if allowed.endswith("-") else name == allowed

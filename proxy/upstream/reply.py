@@ -1,4 +1,4 @@
-"""What this room needs of an HTTP client; ``client`` fulfils it with aiohttp."""
+"""What this room needs of an HTTP client; ``client`` fulfils it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class Reply(Protocol):
     def status(self) -> int: ...
 
     @property
-    def headers(self) -> Mapping[str, str]: ...
+    def headers(self) -> Mapping[str, str]:
+        """By lower-case name."""
+        ...
 
     async def piece(self) -> bytes: ...
 

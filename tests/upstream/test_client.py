@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.upstream.client import place_of, written
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -72,6 +73,36 @@ WHOLE_FAULTS = {
     ),
     "gzip unasked": (
         answer(b"xx", 200, "content-encoding: gzip"),
+        502,
+        "upstream_invalid_response",
+    ),
+    "two lengths": (
+        answer(legacy(), 200, "content-length: 1"),
+        502,
+        "upstream_invalid_response",
+    ),
+    "a length and chunks": (
+        raw(head(200, "application/json", "content-length: 2", "transfer-encoding: chunked")),
+        502,
+        "upstream_invalid_response",
+    ),
+    "too short a body": (
+        raw(head(200, "application/json", "content-length: 50") + b'{"ch'),
+        502,
+        "upstream_invalid_response",
+    ),
+    "20,000 headers": (
+        answer(legacy(), 200, *(f"x-{n}: y" for n in range(20_000))),
+        502,
+        "upstream_invalid_response",
+    ),
+    "a huge header": (
+        answer(legacy(), 200, "x: " + "y" * 2**20),
+        502,
+        "upstream_invalid_response",
+    ),
+    "another protocol": (
+        answer(b"", 101, "upgrade: websocket"),
         502,
         "upstream_invalid_response",
     ),
@@ -242,3 +273,27 @@ async def test_the_time_a_portkey_client_allows_is_its_own(
             said = await response.json()
 
     assert (response.status, said["error"]["code"]) == (408, "request_timeout")
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("http://openai/v1/x", (("openai", 80, False), "POST /v1/x HTTP/1.1\r\n", "openai")),
+        ("https://openai:443", (("openai", 443, True), "POST / HTTP/1.1\r\n", "openai")),
+        ("https://Openai:80/", (("openai", 80, True), "POST / HTTP/1.1\r\n", "Openai:80")),
+        (
+            "http://[::1]:8000/a?b=c",
+            (("::1", 8000, False), "POST /a?b=c HTTP/1.1\r\n", "[::1]:8000"),
+        ),
+    ],
+    ids=["plain", "usual port", "unusual port", "address"],
+)
+def test_a_url_says_whom_to_ask_and_for_what(url: str, place: Any) -> None:
+    assert place_of(url) == place
+
+
+def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
+    place = place_of("http://10.0.0.1/")
+
+    assert written(place, {"host": "models.test"}, 0).count(b"host: ") == 1
+    assert b"host: 10.0.0.1\r\n" in written(place, {}, 0)

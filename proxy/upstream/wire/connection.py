@@ -1,0 +1,282 @@
+"""One connection to an upstream: a request goes out in one write, an answer is taken in pieces.
+
+It holds no more of an answer than a bound; beyond it the upstream has to wait. Its one timer is
+set again only when it is too late, so an answer that comes in time costs no timer at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import Callable
+from typing import Literal, cast
+
+from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.upstream.wire.head import Head, garbled
+from proxy.upstream.wire.response import Response
+
+MAX_HELD_BYTES = 64 * 1024
+WRITE_BYTES = 256 * 1024
+TIMER_SLACK_S = 0.002
+Phase = Literal["first_byte", "idle", "total"]
+_NOTHING = memoryview(b"")
+
+
+def _closed() -> UpstreamUnavailable:
+    return UpstreamUnavailable("The upstream closed the connection.")
+
+
+class Connection(asyncio.Protocol):
+    """Carries one request after the other: ``send``, ``head``, ``piece`` to the end, ``rest``.
+
+    ``gone`` is told once when it has ended. ``cut`` ends it at once, whatever is under way.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_alarm_at",
+        "_deadline",
+        "_fault",
+        "_gone",
+        "_held",
+        "_held_bytes",
+        "_loop",
+        "_phase",
+        "_poll",
+        "_reading",
+        "_response",
+        "_to_write",
+        "_total_at",
+        "_transport",
+        "_waiter",
+        "_writing",
+        "answered",
+        "served",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, gone: Callable[[Connection], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._gone = gone
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = self._deadline = self._total_at = 0.0
+        self._phase: Phase = "total"
+        self._response: Response | None = None
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._fault: UpstreamError | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._to_write = _NOTHING
+        self._reading = self._writing = True
+        self.answered = False
+        self.served = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+
+    def send(self, head: bytes, body: bytes, until: float) -> None:
+        """Begin a request, which may take until that moment of the loop's clock, answer too.
+
+        Raises ``UpstreamUnavailable`` when the connection has ended already.
+        """
+        self._response = Response()
+        self._total_at = until
+        self.answered = False
+        self.served += 1
+        if self._transport.is_closing():
+            raise _closed()
+        if len(body) <= WRITE_BYTES:
+            self._transport.write(head + body)
+        else:
+            self._transport.write(head)
+            self._to_write = memoryview(body)
+            self._write_on()
+
+    def _write_on(self) -> None:
+        """Write a large body piece by piece, so that no copy or cipher holds up the loop."""
+        while self._to_write and self._writing and not self._transport.is_closing():
+            piece, rest = self._to_write[:WRITE_BYTES], self._to_write[WRITE_BYTES:]
+            self._to_write = rest or _NOTHING  # an empty rest would keep the body in memory
+            self._transport.write(piece)
+
+    async def head(self, patience: float) -> Head:
+        """Give the head of the answer, waiting so many seconds. Raises ``UpstreamError``."""
+        response = self._response
+        if response is None:
+            raise RuntimeError("there is no answer without a request")
+        if response.head is None and self._fault is None:
+            await self._wait(patience, "first_byte")
+        if response.head is None:
+            raise self._fault or garbled()
+        return response.head
+
+    async def piece(self, patience: float, phase: Phase) -> bytes:
+        """Give what has come of the body, or wait for it; nothing at its end.
+
+        What came before a fault is given before the fault is raised.
+        """
+        if self._held:
+            if self._loop.time() >= self._total_at:
+                raise UpstreamTimeout("total")
+            return self._take()
+        while not self.ended and self._fault is None:
+            await self._wait(patience, phase)
+            if self._held:
+                return self._take()
+        if not self.ended and self._fault is not None:
+            raise self._fault
+        return b""
+
+    def _take(self) -> bytes:
+        held = self._held
+        data = held[0] if len(held) == 1 else b"".join(held)
+        self._drop()
+        return data
+
+    def _drop(self) -> None:
+        self._held.clear()
+        self._held_bytes = 0
+        if not self._reading and not self._transport.is_closing():
+            self._reading = True
+            self._transport.resume_reading()
+
+    @property
+    def ended(self) -> bool:
+        return self._response is not None and self._response.ended
+
+    def rest(self, seconds: float) -> bool:
+        """Make ready for another request, if one can follow; without one it ends after so long."""
+        response = self._response
+        if (
+            response is None
+            or not response.keeps
+            or self._fault is not None
+            or self._to_write
+            or self._waiter is not None  # somebody still reads, and would read the next answer
+            or self._transport.is_closing()
+            or self._transport.get_write_buffer_size()
+        ):
+            return False
+        self._drop()
+        self._response = None
+        self._expect(self._loop.time() + seconds)
+        return True
+
+    def cut(self) -> None:
+        """End the connection now, without a goodbye."""
+        self._to_write = _NOTHING
+        self._transport.abort()
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end."""
+        return str(self._transport.get_extra_info("peername")[0])
+
+    @property
+    def ready(self) -> bool:
+        """Whether a connection at rest may be used: it stays, and nothing has come unasked.
+
+        The system is asked, as the loop may not have come to read what would become the answer
+        to somebody else's request.
+        """
+        return not self._transport.is_closing() and not self._poll.poll(0)
+
+    # What the event loop tells.
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:  # nothing was asked: whatever it is, no later answer may begin with it
+            self.cut()
+            return
+        self.answered = True
+        held, before = self._held, len(self._held)
+        try:
+            response.feed(data, held)
+        except UpstreamInvalid as fault:
+            self._fail(fault)
+            return
+        self._held_bytes += sum(map(len, held[before:]))
+        if self._held_bytes > MAX_HELD_BYTES and self._reading and not response.ended:
+            self._reading = False
+            self._transport.pause_reading()
+        if response.head is not None:
+            self._wake()
+
+    def eof_received(self) -> None:
+        self._over(orderly=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._over(orderly=exc is None)
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._gone(self)
+
+    def _over(self, *, orderly: bool) -> None:
+        """Nothing more comes: either that is the end of the answer, or it was broken off."""
+        response = self._response
+        if response is None or response.ended or self._fault is not None:
+            return
+        if orderly and response.close():
+            self._wake()
+        elif response.head is None:
+            self._fail(_closed())
+        else:
+            self._fail(garbled())
+
+    def pause_writing(self) -> None:
+        self._writing = False
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        self._write_on()
+
+    def _fail(self, fault: UpstreamError) -> None:
+        self._fault = fault
+        self.cut()
+        self._wake()
+
+    # Waiting.
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self, patience: float, phase: Phase) -> None:
+        """Wait for bytes, an end or a fault, which may be that none of them came in time."""
+        until = self._loop.time() + patience
+        if until >= self._total_at:
+            until, phase = self._total_at, "total"
+        self._phase = phase
+        self._expect(until)
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _expect(self, moment: float) -> None:
+        self._deadline = moment
+        if self._alarm is not None:
+            if self._alarm_at <= moment:
+                return
+            self._alarm.cancel()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._alarm_at = self._deadline
+        self._alarm = self._loop.call_at(self._alarm_at, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        resting = self._response is None
+        if self._waiter is None and not resting:
+            return  # nobody waits; whoever does next sets it again
+        if self._loop.time() + TIMER_SLACK_S < self._deadline:
+            self._set_alarm()
+        elif resting:
+            self.cut()
+        else:
+            self._fail(UpstreamTimeout(self._phase))

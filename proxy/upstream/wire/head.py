@@ -1,0 +1,92 @@
+"""The head of a response. It alone decides where the body ends, so nothing in it is guessed.
+
+Source of the rules: RFC 9112, sections 4 to 6. Where it lets a reader choose, this one refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from proxy.errors import UpstreamInvalid
+
+MAX_HEAD_BYTES = 64 * 1024
+MAX_LINE_BYTES = 16 * 1024
+MAX_FIELDS = 256
+MAX_LENGTH_DIGITS = 18
+
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
+_FIELD = re.compile(r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)\r\n", re.MULTILINE)
+
+
+def garbled() -> UpstreamInvalid:
+    """Give the error for bytes that are no answer, or not all of one."""
+    return UpstreamInvalid("The upstream broke its answer off or garbled it.")
+
+
+class Head(NamedTuple):
+    """What a response says before its body. ``headers`` are by lower-case name, repeats joined.
+
+    The body has ``length`` bytes; without one it comes in chunks, or lasts until the connection
+    ends. ``keeps`` says that another request may follow on the connection.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    length: int | None
+    chunked: bool
+    keeps: bool
+
+
+def read_head(raw: bytes) -> Head:
+    """Read status line and fields, each with its line end. Raises ``UpstreamInvalid``."""
+    first, _, rest = raw.decode("latin-1").partition("\r\n")
+    status_line = _STATUS.fullmatch(first)
+    if status_line is None or len(first) > MAX_LINE_BYTES:
+        raise garbled()
+    status, headers = int(status_line[2]), read_fields(rest)
+    newer = status_line[1] == "1"
+    keeps = _keeps(headers, newer=newer)
+    said, coded = headers.get("content-length"), headers.get("transfer-encoding")
+    if status < 200 or status in (204, 304):  # these have no body, whatever they say of one
+        bare = said in (None, "0") and coded is None
+        if status == 101 or (status < 200 and not bare):
+            raise garbled()
+        return Head(status, headers, 0, chunked=False, keeps=keeps and bare)
+    if coded is not None:
+        if said is not None or not newer or coded.lower() != "chunked":
+            raise garbled()
+        return Head(status, headers, None, chunked=True, keeps=keeps)
+    length = None if said is None else _length(said)
+    return Head(status, headers, length, chunked=False, keeps=keeps and length is not None)
+
+
+def read_fields(text: str) -> dict[str, str]:
+    """Read lines of fields, every one of them or none. Raises ``UpstreamInvalid``."""
+    found = _FIELD.findall(text)
+    # A match begins at a line's begin and ends at its end: as many as lines means every line.
+    if len(found) != text.count("\n") or len(found) > MAX_FIELDS:
+        raise garbled()
+    if len(text) > MAX_LINE_BYTES and max(map(len, text.split("\n"))) > MAX_LINE_BYTES:
+        raise garbled()
+    fields: dict[str, str] = {}
+    for name, value in found:
+        known, said = name.lower(), value.strip(" \t")
+        fields[known] = f"{fields[known]}, {said}" if known in fields else said
+    return fields
+
+
+def _length(said: str) -> int:
+    """Two lengths, even equal ones, are as wrong as none that can be read."""
+    if len(said) > MAX_LENGTH_DIGITS or not said.isdecimal():
+        raise garbled()
+    return int(said)
+
+
+def _keeps(headers: Mapping[str, str], *, newer: bool) -> bool:
+    said = headers.get("connection")
+    if said is None:
+        return newer
+    options = {option.strip() for option in said.lower().split(",")}
+    return "close" not in options and (newer or "keep-alive" in options)

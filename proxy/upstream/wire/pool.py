@@ -1,0 +1,132 @@
+"""The open connections of the process: how many there may be, and which rest for the next call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.upstream.wire.connection import Connection
+from proxy.upstream.wire.dialing import Origin
+
+KEEPALIVE_S = 60.0
+
+
+class Dial(Protocol):
+    """What makes a connection; ``gone`` is told once when it has ended."""
+
+    async def dial(
+        self, origin: Origin, patience: float, gone: Callable[[Connection], None]
+    ) -> Connection: ...
+
+
+class Pool:
+    """Lends each connection to one request at a time: ``take`` it, and ``give_back`` it once.
+
+    There are at most ``bound`` of them over all origins, lent, being made or at rest. Whoever
+    wants one more waits, first come first served.
+    """
+
+    def __init__(self, dialer: Dial, bound: int, keepalive_s: float = KEEPALIVE_S) -> None:
+        self._dialer = dialer
+        self._bound = bound
+        self._keepalive_s = keepalive_s
+        self._places = asyncio.Semaphore(bound)
+        self._dialing = 0
+        self._lent: set[Connection] = set()
+        self._resting: dict[Origin, list[Connection]] = {}
+        self._closed = False
+
+    @property
+    def resting(self) -> int:
+        return sum(map(len, self._resting.values()))
+
+    @property
+    def lent(self) -> int:
+        return len(self._lent)
+
+    async def take(self, origin: Origin, patience: float, *, fresh: bool = False) -> Connection:
+        """Give the connection that rested last, else a new one, within so many seconds.
+
+        ``fresh`` wants a new one. Raises ``UpstreamError``.
+        """
+        until = asyncio.get_running_loop().time() + patience
+        if self._places.locked():
+            await self._wait_for_place(until)
+        else:
+            await self._places.acquire()
+        try:
+            connection = None if fresh else self._rested(origin)
+            if connection is None:
+                connection = await self._new(origin, until)
+        except BaseException:
+            self._places.release()
+            raise
+        self._lent.add(connection)
+        return connection
+
+    async def _wait_for_place(self, until: float) -> None:
+        try:
+            async with asyncio.timeout_at(until):
+                await self._places.acquire()
+        except TimeoutError:
+            raise UpstreamTimeout("connect") from None
+
+    def _rested(self, origin: Origin) -> Connection | None:
+        resting = self._resting.get(origin)
+        while resting:
+            connection = resting.pop()
+            if connection.ready:
+                return connection
+            connection.cut()
+        return None
+
+    async def _new(self, origin: Origin, until: float) -> Connection:
+        if self._closed:
+            raise UpstreamUnavailable("The proxy has closed its connections.")
+        if len(self._lent) + self._dialing + self.resting >= self._bound:
+            self._end_a_resting_one()
+        self._dialing += 1
+        try:
+            patience = until - asyncio.get_running_loop().time()
+            return await self._dialer.dial(origin, patience, partial(self._gone, origin))
+        finally:
+            self._dialing -= 1
+
+    def _end_a_resting_one(self) -> None:
+        """Make place for another origin: of some origin, the one that has rested longest."""
+        for resting in self._resting.values():
+            if resting:
+                resting.pop(0).cut()
+                return
+
+    def give_back(self, origin: Origin, connection: Connection) -> None:
+        """Take a connection back. One that cannot carry another request is cut."""
+        if connection not in self._lent:
+            return
+        self._lent.discard(connection)
+        if not self._closed and connection.rest(self._keepalive_s):
+            self._resting.setdefault(origin, []).append(connection)
+        else:
+            connection.cut()
+        self._places.release()
+
+    def _gone(self, origin: Origin, connection: Connection) -> None:
+        """Forget a connection that ended at rest; one that is lent is given back by its owner."""
+        resting = self._resting.get(origin)
+        if resting is not None:
+            if connection in resting:
+                resting.remove(connection)
+            if not resting:
+                del self._resting[origin]
+
+    def close(self) -> None:
+        """Cut all connections, those that are lent too."""
+        self._closed = True
+        for resting in self._resting.values():
+            for connection in resting:
+                connection.cut()
+        for connection in self._lent:
+            connection.cut()

@@ -1,0 +1,45 @@
+"""Numbers between two scrapes count as the library's own would."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
+
+from proxy.emit.tally import Count, Level, Spread
+
+EDGES = (0.1, 1, 2.5)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.10001, 1.0, 2.5, 3.0, 1e9])))
+def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
+    ours, registry = Spread(EDGES), CollectorRegistry()
+    theirs = Histogram("x", "X.", buckets=EDGES, registry=registry)
+    for value in values:
+        ours.observe(value)
+        theirs.observe(value)
+
+    for edge, count in ours.buckets():
+        assert registry.get_sample_value("x_bucket", {"le": edge}) == count
+    assert registry.get_sample_value("x_sum") == ours.sum
+
+
+def test_a_count_only_goes_up() -> None:
+    count = Count()
+    count.inc()
+    count.inc(0.5)
+
+    with pytest.raises(ValueError, match="never"):
+        count.inc(-1)
+
+    assert count.value == 1.5
+
+
+def test_a_level_goes_both_ways() -> None:
+    level = Level()
+    level.inc()
+    level.dec()
+    level.set(True)
+
+    assert level.value == 1.0

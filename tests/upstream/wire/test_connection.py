@@ -1,0 +1,428 @@
+"""Connections over real sockets: waiting, holding back, ending, and being used again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
+from proxy.types import Timeouts
+from proxy.upstream.client import HttpClient, Reply
+from proxy.upstream.wire.connection import MAX_HELD_BYTES
+from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, head, piece
+from tests.upstream.test_client import raw, stall
+
+SOON = Timeouts(connect=1, first_byte=0.1, idle=0.1, total=2)
+PATIENT = Timeouts(connect=2, first_byte=5, idle=5, total=5)
+OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[HttpClient]:
+    async with HttpClient() as client:
+        yield client
+
+
+async def ask(
+    http: HttpClient, url: str, timeouts: Timeouts = PATIENT, body: bytes = b"{}"
+) -> bytes:
+    async with await http.post(url, {"x": "y"}, body, timeouts) as reply:
+        return await whole(reply)
+
+
+async def whole(reply: Reply) -> bytes:
+    return await reply.body(2**30)
+
+
+def sends(*pieces: bytes) -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+
+    return script
+
+
+async def test_a_request_is_written_whole_and_its_answer_read(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(sends(OK))
+
+    assert await ask(http, f"{upstream.url}/a/b?c=d", body=b"body") == b"ok"
+
+    [asked] = upstream.requests
+    assert (asked.method, asked.path, asked.body) == ("POST", "/a/b?c=d", b"body")
+    assert asked.headers == {
+        "host": upstream.url.removeprefix("http://"),
+        "x": "y",
+        "content-length": "4",
+    }
+
+
+async def test_the_head_says_status_and_headers(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(b"", 418, "X-Tea: pot"))
+
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        assert (reply.status, reply.headers["x-tea"]) == (418, "pot")
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb: c", "a\rb", "a\0b", "na\u00efve"])
+async def test_a_header_that_could_become_two_is_not_sent(
+    value: str, http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    with pytest.raises(UpstreamUnavailable):
+        await http.post(upstream.url, {"x": value}, b"", PATIENT)
+
+    assert upstream.connections == 0
+
+
+USED_AGAIN = {
+    "a length": sends(OK),
+    "chunks": sends(STREAM, piece(b"ok"), b"0\r\n\r\n"),
+    "no content": sends(b"HTTP/1.1 204 X\r\n\r\n"),
+    "after interim responses": sends(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 X\r\nlink: x\r\n\r\n", OK
+    ),
+    "1.0 that says so": sends(
+        b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok"
+    ),
+}
+USED_ONCE = {
+    "an answer that says so": sends(OK.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")),
+    "1.0": raw(b"HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok"),
+    "an answer without an end of its own": raw(b"HTTP/1.1 200 OK\r\n\r\nok"),
+    "an answer that is longer than it said": sends(OK + b"EXTRA"),
+    "chunks after the last": sends(STREAM + piece(b"ok") + b"0\r\n\r\n" + piece(b"EXTRA")),
+    "an answer before the next question": sends(OK + OK.replace(b"ok", b"no")),
+}
+
+
+@pytest.mark.parametrize(
+    ("script", "connections"),
+    [pytest.param(v, 1, id=k) for k, v in USED_AGAIN.items()]
+    + [pytest.param(v, 2, id=k) for k, v in USED_ONCE.items()],
+)
+async def test_a_connection_is_used_again_when_nothing_speaks_against_it(
+    script: Script, connections: int, http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(script)
+    upstream.answer_with(sends(OK))
+
+    first = await ask(http, upstream.url)
+    second = await ask(http, upstream.url)
+
+    assert first in (b"ok", b"")
+    assert second == b"ok"
+    assert upstream.connections == connections
+
+
+async def test_what_comes_unasked_ends_a_connection_at_rest(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    more, ended = asyncio.Event(), asyncio.Event()
+
+    async def answer_then_speak(asked: Asked, wire: Wire) -> None:
+        await wire.send(OK)
+        await more.wait()
+        await wire.send(OK.replace(b"ok", b"no"))
+        await asked.closed.wait()
+        ended.set()
+
+    upstream.then(answer_then_speak)
+    upstream.answer_with(sends(OK))
+
+    await ask(http, upstream.url)
+    more.set()
+    async with asyncio.timeout(2):
+        await ended.wait()
+
+    assert await ask(http, upstream.url) == b"ok"
+    assert upstream.connections == 2
+
+
+LATE = {
+    "no head": (hang(), "first_byte"),
+    "half a head": (stall(b"HTTP/1.1 200 OK\r\ncon"), "first_byte"),
+    "only interim responses": (stall(b"HTTP/1.1 100 Continue\r\n\r\n"), "first_byte"),
+    "no body": (stall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n"), "first_byte"),
+    "half a body": (stall(OK[:-1]), "idle"),
+    "no last chunk": (stall(STREAM, piece(b"ok")), "idle"),
+}
+
+
+@pytest.mark.parametrize(("script", "phase"), [pytest.param(*v, id=k) for k, v in LATE.items()])
+async def test_silence_is_bounded_in_each_phase(
+    script: Script, phase: str, http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(script)
+    upstream.answer_with(sends(OK))
+
+    async with asyncio.timeout(2):
+        with pytest.raises(UpstreamTimeout) as late:
+            await ask(http, upstream.url, SOON)
+        await upstream.requests[0].closed.wait()
+
+    assert late.value.code == f"upstream_{phase}_timeout"
+    assert await ask(http, upstream.url) == b"ok"
+
+
+def drips(begin: bytes, drip: bytes) -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(begin)
+        while not asked.closed.is_set():
+            await wire.send(drip)
+            await asyncio.sleep(0.02)
+
+    return script
+
+
+DRIPPING = {
+    "a head": (drips(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"), "first_byte"),
+    "a body": (drips(STREAM, piece(b": ping\n\n")), "total"),
+}
+
+
+@pytest.mark.parametrize(("script", "phase"), [pytest.param(*v, id=k) for k, v in DRIPPING.items()])
+async def test_an_answer_that_drips_is_bounded_too(
+    script: Script, phase: str, http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(script)
+
+    async with asyncio.timeout(2):
+        with pytest.raises(UpstreamTimeout) as late:
+            await ask(http, upstream.url, Timeouts(connect=1, first_byte=0.2, idle=0.2, total=0.5))
+
+    assert late.value.code == f"upstream_{phase}_timeout"
+
+
+async def test_the_time_in_all_counts_for_a_reader_that_never_waits(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stall(OK[:-1]))
+    short = Timeouts(connect=1, first_byte=1, idle=1, total=0.1)
+
+    async with await http.post(upstream.url, {}, b"", short) as reply:
+        await asyncio.sleep(0.15)
+        with pytest.raises(UpstreamTimeout) as late:
+            await reply.piece()
+
+    assert late.value.code == "upstream_total_timeout"
+
+
+async def test_a_later_request_may_be_less_patient_than_the_one_before(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(sends(OK), hang())
+
+    await ask(http, upstream.url)
+    async with asyncio.timeout(2):
+        with pytest.raises(UpstreamTimeout):
+            await ask(http, upstream.url, SOON)
+
+
+BROKEN = {
+    "nothing": (raw(), UpstreamUnavailable),
+    "half a head": (raw(b"HTTP/1.1 200 OK\r\ncon"), UpstreamUnavailable),
+    "half a body": (raw(OK[:-1]), UpstreamInvalid),
+    "half a chunk": (raw(STREAM, b"5\r\nhel"), UpstreamInvalid),
+    "no last chunk": (raw(STREAM, piece(b"ok")), UpstreamInvalid),
+}
+
+
+@pytest.mark.parametrize(("script", "kind"), [pytest.param(*v, id=k) for k, v in BROKEN.items()])
+async def test_an_answer_that_is_broken_off_is_none(
+    script: Script, kind: type[UpstreamError], http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(script)
+
+    with pytest.raises(kind) as broken:
+        await ask(http, upstream.url)
+
+    assert type(broken.value) is kind
+    assert len(upstream.requests) == 1
+
+
+async def test_a_reset_is_no_end_of_a_body_that_lasts_until_the_end(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    async def reset(asked: Asked, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\n\r\nok")
+        await go_on.wait()
+        now = struct.pack("ii", 1, 0)  # do not linger: reset
+        wire.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, now)
+        wire.cut()
+
+    go_on = asyncio.Event()
+    upstream.answer_with(reset)
+
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        assert await reply.piece() == b"ok"
+        go_on.set()
+        with pytest.raises(UpstreamInvalid):
+            await reply.piece()
+
+
+async def test_what_came_before_a_fault_is_given_before_it(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(raw(STREAM + piece(b"good") + b"zz\r\n"))
+
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        assert await reply.piece() == b"good"
+        with pytest.raises(UpstreamInvalid):
+            await reply.piece()
+
+
+async def test_a_cancelled_request_leaves_its_upstream_at_once(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(hang())
+
+    asking = asyncio.create_task(ask(http, upstream.url))
+    await upstream.came.wait()
+    asking.cancel()
+    async with asyncio.timeout(0.5):
+        await upstream.requests[0].closed.wait()
+
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_a_reply_that_is_left_before_its_end_is_cut(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stall(STREAM, piece(b"ok")))
+
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        assert await reply.piece() == b"ok"
+
+    async with asyncio.timeout(0.5):
+        await upstream.requests[0].closed.wait()
+
+
+async def test_a_reply_that_was_left_cannot_be_read(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(sends(OK))
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        await whole(reply)
+
+    await reply.finish()
+    with pytest.raises(RuntimeError):
+        await reply.piece()
+
+
+async def test_an_upstream_waits_for_a_reader_that_does_not_read(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    sent, block = 0, b"x" * 65536
+
+    async def endless(asked: Asked, wire: Wire) -> None:
+        nonlocal sent
+        await wire.send(STREAM)
+        while not asked.closed.is_set():
+            await wire.send(piece(block))
+            sent += len(block)
+
+    upstream.answer_with(endless)
+    async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+        before = -1
+        while before < sent:  # until both sockets are full and nothing moves any more
+            before = sent
+            await asyncio.sleep(0.1)
+        first = await reply.piece()
+        read = len(first)
+        while read < before + 2**20:  # and on it goes
+            read += len(await reply.piece())
+
+    assert len(first) < MAX_HELD_BYTES + 2**20
+    assert set(first) == {ord("x")}
+
+
+async def test_what_is_held_can_be_read_when_the_connection_has_ended(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))
+
+    async with HttpClient() as http:
+        reply = await http.post(upstream.url, {}, b"", PATIENT)
+        await asyncio.sleep(0.1)  # so that more has come than is held, and reading has paused
+
+    assert set(await reply.piece()) == {ord("x")}
+    with pytest.raises(UpstreamInvalid):
+        await reply.piece()
+
+
+async def test_a_connection_that_ends_as_it_is_made_is_no_bug(http: HttpClient) -> None:
+    async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    server = await asyncio.start_server(leave, "127.0.0.1", 0)
+    async with server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for _ in range(20):
+            with pytest.raises(UpstreamUnavailable):
+                await http.post(url, {}, b"x" * 2**20, PATIENT)
+
+
+async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: ScriptedUpstream) -> None:
+    address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+    dialer = Dialer(trusted(), Names(loop.getaddrinfo, loop.time))
+    connection = await dialer.dial(address, 1, lambda _: ended.set())
+    connection.cut()
+    async with asyncio.timeout(2):
+        await ended.wait()
+
+    with pytest.raises(UpstreamUnavailable):
+        connection.send(b"POST", b"", loop.time() + 1)
+
+
+@asynccontextmanager
+async def early(answer: bytes, read_bytes: int) -> AsyncIterator[tuple[str, asyncio.Future[int]]]:
+    """A provider that answers once so much of a request has come, and counts what it gets."""
+    got: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(read_bytes)
+        writer.write(answer)
+        count = read_bytes
+        while data := await reader.read(2**16):
+            count += len(data)
+        got.set_result(count)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        yield f"http://127.0.0.1:{port}", got
+
+
+async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedUpstream) -> None:
+    upstream.then(sends(OK), sends(OK))
+    body = bytes(range(256)) * 2**16
+
+    assert await ask(http, upstream.url, body=body) == b"ok"
+    assert await ask(http, upstream.url) == b"ok"
+
+    assert upstream.requests[0].body == body
+    assert upstream.connections == 1
+
+
+async def test_an_answer_that_comes_before_the_question_is_out_is_taken_and_ends_the_connection(
+    http: HttpClient,
+) -> None:
+    body = b"x" * 2**26
+    async with early(OK.replace(b"200 OK", b"413 X"), 1000) as (url, got):
+        async with await http.post(url, {}, body, PATIENT) as reply:
+            assert (reply.status, await whole(reply)) == (413, b"ok")
+        async with asyncio.timeout(2):
+            assert await got < len(body)

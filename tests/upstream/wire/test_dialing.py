@@ -1,0 +1,241 @@
+"""Finding an upstream: names, several addresses, time to connect, and certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.types import Timeouts
+from proxy.upstream.client import HttpClient
+from proxy.upstream.wire.connection import Connection
+from proxy.upstream.wire.dialing import NAMES_KEPT_S, Dialer, Names, Origin, trusted
+from tests.doubles import ScriptedUpstream, answer
+
+TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
+
+
+class Book:
+    """A book of names that counts how often it was asked."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+        self.asked = 0
+        self.now = 100.0
+
+    async def resolve(self, host: str, port: int, *, type: int) -> list[Any]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        if not self.addresses:
+            raise socket.gaierror(socket.EAI_NONAME, "no such name")
+        kind = (socket.AF_INET, type, 6, "")
+        return [(*kind, (address, port)) for address in self.addresses for _ in range(2)]
+
+    def names(self) -> Names:
+        return Names(self.resolve, lambda: self.now)
+
+
+def left(connection: Connection) -> None:
+    return None
+
+
+async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
+    """Connect by name to the port of a URL; give the address that was reached."""
+    port = int(url.rpartition(":")[2])
+    return await dialed_by(book.names(), port, patience)
+
+
+async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
+    dialer = Dialer(trusted(), names)
+    connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, left)
+    address = connection.peer
+    connection.cut()
+    return address
+
+
+async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
+    book = Book("127.0.0.1", "127.0.0.2")
+    names = book.names()
+
+    many = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
+    assert many == [["127.0.0.1", "127.0.0.2"]] * 5
+    assert book.asked == 1
+
+    book.addresses, book.now = ("127.0.0.3",), book.now + NAMES_KEPT_S
+    assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_address_is_not_looked_up(host: str) -> None:
+    book = Book()
+
+    assert await book.names().addresses(host, 443) == [host]
+    assert book.asked == 0
+
+
+async def test_the_next_address_is_tried_and_the_failed_one_comes_last(
+    upstream: ScriptedUpstream,
+) -> None:
+    names = Book("127.0.0.2", "127.0.0.1").names()
+    port = int(upstream.url.rpartition(":")[2])
+
+    assert await dialed_by(names, port) == "127.0.0.1"
+    assert await names.addresses("openai.test", port) == ["127.0.0.1", "127.0.0.2"]
+
+
+async def test_a_name_that_nobody_knows_cannot_be_reached() -> None:
+    with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+        await dialed(Book(), "http://openai.test:443")
+
+
+async def test_a_name_that_is_none_cannot_be_reached() -> None:
+    async with HttpClient() as http:
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+            await http.post(f"http://{'a' * 64}.test/", {}, b"", TIMEOUTS)
+
+
+async def test_a_port_that_nobody_serves_cannot_be_reached() -> None:
+    async with HttpClient() as http:
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+            await http.post("http://127.0.0.1:9/", {}, b"", TIMEOUTS)
+
+
+@contextmanager
+def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """A port whose queue is full, so that a new connection gets no answer."""
+    with socket.socket() as listening:
+        listening.bind((address, port))
+        listening.listen(0)
+        full = [socket.socket() for _ in range(3)]
+        for each in full:
+            each.setblocking(False)
+            each.connect_ex(listening.getsockname())
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            for each in full:
+                each.close()
+
+
+@pytest.mark.parametrize(
+    ("timeouts", "phase"),
+    [(Timeouts(connect=0.1), "connect"), (Timeouts(connect=5, total=0.1), "total")],
+    ids=["connect", "total"],
+)
+async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
+    with black_hole() as port:
+        async with HttpClient() as http, asyncio.timeout(2):
+            with pytest.raises(UpstreamTimeout) as late:
+                await http.post(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
+
+    assert late.value.code == f"upstream_{phase}_timeout"
+
+
+async def test_an_address_that_does_not_answer_has_only_its_share_of_the_time(
+    upstream: ScriptedUpstream,
+) -> None:
+    port = int(upstream.url.rpartition(":")[2])
+    with black_hole("127.0.0.2", port):
+        assert await dialed(Book("127.0.0.2", "127.0.0.1"), upstream.url, 0.4) == "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for localhost alone, that nobody trusts who is not told to, and its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "cert.pem", folder / "key.pem"
+    asked = f"req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test \
+        -addext subjectAltName=DNS:localhost -keyout {key} -out {made}"
+    subprocess.run(["openssl", *asked.split()], check=True, capture_output=True)
+    return made, key
+
+
+@asynccontextmanager
+async def tls_upstream(
+    certificate: tuple[Path, Path], greeted: list[str | None]
+) -> AsyncIterator[ScriptedUpstream]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    context.sni_callback = lambda _, name, __: greeted.append(name)
+    upstream = ScriptedUpstream()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(upstream.protocol, "127.0.0.1", 0, ssl=context)
+    async with server:
+        upstream.url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        yield upstream
+
+
+async def test_tls_verifies_names_the_host_and_keeps_the_connection(
+    certificate: tuple[Path, Path],
+) -> None:
+    greeted: list[str | None] = []
+    trust = trusted()
+    trust.load_verify_locations(certificate[0])
+    large = b"x" * 2**20
+    async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust=trust) as http:
+        upstream.then(answer(large), answer(large))
+        for _ in range(2):
+            async with await http.post(upstream.url, {}, large, TIMEOUTS) as reply:
+                assert await reply.body(2**21) == large
+
+    assert (greeted, upstream.connections) == (["localhost"], 1)
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["nobody trusts it", "it names another host"])
+async def test_a_certificate_that_is_not_valid_is_never_accepted(
+    told: bool, certificate: tuple[Path, Path]
+) -> None:
+    trust = trusted()
+    if told:
+        trust.load_verify_locations(certificate[0])
+    async with tls_upstream(certificate, []) as upstream, HttpClient(trust=trust) as http:
+        url = upstream.url.replace("localhost", "127.0.0.1") if told else upstream.url
+        with pytest.raises(UpstreamUnavailable, match="certificate is not valid"):
+            await http.post(url, {}, b"", TIMEOUTS)
+
+    assert upstream.requests == []
+
+
+async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    plain = await asyncio.start_server(refuse, "127.0.0.1", 0)
+    port = plain.sockets[0].getsockname()[1]
+    async with plain, HttpClient() as http:
+        with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
+            await http.post(f"https://127.0.0.1:{port}", {}, b"", TIMEOUTS)
+
+
+async def test_a_stop_in_a_tls_answer_is_bounded_and_ends_the_connection(
+    certificate: tuple[Path, Path],
+) -> None:
+    trust = trusted()
+    trust.load_verify_locations(certificate[0])
+    async with tls_upstream(certificate, []) as upstream, HttpClient(trust=trust) as http:
+        soon = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
+        upstream.answer_with(hang_after_head())
+        async with await http.post(upstream.url, {}, b"", soon) as reply:
+            with pytest.raises(UpstreamTimeout):
+                await reply.piece()
+        async with asyncio.timeout(2):
+            await upstream.requests[0].closed.wait()
+
+
+def hang_after_head() -> Any:
+    async def script(asked: Any, wire: Any) -> None:
+        await wire.send(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
+        await asked.closed.wait()
+
+    return script

@@ -1,0 +1,220 @@
+"""The pool: how many connections there are, who waits for one, and which is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import pytest
+
+from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.types import Timeouts
+from proxy.upstream.client import HttpClient
+from proxy.upstream.wire.connection import Connection
+from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from proxy.upstream.wire.pool import KEEPALIVE_S, Pool
+from tests.doubles import Asked, ScriptedUpstream, Wire, hang, scripted_upstream
+from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends
+
+
+def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S) -> Pool:
+    loop = asyncio.get_running_loop()
+    return Pool(Dialer(trusted(), Names(loop.getaddrinfo, loop.time)), bound, keepalive_s)
+
+
+def origin_of(upstream: ScriptedUpstream) -> Origin:
+    return Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
+
+
+async def used(connection: Connection) -> None:
+    """Carry one request, so that the connection may rest."""
+    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"))
+    await connection.head(2)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2):
+        while not true():  # noqa: ASYNC110  # nothing tells of it
+            await asyncio.sleep(0.005)
+
+
+async def test_the_connection_that_rested_last_is_taken_first(upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(sends(OK))
+    pool, origin = pool_of(5), origin_of(upstream)
+    first, second = await pool.take(origin, 1), await pool.take(origin, 1)
+    for connection in (first, second):
+        await used(connection)
+        pool.give_back(origin, connection)
+
+    assert [await pool.take(origin, 1), await pool.take(origin, 1)] == [second, first]
+    pool.close()
+
+
+async def test_who_finds_no_place_waits_in_turn_and_not_for_ever(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(sends(OK))
+    pool, origin = pool_of(1), origin_of(upstream)
+    lent = await pool.take(origin, 1)
+    with pytest.raises(UpstreamTimeout) as late:
+        await pool.take(origin, 0.05)
+
+    waiting = [asyncio.create_task(pool.take(origin, 1)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await used(lent)
+    pool.give_back(origin, lent)
+
+    assert await waiting[0] is lent
+    assert not waiting[1].done()
+    assert late.value.code == "upstream_connect_timeout"
+    await used(lent)
+    pool.give_back(origin, lent)
+    assert await waiting[1] is lent
+    pool.close()
+
+
+async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
+    async with (
+        scripted_upstream() as one,
+        scripted_upstream() as other,
+        HttpClient(connections=2) as http,
+    ):
+        one.answer_with(sends(OK))
+        other.answer_with(hang())
+        assert await ask(http, one.url) == b"ok"
+        asking = [asyncio.create_task(ask(http, other.url)) for _ in range(2)]
+        async with asyncio.timeout(2):
+            await one.requests[0].closed.wait()
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def test_a_failed_connection_gives_its_place_back() -> None:
+    async with HttpClient(connections=1) as http:
+        for _ in range(3):
+            with pytest.raises(UpstreamUnavailable):
+                await http.post("http://127.0.0.1:9/", {}, b"", PATIENT)
+
+
+async def test_a_cancelled_call_gives_its_place_back(upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(hang())
+    async with HttpClient(connections=1) as http:
+        for count in (1, 2, 3):
+            upstream.came.clear()
+            asking = asyncio.create_task(ask(http, upstream.url))
+            await upstream.came.wait()
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            assert len(upstream.requests) == count
+
+
+async def test_a_connection_is_given_back_once(upstream: ScriptedUpstream) -> None:
+    pool, origin = pool_of(1), origin_of(upstream)
+    lent = await pool.take(origin, 1)
+    pool.give_back(origin, lent)
+    pool.give_back(origin, lent)
+
+    again = await pool.take(origin, 1)
+    with pytest.raises(UpstreamTimeout):
+        await pool.take(origin, 0.05)
+
+    assert again is not lent
+    pool.close()
+
+
+async def test_a_connection_that_ends_at_rest_is_forgotten(upstream: ScriptedUpstream) -> None:
+    async def answer_and_leave(asked: Asked, wire: Wire) -> None:
+        await wire.send(OK)
+        wire.keep = False
+
+    upstream.answer_with(answer_and_leave)
+    pool, origin = pool_of(5), origin_of(upstream)
+    lent = await pool.take(origin, 1)
+    await used(lent)
+    pool.give_back(origin, lent)
+
+    await until(lambda: pool.resting == 0)
+    assert await pool.take(origin, 1) is not lent
+    pool.close()
+
+
+@pytest.mark.parametrize("late", [OK, b""], ids=["an answer to nothing", "the end"])
+async def test_what_the_loop_has_not_read_yet_ends_a_connection_at_rest_too(late: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        pool = pool_of(5)
+        origin = Origin("127.0.0.1", int(listening.getsockname()[1]), tls=False)
+        lent = await pool.take(origin, 1)
+        peer, _ = listening.accept()
+        with peer:
+            peer.sendall(OK)
+            await used(lent)
+            pool.give_back(origin, lent)
+            peer.sendall(late)
+            if not late:
+                peer.shutdown(socket.SHUT_WR)
+
+            assert await pool.take(origin, 1) is not lent
+    pool.close()
+
+
+async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(sends(OK))
+    pool, origin = pool_of(5, keepalive_s=0.05), origin_of(upstream)
+    lent = await pool.take(origin, 1)
+    await used(lent)
+    pool.give_back(origin, lent)
+
+    await until(lambda: pool.resting == 0)
+    async with asyncio.timeout(2):
+        await upstream.requests[0].closed.wait()
+
+
+async def test_only_a_connection_that_had_served_is_replaced_and_only_once(
+    upstream: ScriptedUpstream,
+) -> None:
+    async def leave(asked: Asked, wire: Wire) -> None:
+        wire.cut()
+
+    async with HttpClient() as http:
+        upstream.answer_with(leave)
+        with pytest.raises(UpstreamUnavailable):
+            await ask(http, upstream.url)
+        assert len(upstream.requests) == 1
+
+        upstream.answer_with(sends(OK))
+        await asyncio.gather(ask(http, upstream.url), ask(http, upstream.url))
+        upstream.answer_with(leave)
+        with pytest.raises(UpstreamUnavailable):
+            await ask(http, upstream.url)
+        assert (len(upstream.requests), upstream.connections) == (5, 4)
+
+
+async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
+    upstream: ScriptedUpstream,
+) -> None:
+    async def half(asked: Asked, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        wire.keep = False
+
+    async with HttpClient() as http:
+        upstream.then(sends(OK), half)
+        await ask(http, upstream.url)
+        with pytest.raises(UpstreamUnavailable):
+            await ask(http, upstream.url)
+
+    assert len(upstream.requests) == 2
+
+
+async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
+    upstream.then(sends(OK), hang())
+    async with HttpClient() as http:
+        await ask(http, upstream.url)
+        asking = asyncio.create_task(ask(http, upstream.url, Timeouts()))
+        await until(lambda: len(upstream.requests) == 2)
+
+    async with asyncio.timeout(2):
+        await upstream.requests[1].closed.wait()
+        with pytest.raises(UpstreamUnavailable):
+            await asking
