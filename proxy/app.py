@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import structlog
 from aiohttp import web
@@ -33,7 +34,10 @@ from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.limits import Admission
+from proxy.limits.alone import Alone
 from proxy.limits.memory import MemoryStore
+from proxy.limits.outage import Sheltered
+from proxy.limits.store import Store
 from proxy.pipeline import Pipeline
 from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
@@ -134,7 +138,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient())
         upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
-        admission = Admission(MemoryStore(time.monotonic, _since_epoch), _warn(log, metrics))
+        counters = await _counters(settings, opened, log, metrics)
+        admission = Admission(counters, _warn(log, metrics))
         emitters = Emitters(all_sinks, _report(log, metrics))
         answers = cache.Exact(await _shelves(settings, opened, metrics), _since_epoch)
         pipeline = assembled(store, admission, answers, upstreams, emitters)
@@ -174,6 +179,28 @@ async def _beside(
     store = PolicyStore(reading, *clock, log, lambda result: None, "candidate")
     await opened.enter_async_context(Watch(settings.candidate, known, store.refresh))
     return Candidate(lambda: store.current, metrics.candidate)
+
+
+async def _counters(
+    settings: Settings,
+    opened: AsyncExitStack,
+    log: structlog.typing.FilteringBoundLogger,
+    metrics: Metrics,
+) -> Store:
+    """Open the store of the counters of limits: in memory, or in a server that may be away."""
+    if settings.redis_url is None:
+        return MemoryStore(time.monotonic, _since_epoch)
+    from proxy.limits.redis import RedisStore, connect  # noqa: PLC0415  # an extra
+
+    def tell(state: Literal["degraded", "recovered"]) -> None:
+        metrics.counters_degraded(state == "degraded")
+        log.warning(f"limits.{state}")
+
+    server = connect(Secret(settings.redis_url))
+    shared = await opened.enter_async_context(RedisStore(server, _since_epoch))
+    alone = Alone(time.monotonic, _since_epoch, settings.replicas)
+    sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
+    return await opened.enter_async_context(sheltered)
 
 
 async def _shelves(

@@ -49,7 +49,8 @@ class Settings:
     ``trace_ratio`` is the share of calls that are traced. ``drain_s`` is how long running calls
     may go on after a signal to stop, ``body_bytes`` how large a request may be. ``cache_bytes``
     bounds each store of the cache; one in a file or in Redis needs ``cache_secret``, by which its
-    questions are named.
+    questions are named. ``replicas`` processes share the server at ``redis_url``: each keeps to its
+    share of limits while that is away.
     """
 
     policies: Path
@@ -65,6 +66,7 @@ class Settings:
     cache_file: Path | None = None
     redis_url: str | None = field(default=None, repr=False)
     cache_secret: str | None = field(default=None, repr=False)
+    replicas: int = 1
     ledger: LedgerAt | None = None
 
 
@@ -106,6 +108,7 @@ def from_environment(
         cache_file=Path(file) if file else None,
         redis_url=redis or None,
         cache_secret=secret or None,
+        replicas=max(1, int(_number(environ, "HEADRACE_REPLICAS", defaults.replicas))),
         ledger=_ledger(environ.get("HEADRACE_LEDGER") or "off"),
     )
 

@@ -193,6 +193,12 @@ METRICS: tuple[Declared, ...] = (
         "Calls that took a limit past its warn_at.",
     ),
     Declared(
+        "headrace_limit_store_degraded",
+        Gauge,
+        (),
+        "1 while the shared store of counters is away and limits fall back to what they say.",
+    ),
+    Declared(
         "headrace_candidate_decisions_total",
         Counter,
         ("kind", "rule"),

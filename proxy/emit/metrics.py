@@ -68,6 +68,10 @@ class Metrics(Collector):
         """Count a call that took a limit past its mark."""
         self._child("headrace_limit_warnings_total", limit).inc()
 
+    def counters_degraded(self, degraded: bool) -> None:
+        """Show whether limits are counted without the store that others share."""
+        self._child("headrace_limit_store_degraded").set(degraded)
+
     def candidate(self, kind: str, rule: str) -> None:
         """Count a way in which the candidate differs, or that it does not."""
         self._child("headrace_candidate_decisions_total", kind, rule).inc()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from proxy.limits.counters import Budget, Counter, Rate, Taken, counter
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Outcome, Standing, outcome
+from proxy.types.outcome import READING, Outcome, Standing, outcome
 
 MOST_COUNTERS = 100_000
 KEPT_SHARE = 0.9
@@ -48,12 +48,7 @@ class MemoryStore:
         self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
     ) -> None:
         """As promised, but that an id is not remembered: nothing here fails half-way."""
-        _, wall = self._clocks()
-        for claim in claims:
-            name = (tenant, claim.limit.key, claim.scope)
-            each = self._counters.setdefault(name, counter(claim.limit))
-            if isinstance(each, Budget):
-                each.add(claim, wall, whole=whole)
+        self.charge_now(claims, tenant, whole=whole)
 
     async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
         return self.look_now(claims, tenant).standings
@@ -69,8 +64,9 @@ class MemoryStore:
         return len(self._under_way)
 
     def admit_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        if request_id in self._under_way:
+            return self._again(claims, tenant)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
-        again = request_id in self._under_way
         looked: list[tuple[Counter, Limit, int, int]] = []
         admitted, counters = True, self._counters
         if len(counters) >= self._sweep_at:
@@ -79,13 +75,13 @@ class MemoryStore:
             limit, amount = claim.limit, claim.amount
             name = (tenant, limit.key, claim.scope)
             each = counters.get(name) or counters.setdefault(name, counter(limit))
-            wait = each.must_wait(limit, 0 if again else amount, now, wall)
+            wait = each.must_wait(limit, amount, now, wall)
             if wait and not limit.shadow:
                 admitted = False
             looked.append((each, limit, amount, wait))
-        if again or not admitted:
-            return Outcome(again, claims, _told(looked, again, wall))
         readings: list[int] = []
+        if not admitted:
+            return Outcome(False, claims, _told(looked, wall))
         taken: list[Charge | None] = []
         for each, limit, amount, wait in looked:
             if wait:  # in shadow: had it been in force, the call would not have run
@@ -94,10 +90,19 @@ class MemoryStore:
             else:
                 mark = each.take(limit, amount, request_id, wall, readings)
                 taken.append((each, limit, (amount, mark, now, request_id)))
-        if len(self._under_way) >= self.most:
-            self._drop_oldest()
-        self._under_way[request_id] = taken
+        self._hold(request_id, taken)
         return Outcome(True, claims, readings)
+
+    def _again(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+        """Admit a call that is under way already: only tell where its counters stand."""
+        readings = list(self.look_now(claims, tenant).readings)
+        readings[2::READING] = [0] * len(claims)
+        return Outcome(True, claims, readings)
+
+    def _hold(self, request_id: str, taken: list[Charge | None]) -> None:
+        if len(self._under_way) >= self.most:  # the oldest stays charged, its lease ends
+            del self._under_way[next(iter(self._under_way))]
+        self._under_way[request_id] = taken
 
     def look_now(self, claims: Sequence[Claim], tenant: str) -> Outcome:
         """Say what would come of the claims; nothing is charged and no counter made."""
@@ -119,6 +124,14 @@ class MemoryStore:
                 each, limit, what = charge
                 each.settle(limit, what, actual, now)
 
+    def charge_now(self, claims: Sequence[Claim], tenant: str, *, whole: bool) -> None:
+        _, wall = self._clocks()
+        for claim in claims:
+            name = (tenant, claim.limit.key, claim.scope)
+            each = self._counters.setdefault(name, counter(claim.limit))
+            if isinstance(each, Budget):
+                each.add(claim, wall, whole=whole)
+
     def hold_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> None:
         """Take what is already in use elsewhere, whether it fits or not.
 
@@ -134,14 +147,10 @@ class MemoryStore:
             if limit.kind == "concurrency":
                 taken.append((each, limit, (claim.amount, mark, now, request_id)))
         if taken:
-            self._under_way[request_id] = taken
+            self._hold(request_id, taken)
 
     def _clocks(self) -> tuple[int, int]:
         return int(self.monotonic() * 1000), int(self.utc() * 1000)
-
-    def _drop_oldest(self) -> None:
-        """Forget a call that nobody settled: it stays charged, and its lease ends by itself."""
-        del self._under_way[next(iter(self._under_way))]
 
     def _sweep(self, now: int, wall: int) -> dict[Name, Counter]:
         """Forget what says nothing, then the oldest; rarely enough to cost little per counter."""
@@ -163,8 +172,8 @@ class MemoryStore:
         return kept
 
 
-def _told(looked: list[tuple[Counter, Limit, int, int]], again: bool, wall: int) -> list[int]:
+def _told(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:
     readings: list[int] = []
     for each, limit, _, wait in looked:
-        each.tell(limit, 0 if again else wait, wall, readings)
+        each.tell(limit, wait, wall, readings)
     return readings

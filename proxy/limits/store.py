@@ -23,6 +23,10 @@ class Store(Protocol):
     counts within a tenant: what several keys share must be claimed under one tenant.
     """
 
+    @property
+    def under_way(self) -> int:
+        """How many calls this instance has admitted and not settled."""
+
     async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
         """Check all claims, then charge all, in one step; a refusal charges nothing.
 

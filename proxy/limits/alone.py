@@ -1,0 +1,148 @@
+"""What an instance does while the shared store is away: it keeps to its share of each limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from proxy.limits.memory import MemoryStore
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import NEVER, READING, Outcome, outcome
+
+RETRY_MS = 1000
+MOST_SEEN = 100_000
+Name = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the shared store said last of a counter, and when, in milliseconds."""
+
+    level: int
+    reset: int
+    at: int
+
+
+@dataclass(slots=True)
+class Alone:
+    """Decides by ``on_store_error``: ``local`` by the instance's share, ``open`` as if there were
+    no limit, ``closed`` against the call.
+
+    The share is the limit over the number of ``replicas``, one at least. It does not begin anew:
+    of what all have used when the store was last heard, the instance bears its share too.
+    """
+
+    monotonic: Callable[[], float]
+    utc: Callable[[], float]
+    replicas: int = 1
+    local: MemoryStore = field(init=False)
+    _shares: dict[str, tuple[Limit, Limit]] = field(default_factory=dict)
+    _seen: dict[Name, Seen] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: the shared store is back."""
+        self.local = MemoryStore(self.monotonic, self.utc)
+
+    def see(self, decided: Outcome, tenant: str) -> None:
+        """Note where the shared store says that counters stand."""
+        now, readings = int(self.monotonic() * 1000), decided.readings
+        for index, claim in enumerate(decided.claims):
+            limit = claim.limit
+            if limit.on_store_error == "local" and limit.kind != "concurrency":
+                level, reset = readings[index * READING], readings[index * READING + 1]
+                self._seen[tenant, limit.key, claim.scope] = Seen(level, reset, now)
+        if len(self._seen) > MOST_SEEN:
+            for name in list(self._seen)[: MOST_SEEN // 10]:
+                del self._seen[name]
+
+    def hold(self, request_id: str, claims: Iterable[Claim], tenant: str) -> None:
+        """Take over the places of a call that the shared store has admitted."""
+        places = [
+            self._shared(claim)
+            for claim in claims
+            if claim.limit.kind == "concurrency" and claim.limit.on_store_error == "local"
+        ]
+        self.local.hold_now(request_id, places, tenant)
+
+    def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        """Decide without the shared store. ``settle`` tells when the call is over."""
+        shares = [self._shared(claim) for claim in claims]
+        kept = [each for each in shares if each.limit.on_store_error == "local"]
+        closed = any(
+            claim.limit.on_store_error == "closed" and not claim.limit.shadow for claim in claims
+        )
+        for claim in kept:
+            self._bear(claim, tenant)
+        if closed:
+            held = self.local.look_now(kept, tenant)
+        else:
+            held = self.local.admit_now(request_id, kept, tenant)
+        told = iter(_slices(held.readings))
+        readings: list[int] = []
+        for claim in claims:
+            readings += next(told) if claim.limit.on_store_error == "local" else _reading(claim)
+        return outcome(shares, _patient(claims, readings))
+
+    def look(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+        """See where the instance's share of each limit stands."""
+        return self.local.look_now([self._shared(claim) for claim in claims], tenant)
+
+    def settle(self, request_id: str, claims: Sequence[Claim], actuals: Sequence[int]) -> None:
+        """Correct the instance's share."""
+        local = [
+            actual
+            for claim, actual in zip(claims, actuals, strict=True)
+            if claim.limit.on_store_error == "local"
+        ]
+        self.local.settle_now(request_id, local)
+
+    def release(self, request_id: str) -> None:
+        """Give the places back that were taken over."""
+        self.local.settle_now(request_id, ())
+
+    def _shared(self, claim: Claim) -> Claim:
+        limit = claim.limit
+        if self.replicas == 1 or limit.on_store_error != "local":
+            return claim
+        known = self._shares.get(limit.key)
+        if known is None or known[0] is not limit:
+            burst = limit.burst and max(1, limit.burst // self.replicas)
+            share = replace(limit, amount=max(1, limit.amount // self.replicas), burst=burst)
+            known = self._shares[limit.key] = limit, share
+        return replace(claim, limit=known[1])
+
+    def _bear(self, claim: Claim, tenant: str) -> None:
+        """Charge the share of what all have used, the first time that a counter is needed."""
+        limit = claim.limit
+        seen = self._seen.pop((tenant, limit.key, claim.scope), None)
+        if seen is None:
+            return
+        passed = int(self.monotonic() * 1000) - seen.at
+        if limit.kind == "usd":
+            used = seen.level if passed < seen.reset else 0
+        else:
+            whole = self._shares.get(limit.key, (limit, limit))[0]
+            used = max(0, seen.level - passed * whole.drain) // whole.unit_debt
+        borne = -(-used // self.replicas)
+        if borne:
+            self.local.hold_now("", [replace(claim, amount=borne)], tenant)
+
+
+def _slices(readings: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (readings[at : at + READING] for at in range(0, len(readings), READING))
+
+
+def _reading(claim: Claim) -> tuple[int, int, int, int]:
+    return (0, -1, RETRY_MS if claim.limit.on_store_error == "closed" else 0, 0)
+
+
+def _patient(claims: Sequence[Claim], readings: list[int]) -> list[int]:
+    """Say "never" only of what the whole limit could not bear; the store may come back."""
+    for index, claim in enumerate(claims):
+        at = index * READING + 2
+        if readings[at] == NEVER and claim.amount <= claim.limit.capacity:
+            readings[at] = RETRY_MS
+    return readings

@@ -1,0 +1,252 @@
+-- The arithmetic of counters.py, for a store that several instances share.
+--
+-- ARGV[1] is the time in milliseconds if the caller has one of its own, as tests do; else the
+-- server's counts. Each further argument is one call in JSON, whose keys are the next of KEYS:
+-- first the call's own, then one for each claim. Calls are done in order, each as a whole: check
+-- all its claims, then charge all. Whole numbers below 2^53 are exact in Lua, and nothing here
+-- makes a fraction: quotients are taken by fmod.
+--
+--   {"admit", keep, claims}                 -> {level, reset, wait, flags, ...}
+--   {"read", 0, claims}                     -> the same; nothing is charged
+--   {"settle" | "again" | "late" | "whole", keep, claims, actuals}
+--                                           -> {1 if the call was under way, else 0}
+--
+-- A claim is {amount, shadow, kind, capacity, warn, ...}, and then of a rate (1) its unit_debt and
+-- drain, of a budget (2) the four bounds of its windows, of concurrency (3) the lease in ms.
+--
+-- A call's key holds what it was charged, until it is settled. If that is gone, the store has lost
+-- its counters, and "settle" charges the money that was really spent; "again" does not, because
+-- the first try may have come through. "late" is for a call that may never have been charged
+-- here: its money is, once, for as long as its key is kept. "whole" is for all that was spent in
+-- the window: from then on the counter is no longer fresh.
+--
+-- A budget is a hash: the begin of a window -> what is spent, with "a" behind it once a call was
+-- admitted (else it is fresh), with "w" once it was warned of.
+
+local MOST = 9007199254740991
+local NEVER, WARNED, FRESH = -1, 1, 2
+local BUSY, GRACE, DAY = 1000, 60000, 86400000
+local BUDGET = 2
+
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function up(number, by) -- the quotient, rounded up
+  local rest = math.fmod(number, by)
+  return (number - rest) / by + (rest > 0 and 1 or 0)
+end
+
+local function debt_of(key, unit, drain)
+  local kept = redis.call('GET', key)
+  if not kept then return 0 end
+  local debt, at, of = string.match(kept, '^(%d+) (%d+) (%d+)$')
+  debt, at, of = tonumber(debt), tonumber(at), tonumber(of)
+  if of ~= unit then debt = math.floor(debt / of * unit) end
+  if now > at then debt = math.max(0, debt - (now - at) * drain) end
+  return debt
+end
+
+local function keep_debt(key, debt, unit, drain)
+  if debt > 0 then
+    local kept = text(debt) .. ' ' .. text(now) .. ' ' .. text(unit)
+    redis.call('SET', key, kept, 'PX', text(up(debt, drain) + GRACE))
+  else
+    redis.call('DEL', key)
+  end
+end
+
+local function window(claim) -- the one of the server's time; the nearest if clocks are far apart
+  for first = 6, 7 do
+    if now < claim[first + 1] then return claim[first], claim[first + 1] end
+  end
+  return claim[8], claim[9]
+end
+
+local rate, budget, concurrency = {}, {}, {}
+
+function rate.look(key, claim)
+  local debt = debt_of(key, claim[6], claim[7])
+  local over = debt + (claim[1] - claim[4]) * claim[6]
+  local wait = 0
+  if claim[1] > claim[4] then wait = NEVER elseif over > 0 then wait = up(over, claim[7]) end
+  return {level = debt, reset = -1, wait = wait, flags = 0}
+end
+
+function rate.take(key, claim, seen)
+  local before, warn = seen.level, claim[5] * claim[6]
+  local debt = before + claim[1] * claim[6]
+  seen.level = debt
+  if before < warn and warn <= debt then seen.flags = WARNED end
+  keep_debt(key, debt, claim[6], claim[7])
+  return debt
+end
+
+function rate.settle(key, claim, charge, at, actual)
+  local unit, drain = claim[6], claim[7]
+  if actual == claim[1] then return end
+  local debt = debt_of(key, unit, drain)
+  if actual < claim[1] then
+    local undrained = charge - math.max(0, now - at) * drain
+    debt = debt - math.max(0, math.min((claim[1] - actual) * unit, undrained, debt))
+  else
+    debt = math.min(MOST, debt + (actual - claim[1]) * unit)
+  end
+  keep_debt(key, debt, unit, drain)
+end
+
+function budget.look(key, claim)
+  local begin, ends = window(claim)
+  local kept = redis.call('HMGET', key, text(begin), text(begin) .. 'a')
+  local seen = {begin = begin, ends = ends, reset = ends - now, wait = 0, flags = 0}
+  if not kept[2] then seen.flags = FRESH end
+  seen.level = tonumber(kept[1] or 0)
+  if claim[1] > claim[4] then
+    seen.wait = NEVER
+  elseif seen.level + claim[1] > claim[4] then
+    seen.wait = seen.reset
+  end
+  return seen
+end
+
+local function spend(key, begin, ends, amount, oldest)
+  for _, name in ipairs(redis.call('HKEYS', key)) do
+    if tonumber(string.match(name, '%d+')) < oldest then redis.call('HDEL', key, name) end
+  end
+  redis.call('HINCRBY', key, text(begin), text(amount))
+  redis.call('PEXPIRE', key, text(math.max(0, ends - now) + DAY))
+end
+
+function budget.take(key, claim, seen)
+  local name = text(seen.begin)
+  if seen.flags == FRESH then
+    spend(key, seen.begin, seen.ends, claim[1], claim[6])
+    redis.call('HSET', key, name .. 'a', 1)
+  else
+    redis.call('HINCRBY', key, name, text(claim[1]))
+  end
+  seen.level = seen.level + claim[1]
+  if claim[5] > 0 and seen.level >= claim[5] and redis.call('HSETNX', key, name .. 'w', 1) == 1 then
+    seen.flags = seen.flags + WARNED
+  end
+  return seen.begin
+end
+
+function budget.settle(key, claim, charge, at, actual)
+  local name = text(charge)
+  local used = redis.call('HGET', key, name)
+  if used and actual ~= claim[1] then
+    used = math.max(0, math.min(MOST, used + actual - claim[1]))
+    redis.call('HSET', key, name, text(used))
+  end
+end
+
+function concurrency.look(key, claim)
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', text(now))
+  local used = redis.call('ZCARD', key)
+  local wait = 0
+  if claim[1] > claim[4] then wait = NEVER elseif used + claim[1] > claim[4] then wait = BUSY end
+  return {level = used, reset = -1, wait = wait, flags = 0}
+end
+
+function concurrency.take(key, claim, seen, id)
+  for place = 1, claim[1] do
+    redis.call('ZADD', key, text(now + claim[6]), place .. ':' .. id)
+  end
+  redis.call('PEXPIRE', key, text(claim[6] + GRACE))
+  local before = seen.level
+  seen.level = before + claim[1]
+  if before < claim[5] and claim[5] <= seen.level then seen.flags = WARNED end
+  return 0
+end
+
+function concurrency.settle(key, claim, charge, at, actual, id)
+  for place = 1, claim[1] do redis.call('ZREM', key, place .. ':' .. id) end
+end
+
+local KINDS = {rate, budget, concurrency}
+
+local function admit(first, call, charging)
+  local id, claims = KEYS[first], call[3]
+  local again = charging and redis.call('EXISTS', id) == 1
+  local seen, refused, reply = {}, false, {}
+  for n, claim in ipairs(claims) do
+    local amount = claim[1]
+    if again then claim[1] = 0 end
+    seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim)
+    if again then seen[n].wait = 0 end
+    if seen[n].wait ~= 0 and claim[2] == 0 then refused = true end
+    claim[1] = amount
+  end
+  if charging and not again and not refused then
+    local charges = {now}
+    for n, claim in ipairs(claims) do
+      charges[n + 1] = -1
+      if seen[n].wait == 0 then
+        seen[n].charged = KINDS[claim[3]].take(KEYS[first + n], claim, seen[n], id)
+        charges[n + 1] = seen[n].charged
+      end
+    end
+    redis.call('SET', id, cmsgpack.pack(charges), 'PX', call[2])
+  end
+  for _, each in ipairs(seen) do
+    reply[#reply + 1] = each.level
+    reply[#reply + 1] = each.reset
+    reply[#reply + 1] = each.wait
+    reply[#reply + 1] = each.flags
+  end
+  return reply
+end
+
+local function spend_late(first, call)
+  for n, claim in ipairs(call[3]) do
+    local spent = call[4][n]
+    if claim[3] == BUDGET and spent > 0 then
+      spend(KEYS[first + n], claim[7], claim[8], spent, claim[6])
+    end
+    if claim[3] == BUDGET and call[1] == 'whole' then
+      redis.call('HSET', KEYS[first + n], text(claim[7]) .. 'a', 1)
+    end
+  end
+end
+
+local function settle(first, call)
+  local verb, keep, claims, actuals, id = call[1], call[2], call[3], call[4], KEYS[first]
+  local kept = redis.call('GET', id)
+  if kept == '' then return {0} end
+  if kept then
+    local charges = cmsgpack.unpack(kept)
+    for n, claim in ipairs(claims) do
+      local charge = charges[n + 1]
+      if charge >= 0 then
+        KINDS[claim[3]].settle(KEYS[first + n], claim, charge, charges[1], actuals[n], id)
+      end
+    end
+  elseif verb ~= 'again' then
+    spend_late(first, call)
+  end
+  if verb == 'late' or verb == 'whole' then
+    redis.call('SET', id, '', 'PX', keep)
+  elseif kept then
+    redis.call('DEL', id)
+  end
+  return {kept and 1 or 0}
+end
+
+local first, replies = 1, {}
+for n = 2, #ARGV do
+  local call = cjson.decode(ARGV[n])
+  if call[1] == 'admit' or call[1] == 'read' then
+    replies[n - 1] = admit(first, call, call[1] == 'admit')
+  else
+    replies[n - 1] = settle(first, call)
+  end
+  first = first + 1 + #call[3]
+end
+return replies

@@ -1,0 +1,251 @@
+"""A shared store that may be away: calls go on, by what each limit's ``on_store_error`` says.
+
+After a few failures in a row nothing is asked of it but, now and then, whether it is back. What
+it missed it is told then, by increments: what calls really used, and money spent meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from proxy.limits.alone import Alone
+from proxy.limits.store import Store, StoreUnavailable
+from proxy.types.limit import Claim
+from proxy.types.outcome import Outcome, Standing
+
+FAILURES = 3
+REST_S = 0.5
+MOST_REST_S = 15.0
+MOST_OWED = 100_000
+AT_ONCE = 64
+Tell = Callable[[Literal["degraded", "recovered"]], None]
+
+
+class Remote(Store, Protocol):
+    """A store that others share."""
+
+    async def ping(self) -> None:
+        """See whether it answers. Raises ``StoreUnavailable``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Going:
+    """A call under way. The shared store was ``asked``, so it may have charged it; it was
+    ``alone`` that admitted it, if the shared one did not answer."""
+
+    claims: Sequence[Claim]
+    tenant: str
+    asked: bool
+    alone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """Money to be added to a shared budget, until its window ends (in milliseconds of UTC)."""
+
+    claim: Claim
+    tenant: str
+    ends: int
+
+
+@dataclass(slots=True)
+class Sheltered:
+    """A ``Store``; entering starts to look after the shared one, which is entered by its maker.
+
+    ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
+    once. ``tell`` hears of each change. ``lost`` counts what there was no room to remember: such
+    calls stay charged as estimated, such money is uncharged.
+    """
+
+    remote: Remote
+    alone: Alone
+    tell: Tell
+    sleep: Callable[[float], Awaitable[None]]
+    chance: Callable[[], float]
+    new_id: Callable[[], str]
+    failures: int = FAILURES
+    rest_s: float = REST_S
+    lost: int = 0
+    _failed: int = 0
+    _away: bool = False
+    _calls: dict[str, Going] = field(default_factory=dict)
+    _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
+    _owed: dict[tuple[str, str, str, int], Debt] = field(default_factory=dict)
+    _bills: dict[str, Debt] = field(default_factory=dict)
+    _look: asyncio.Event = field(default_factory=asyncio.Event)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
+    _task: asyncio.Task[None] | None = None
+
+    @property
+    def degraded(self) -> bool:
+        """Whether decisions are made without the shared store."""
+        return self._away
+
+    @property
+    def under_way(self) -> int:
+        """How many calls are admitted and not settled."""
+        return len(self._calls)
+
+    @property
+    def owing(self) -> int:
+        """How much there is to tell the shared store: calls to settle and budgets to charge."""
+        return len(self._unsettled) + len(self._owed) + len(self._bills)
+
+    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+        asked = not self._away
+        if asked:
+            try:
+                decided = await self.remote.admit(request_id, claims, tenant)
+            except StoreUnavailable:
+                self._fail()
+            else:
+                self._failed = 0
+                self.alone.see(decided, tenant)
+                if decided.admitted:
+                    self._calls[request_id] = Going(claims, tenant, asked=True, alone=False)
+                return decided
+        decided = self.alone.admit(request_id, claims, tenant)
+        if decided.admitted:
+            self._calls[request_id] = Going(claims, tenant, asked, alone=True)
+        elif asked:
+            self._later(request_id, [0] * len(claims))
+        return decided
+
+    async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
+        """As promised; what the shared store cannot be told now, it is told when it is back."""
+        going = self._calls.pop(request_id, None)
+        if going is None:
+            return
+        if going.alone:
+            self.alone.settle(request_id, going.claims, actuals)
+        else:
+            self.alone.release(request_id)
+        if not going.asked:
+            self._owe(going, actuals)
+        elif self._away:
+            self._later(request_id, actuals)
+        else:
+            try:
+                await self.remote.settle(request_id, actuals)
+            except StoreUnavailable:
+                self._later(request_id, actuals)
+                self._fail()
+
+    async def release(self, request_id: str) -> None:
+        going = self._calls.get(request_id)
+        if going is not None:
+            await self.settle(request_id, [0] * len(going.claims))
+
+    async def charge(
+        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
+    ) -> None:
+        """As promised. Raises ``StoreUnavailable``; the same may be asked again then."""
+        await self.remote.charge(charge_id, claims, tenant, whole=whole)
+
+    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
+        """Tell where the shared counters stand; this instance's own share while they are away."""
+        if not self._away:
+            try:
+                return await self.remote.read(claims, tenant)
+            except StoreUnavailable:
+                self._fail()
+        return self.alone.look(claims, tenant).standings
+
+    def _fail(self) -> None:
+        self._failed += 1
+        if self._failed < self.failures or self._away:
+            return
+        self._away = True
+        for request_id, going in self._calls.items():
+            if not going.alone:
+                self.alone.hold(request_id, going.claims, going.tenant)
+        self._look.set()
+        self.tell("degraded")
+
+    def _later(self, request_id: str, actuals: Sequence[int]) -> None:
+        if self.owing >= MOST_OWED:
+            self.lost += 1
+            return
+        self._unsettled[request_id] = actuals
+        self._look.set()
+
+    def _owe(self, going: Going, actuals: Sequence[int]) -> None:
+        """Add up money by budget and window; of rates, nothing is worth telling so late."""
+        wall = int(self.alone.utc() * 1000)
+        for claim, actual in zip(going.claims, actuals, strict=True):
+            if claim.limit.kind != "usd" or not actual:
+                continue
+            _, begin, ends, _ = claim.limit.calendar.around(wall)
+            name = (going.tenant, claim.limit.key, claim.scope, begin)
+            before = self._owed.get(name)
+            if before is None and self.owing >= MOST_OWED:
+                self.lost += 1
+                continue
+            total = actual + (before.claim.amount if before else 0)
+            self._owed[name] = Debt(replace(claim, amount=total), going.tenant, ends)
+            self._look.set()
+
+    async def _watch(self) -> None:
+        """Look, after each rest, whether the store is back; tell it what it missed."""
+        rest = self.rest_s
+        while True:
+            await self._look.wait()
+            await self.sleep(rest * (0.5 + self.chance()))
+            try:
+                await self.remote.ping()
+                await self._pay()
+            except StoreUnavailable:
+                rest = min(MOST_REST_S, rest * 2)
+            else:
+                rest = self.rest_s
+                self._look.clear()
+                self._return()
+
+    def _return(self) -> None:
+        self._failed = 0
+        if self._away:
+            self._away = False
+            self.alone.forget()
+            self.tell("recovered")
+
+    async def _pay(self) -> None:
+        """Tell the store all that it missed. Raises ``StoreUnavailable``; the rest stays owed."""
+        while self.owing:
+            for debt in self._owed.values():
+                self._bills[self.new_id()] = debt
+            self._owed.clear()
+            wall = int(self.alone.utc() * 1000)
+            told = [self._settle(name) for name in list(self._unsettled)[:AT_ONCE]]
+            told += [self._charge(name, wall) for name in list(self._bills)[:AT_ONCE]]
+            for result in await asyncio.gather(*told, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
+
+    async def _settle(self, request_id: str) -> None:
+        await self.remote.settle(request_id, self._unsettled[request_id])
+        del self._unsettled[request_id]
+
+    async def _charge(self, bill: str, wall: int) -> None:
+        debt = self._bills[bill]
+        if wall < debt.ends:
+            await self.remote.charge(bill, [debt.claim], debt.tenant)
+        del self._bills[bill]
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        self._task = self._group.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        await self._group.__aexit__(None, None, None)

@@ -1,0 +1,96 @@
+"""Claims as the script of the shared store reads them; the form is told in ``counters.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.types.limit import Claim, Limit
+
+RATE, BUDGET, CONCURRENCY = 1, 2, 3
+MOST_KNOWN = 4096
+KEEP_MS = 86_400_000
+LATE_MS = 600_000
+
+
+@dataclass(slots=True)
+class Wire:
+    """Writes keys and claims. ``utc`` gives seconds since 1970, to know a budget's windows by.
+
+    The keys of a tenant share a hash tag, so a cluster keeps them together.
+    """
+
+    utc: Callable[[], float]
+    prefix: str = "headrace"
+    _limits: dict[str, tuple[Limit, int, str]] = field(default_factory=dict)
+
+    def keys(self, request_id: str, claims: Sequence[Claim], tenant: str) -> tuple[str, ...]:
+        """Give the key of the call, and that of each claim's counter."""
+        start = f"{self.prefix}:{{{_tag(tenant)}}}:"
+        names = [f"{start}{claim.limit.key}:{claim.scope}" for claim in claims]
+        return (f"{start}call:{request_id}", *names)
+
+    def claims(self, claims: Sequence[Claim]) -> str:
+        now = int(self.utc() * 1000)
+        told = []
+        for claim in claims:
+            limit = claim.limit
+            known = self._limits.get(limit.key)
+            if known is None or known[0] is not limit or now >= known[1]:
+                known = self._learn(limit, now)
+            told.append(f"[{claim.amount}{known[2]}")
+        return f"[{','.join(told)}]"
+
+    def _learn(self, limit: Limit, now: int) -> tuple[Limit, int, str]:
+        """Write what is the same for all claims on a limit till a window ends."""
+        until = 2**63
+        if limit.kind == "usd":
+            rest: tuple[int, ...] = limit.calendar.around(now)
+            kind, until = BUDGET, rest[2]
+        elif limit.kind == "concurrency":
+            kind, rest = CONCURRENCY, (limit.lease_s * 1000,)
+        else:
+            kind, rest = RATE, (limit.unit_debt, limit.drain)
+        numbers = (int(limit.shadow), kind, limit.capacity, limit.warn, *rest)
+        if len(self._limits) >= MOST_KNOWN:
+            self._limits.clear()
+        known = (limit, until, "".join(f",{number}" for number in numbers) + "]")
+        self._limits[limit.key] = known
+        return known
+
+
+def _tag(tenant: str) -> str:
+    """Give a hash tag that ends where it seems to, and is not empty."""
+    return tenant.replace("%", "%25").replace("}", "%7D") or "%"
+
+
+def admit(claims: str) -> str:
+    return f'["admit",{KEEP_MS},{claims}]'
+
+
+def read(claims: str) -> str:
+    return f'["read",0,{claims}]'
+
+
+def settle(claims: str, actuals: Sequence[int]) -> str:
+    """For the first try of a call that is known to have been charged."""
+    return f'["settle",0,{claims},{_list(actuals)}]'
+
+
+def settle_again(claims: str, actuals: Sequence[int]) -> str:
+    """For a further try of the same."""
+    return f'["again",0,{claims},{_list(actuals)}]'
+
+
+def settle_late(claims: str, actuals: Sequence[int]) -> str:
+    """For a call that may not have been charged, and for any try of it."""
+    return f'["late",{LATE_MS},{claims},{_list(actuals)}]'
+
+
+def charge(claims: str, amounts: Sequence[int], *, whole: bool) -> str:
+    """For money that no call asked for; ``whole`` if it is all that the window has seen."""
+    return f'["{"whole" if whole else "late"}",{LATE_MS},{claims},{_list(amounts)}]'
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, numbers))}]"

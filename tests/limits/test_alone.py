@@ -1,0 +1,91 @@
+"""An instance without its shared store: what it lets through by itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.limits.alone import Alone
+from proxy.types.limit import Limit, OnStoreError
+from proxy.types.outcome import Outcome
+from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+
+
+def alone(clock: Clock, replicas: int = 1) -> Alone:
+    return Alone(clock.seconds, clock.seconds, replicas)
+
+
+def admitted(each: Alone, limit: Limit, times: int, amount: int = 1) -> int:
+    asked = claims((limit, amount))
+    return sum(each.admit(f"call-{n}", asked, TENANT).admitted for n in range(times))
+
+
+def seen(clock: Clock, limit: Limit, used: int) -> Outcome:
+    """What the shared store would have said last."""
+    store = clock.memory()
+    store.admit_now("all", claims((limit, used)), TENANT)
+    return store.admit_now("last", claims((limit, 0)), TENANT)
+
+
+def test_an_instance_keeps_to_its_share() -> None:
+    assert admitted(alone(Clock(), replicas=4), REQUESTS, 100) == 25
+    assert admitted(alone(Clock(), replicas=4), MONTH, 100) == 25
+    assert admitted(alone(Clock(), replicas=1000), PLACES, 100) == 1
+
+
+def test_it_bears_its_share_of_what_all_have_used() -> None:
+    clock = Clock()
+    for limit in (MONTH, TOKENS):
+        each = alone(clock, replicas=2)
+        each.see(seen(clock, limit, 90), TENANT)
+
+        assert admitted(each, limit, 100) == 5
+
+
+def test_what_has_drained_or_ended_since_is_not_borne() -> None:
+    clock = Clock()
+    for limit, later, left in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
+        each = alone(clock)
+        each.see(seen(clock, limit, 90), TENANT)
+        clock.ms += later
+
+        assert admitted(each, limit, 200) == left
+
+
+def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
+    each = alone(Clock())
+    how: list[OnStoreError] = ["open", "closed"]
+    opened, closed = (replace(MONTH, on_store_error=way) for way in how)
+
+    assert admitted(each, opened, 200) == 200
+    refused = each.admit("call", claims((REQUESTS, 1), (closed, 1)), TENANT)
+    assert refused.refusal is not None
+    assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
+    assert each.local.look_now(claims((REQUESTS, 0)), TENANT).standings[0].used == 0
+
+
+def test_closed_in_shadow_refuses_nobody() -> None:
+    shadow = replace(MONTH, on_store_error="closed", shadow=True)
+
+    outcome = alone(Clock()).admit("call", claims((shadow, 1)), TENANT)
+
+    assert outcome.admitted
+    assert outcome.would_refuse == ("month",)
+
+
+def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
+    each = alone(Clock(), replicas=4)
+
+    for amount, wait in ((50, 1.0), (101, None)):
+        refusal = each.admit("call", claims((TOKENS, amount)), TENANT).refusal
+        assert refusal is not None
+        assert refusal.retry_after_s == wait
+
+
+def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
+    each, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
+    before = claims((REQUESTS, 1), (limit, 1))
+    each.hold("before", before, TENANT)
+
+    assert admitted(each, limit, 5) == 1
+    each.release("before")
+    assert admitted(each, limit, 5) == 2

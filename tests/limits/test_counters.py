@@ -1,0 +1,245 @@
+"""The arithmetic of limits, as seen through a store whose time the test tells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.limits.memory import MemoryStore
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome
+from proxy.types.windows import Calendar
+from tests.limits.world import (
+    MONTH,
+    PLACES,
+    REQUESTS,
+    SUPPORT,
+    TENANT,
+    TOKENS,
+    Clock,
+    amounts,
+    claims,
+)
+
+DAY_MS = 86_400_000
+
+
+def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> Outcome:
+    return store.admit_now(name, claims((limit, amount)), TENANT)
+
+
+def used(store: MemoryStore, limit: Limit) -> int:
+    return store.look_now(claims((limit, 0)), TENANT).standings[0].used
+
+
+def wait_ms(outcome: Outcome) -> int:
+    assert outcome.refusal is not None
+    assert outcome.refusal.retry_after_s is not None
+    return round(outcome.refusal.retry_after_s * 1000)
+
+
+@settings(deadline=None)
+@given(
+    amount=st.integers(1, 5000),
+    window=st.integers(1, 4000),
+    burst=st.integers(1, 5000),
+    asked=st.lists(st.integers(1, 5000), min_size=1, max_size=20),
+)
+def test_retry_after_is_exact_to_the_millisecond(
+    amount: int, window: int, burst: int, asked: list[int]
+) -> None:
+    clock = Clock()
+    store, limit = clock.memory(), Limit("team", "tokens", amount, window, burst)
+    for number, one in enumerate(asked):
+        outcome = admit(store, f"call-{number}", limit, min(one, burst))
+        if outcome.admitted:
+            continue
+        clock.ms += wait_ms(outcome) - 1
+        assert not admit(store, f"call-{number}", limit, min(one, burst)).admitted
+        clock.ms += 1
+        assert admit(store, f"call-{number}", limit, min(one, burst)).admitted
+
+
+@settings(deadline=None)
+@given(steps=st.lists(st.tuples(st.integers(0, 400), st.integers(1, 9)), min_size=1, max_size=60))
+def test_no_stretch_of_time_lets_more_through_than_a_burst_and_the_rate(
+    steps: list[tuple[int, int]],
+) -> None:
+    clock, limit = Clock(), Limit("team", "tokens", 7, 1, burst=11)
+    store, let = clock.memory(), []
+    for number, (passes, amount) in enumerate(steps):
+        clock.ms += passes
+        if admit(store, f"call-{number}", limit, amount).admitted:
+            let.append((clock.ms, amount))
+
+    for first, (begin, _) in enumerate(let):
+        total = 0
+        for at, amount in let[first:]:
+            total += amount
+            assert total * 1000 <= 11 * 1000 + 7 * (at - begin)
+
+
+@pytest.mark.parametrize("limit", [TOKENS, MONTH, PLACES], ids=lambda limit: limit.kind)
+def test_a_claim_larger_than_the_limit_is_refused_for_good(limit: Limit) -> None:
+    outcome = admit(Clock().memory(), "call", limit, 101)
+
+    assert outcome.refusal is not None
+    assert outcome.refusal.retry_after_s is None
+
+
+def test_a_rate_is_settled_to_what_was_used() -> None:
+    clock = Clock()
+    store, limit = clock.memory(), Limit("team", "tokens", 100, 60)
+    admit(store, "less", limit, 50)
+    admit(store, "more", limit, 20)
+    store.settle_now("less", [10])
+    store.settle_now("more", [95])
+
+    assert used(store, limit) == 105
+    assert wait_ms(admit(store, "next", limit)) == 3600
+
+
+def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> None:
+    clock = Clock()
+    store, limit = clock.memory(), Limit("team", "requests", 100, 60)
+    admit(store, "slow", limit, 100)
+    clock.ms += 60_000
+    admit(store, "others", limit, 100)
+
+    store.settle_now("slow", [0])
+
+    assert used(store, limit) == 100
+
+
+def test_a_changed_limit_keeps_what_was_used() -> None:
+    store = Clock().memory()
+    admit(store, "call", REQUESTS, 60)
+
+    assert used(store, replace(REQUESTS, amount=77)) == 60
+    assert used(store, replace(REQUESTS, window=3600)) == 60
+
+
+def test_a_clock_that_goes_back_gives_nothing_away() -> None:
+    clock = Clock()
+    store = clock.memory()
+    admit(store, "call", REQUESTS, 60)
+    admit(store, "paid", MONTH, 60)
+
+    clock.ms -= 3_600_000
+
+    assert (used(store, REQUESTS), used(store, MONTH)) == (60, 60)
+
+
+def test_a_budget_begins_anew_with_its_window_and_says_when() -> None:
+    clock = Clock()
+    store = clock.memory()
+    admit(store, "call", MONTH, 100)
+    refused = admit(store, "refused", MONTH)
+
+    clock.ms += wait_ms(refused) - 1
+    assert not admit(store, "too-soon", MONTH).admitted
+    clock.ms += 1
+    assert admit(store, "next", MONTH).admitted
+
+
+def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
+    clock = Clock()
+    store, limit = clock.memory(), Limit("day", "usd", 100, Calendar("day"))
+    admit(store, "late", limit, 10)
+    clock.ms += DAY_MS
+    admit(store, "today", limit, 50)
+
+    store.settle_now("late", [90])
+
+    assert used(store, limit) == 50
+    clock.ms -= DAY_MS
+    assert used(store, limit) == 90
+
+
+def test_a_budget_never_grants_a_window_twice() -> None:
+    clock = Clock()
+    store, limit = clock.memory(), Limit("day", "usd", 100, Calendar("day"))
+    admit(store, "today", limit, 100)
+    clock.ms += DAY_MS
+    admit(store, "tomorrow", limit, 100)
+    clock.ms -= DAY_MS
+
+    assert not admit(store, "again", limit).admitted
+
+
+def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
+    clock = Clock()
+    store, limit = clock.memory(), replace(MONTH, warn_at=0.8)
+    told = [
+        admit(store, f"call-{n}", limit, part).standings[0] for n, part in enumerate([79, 1, 1])
+    ]
+    clock.ms += 31 * DAY_MS
+    told.append(admit(store, "next", limit, 80).standings[0])
+
+    assert [standing.warned for standing in told] == [False, True, False, True]
+    assert [standing.fresh for standing in told] == [True, False, False, True]
+
+
+def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
+    store = Clock().memory()
+
+    store.charge_now(claims((MONTH, 70)), TENANT, whole=True)
+
+    standing = admit(store, "call", MONTH, 30).standings[0]
+    assert (standing.used, standing.fresh) == (100, False)
+
+
+def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
+    clock, limit = Clock(), Limit("at-once", "concurrency", 2, lease_s=30)
+    store = clock.memory()
+    admit(store, "lost", limit)
+    clock.ms += 10_000
+    admit(store, "done", limit)
+    assert not admit(store, "third", limit).admitted
+    store.settle_now("done", [1])
+    assert used(store, limit) == 1
+    clock.ms += 20_000
+    assert used(store, limit) == 0
+
+    store.settle_now("lost", [1])
+
+    assert used(store, limit) == 0
+
+
+@given(
+    parts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12),
+    late=st.integers(0, 5),
+)
+def test_spent_money_is_the_sum_of_what_calls_really_cost(
+    parts: list[tuple[int, int]], late: int
+) -> None:
+    store, spent, held = Clock().memory(), 0, []
+    for number, (estimate, actual) in enumerate(parts):
+        if store.admit_now(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)], TENANT).admitted:
+            held.append((f"call-{number}", actual))
+        if len(held) > late:
+            name, cost = held.pop(0)
+            store.settle_now(name, [cost])
+            store.settle_now(name, [cost])
+            spent += cost
+    for name, cost in held:
+        store.settle_now(name, [cost])
+        spent += cost
+
+    assert used(store, MONTH) == spent
+    assert store.under_way == 0
+
+
+def test_a_refusal_charges_none_of_the_limits() -> None:
+    store = Clock().memory()
+    tight = Limit("tight", "requests", 1, 60)
+    asked = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
+    store.admit_now("first", asked, TENANT)
+
+    assert not store.admit_now("second", asked, TENANT).admitted
+
+    standings = store.look_now(asked, TENANT).standings
+    assert [standing.used for standing in standings] == amounts(asked)

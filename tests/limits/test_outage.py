@@ -1,0 +1,234 @@
+"""A shared store that is killed, stopped, paused, emptied and started again under calls."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from uuid import uuid4
+
+import pytest
+
+from proxy.limits.alone import Alone
+from proxy.limits.outage import Sheltered
+from proxy.limits.redis import RedisStore
+from proxy.types.limit import Limit
+from proxy.types.windows import Calendar
+from tests.limits.conftest import Server, eventually, shared
+from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, claims
+
+BUDGET = Limit("budget", "usd", 1_000_000, Calendar("month"))
+TIMEOUT_S = 0.1
+
+
+@dataclass
+class Instance:
+    """One proxy's view: its store, what it told, and how often it looked for the shared one."""
+
+    store: Sheltered
+    remote: RedisStore
+    told: list[str]
+    rests: list[float] = field(default_factory=list)
+
+    async def recovered(self) -> None:
+        await eventually(lambda: not self.store.degraded and not self.store.owing)
+
+    async def degrade(self) -> None:
+        """Call until it is noticed that the store is away."""
+        for number in count():
+            if self.store.degraded:
+                return
+            await self.store.read(claims((BUDGET, 0)), TENANT)
+            assert number < 10
+
+
+@asynccontextmanager
+async def instance(server: Server, prefix: str = "", replicas: int = 1) -> AsyncIterator[Instance]:
+    told: list[str] = []
+    rests: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        await asyncio.sleep(min(seconds, 0.05))
+
+    ids = (f"{uuid4().hex}-{n}" for n in count())
+    async with shared(server, prefix=prefix or uuid4().hex, timeout_s=TIMEOUT_S) as remote:
+        alone = Alone(time.monotonic, time.time, replicas)
+        async with Sheltered(
+            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids)
+        ) as store:
+            yield Instance(store, remote, told, rests)
+
+
+async def _kill(server: Server) -> Callable[[], None]:
+    server.kill()
+    return server.start
+
+
+async def _stop(server: Server) -> Callable[[], None]:
+    server.signal(signal.SIGSTOP)
+    return lambda: server.signal(signal.SIGCONT)
+
+
+async def _pause(server: Server) -> Callable[[], None]:
+    with server.admin as admin:
+        admin.execute_command("CLIENT", "PAUSE", 2000, "ALL")
+    return lambda: None  # it ends by itself: a server on pause does not hear that it should
+
+
+WAYS = pytest.mark.parametrize("go_away", [_kill, _stop, _pause], ids=["kill", "stop", "pause"])
+GoAway = Callable[[Server], Awaitable[Callable[[], None]]]
+
+
+@WAYS
+async def test_calls_go_on_without_the_store_and_it_is_found_again(
+    server: Server, go_away: GoAway
+) -> None:
+    async with instance(server) as one:
+        come_back = await go_away(server)
+        slow = 0
+        for number in range(200):
+            begun = time.monotonic()
+            asked = claims((BUDGET, 10), (PLACES, 1))
+            assert (await one.store.admit(f"call-{number}", asked, TENANT)).admitted
+            await one.store.settle(f"call-{number}", [10, 0])
+            slow += time.monotonic() - begun > TIMEOUT_S / 2
+        assert slow <= one.store.failures
+        assert one.told == ["degraded"]
+
+        come_back()
+        await one.recovered()
+
+        assert one.told == ["degraded", "recovered"]
+        standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)), TENANT)
+        assert [standing.used for standing in standings] == [2000, 0]
+        assert one.store.lost == 0
+
+
+@pytest.mark.parametrize("go_away", [_stop, _pause], ids=["stop", "pause"])
+async def test_calls_that_the_store_admitted_are_settled_there_when_it_is_back(
+    server: Server, go_away: GoAway
+) -> None:
+    asked = claims((BUDGET, 100), (PLACES, 1))
+    async with instance(server) as one:
+        for number in range(100):
+            await one.store.admit(f"call-{number}", asked, TENANT)
+        come_back = await go_away(server)
+
+        await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(100)))
+        come_back()
+        await one.recovered()
+
+        standings = await one.store.read(asked, TENANT)
+        assert [standing.used for standing in standings] == [700, 0]
+        assert (one.store.under_way, one.remote.under_way) == (0, 0)
+
+
+async def test_a_store_that_comes_back_empty_is_told_what_calls_under_way_cost(
+    server: Server,
+) -> None:
+    asked = claims((BUDGET, 100), (PLACES, 1))
+    async with instance(server) as one:
+        for number in range(20):
+            await one.store.admit(f"call-{number}", asked, TENANT)
+        server.kill()
+        await one.degrade()
+        await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(20)))
+        server.start()
+        await one.recovered()
+
+        outcome = await one.store.admit("next", asked, TENANT)
+        assert [standing.used for standing in outcome.standings] == [240, 1]
+        assert outcome.standings[0].fresh
+
+
+async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -> None:
+    limit, prefix = replace(MONTH, amount=1000), uuid4().hex
+    async with (
+        instance(server, prefix, replicas=2) as one,
+        instance(server, prefix, replicas=2) as two,
+    ):
+        stores = (one.store, two.store)
+        let = [await _spend(stores, limit, "before", 300)]
+        server.signal(signal.SIGSTOP)
+        let.append(await _spend(stores, limit, "during", 300))
+        server.signal(signal.SIGCONT)
+        await asyncio.gather(one.recovered(), two.recovered())
+        let.append(await _spend(stores, limit, "after", 600))
+
+        assert let[0] == 300
+        assert sum(let) == 1000
+        assert (await one.store.read(claims((limit, 0)), TENANT))[0].used == 1000
+
+
+async def _spend(stores: tuple[Sheltered, ...], limit: Limit, when: str, calls: int) -> int:
+    """Make calls of one micro-USD each, at both instances by turns. Gives how many were let."""
+    let = 0
+    for number in range(calls):
+        store = stores[number % len(stores)]
+        name = f"{when}-{number}"
+        if (await store.admit(name, claims((limit, 1)), TENANT)).admitted:
+            await store.settle(name, [1])
+            let += 1
+    return let
+
+
+async def test_500_calls_while_the_store_comes_and_goes_are_all_accounted_for(
+    server: Server,
+) -> None:
+    asked = claims((REQUESTS, 0), (BUDGET, 100), (PLACES, 0))
+    async with instance(server) as one:
+
+        async def call(number: int) -> None:
+            await one.store.admit(f"call-{number}", asked, TENANT)
+            await asyncio.sleep(0.001 * (number % 50))  # the upstream answers
+            await one.store.settle(f"call-{number}", [0, 3, 0])
+
+        for number in range(0, 500, 50):
+            batch = asyncio.gather(*(call(number + n) for n in range(50)))
+            if number == 100:
+                server.signal(signal.SIGSTOP)
+            if number == 300:
+                server.signal(signal.SIGCONT)
+            await batch
+        await one.recovered()
+
+        standings = await one.store.read(asked, TENANT)
+        assert [standing.used for standing in standings] == [0, 1500, 0]
+        assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
+
+
+async def test_while_it_is_away_it_is_looked_for_ever_more_rarely(server: Server) -> None:
+    async with instance(server) as one:
+        server.kill()
+        await one.degrade()
+        await eventually(lambda: len(one.rests) >= 8)
+
+        assert one.rests[:7] == [0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+
+
+async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) -> None:
+    server.kill()
+    begun = time.monotonic()
+    async with instance(server) as one:
+        for number in range(20):
+            assert (await one.store.admit(f"call-{number}", claims((PLACES, 1)), TENANT)).admitted
+
+        assert time.monotonic() - begun < 2
+        assert one.told == ["degraded"]
+
+
+async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server: Server) -> None:
+    async with instance(server) as one:
+        await one.store.admit("call", claims((BUDGET, 100)), TENANT)
+        server.signal(signal.SIGSTOP)
+        await one.store.settle("call", [5])
+        server.signal(signal.SIGCONT)
+        await one.recovered()
+
+        assert one.told == []
+        assert (await one.store.read(claims((BUDGET, 0)), TENANT))[0].used == 5

@@ -1,0 +1,279 @@
+"""The shared store against a real server, and both stores against each other."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proxy.limits.redis import RedisStore, connect
+from proxy.limits.store import Store, StoreUnavailable
+from proxy.types import Secret
+from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
+from tests.limits.conftest import Server, shared, wait_until
+from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+
+LIMITS = (
+    Limit("odd", "requests", 7, 60),
+    Limit("bursty", "requests", 3, 10, burst=5, warn_at=0.5),
+    Limit("tokens", "tokens", 1000, 60, warn_at=0.8),
+    Limit("many-tokens", "tokens", 1_234_567, 3600),
+    Limit("shadow-tokens", "tokens", 50, 60, shadow=True),
+    Limit("minute-money", "usd", 500, Calendar("minute"), warn_at=0.8),
+    Limit("day-money", "usd", 900, Calendar("day", "Europe/Berlin")),
+    Limit("shadow-money", "usd", 100, Calendar("hour"), shadow=True, warn_at=0.9),
+    Limit("places", "concurrency", 3, lease_s=30, warn_at=1.0),
+    Limit("shadow-places", "concurrency", 1, lease_s=5, shadow=True),
+)
+CHANGED = {limit.key: replace(limit, amount=limit.amount * 3 // 2) for limit in LIMITS}
+CALLS = st.integers(0, 3)
+EIGHTHS = st.integers(0, 9)
+STEP = st.one_of(
+    st.tuples(st.just("admit"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
+    st.tuples(st.just("admit"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
+    st.tuples(st.just("settle"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
+    st.tuples(st.just("settle"), CALLS, st.lists(EIGHTHS, min_size=3, max_size=3)),
+    st.tuples(st.just("release"), CALLS, st.just([])),
+    st.tuples(st.just("pass"), st.integers(0, 12_000), st.just([])),
+    st.tuples(st.just("pass"), st.sampled_from([1, 60_000, 3_600_000, 86_400_000]), st.just([])),
+    st.tuples(st.just("change"), st.just(0), st.just([])),
+)
+Step = tuple[str, int, list[int]]
+
+
+@dataclass
+class Walk:
+    """The same steps taken with one store, and what came of each."""
+
+    store: Store
+    limits: list[Limit]
+    under_way: dict[str, list[Claim]] = field(default_factory=dict)
+
+    async def step(self, verb: str, number: int, eighths: list[int]) -> object:
+        name = f"call-{number}"
+        if verb == "admit":
+            return await self._admit(name, eighths)
+        asked = self.under_way.pop(name, [])
+        if verb == "settle":
+            actuals = [_part(claim.limit, n) for claim, n in zip(asked, eighths, strict=False)]
+            await self.store.settle(name, actuals)
+        else:
+            await self.store.release(name)
+        return None
+
+    async def _admit(self, name: str, eighths: list[int]) -> object:
+        asked = [
+            Claim(limit, "key:support-widget", _part(limit, n))
+            for limit, n in zip(self.limits, eighths, strict=False)
+        ]
+        outcome = await self.store.admit(name, asked, TENANT)
+        if outcome.admitted:
+            self.under_way.setdefault(name, asked)
+        return outcome.admitted, list(outcome.readings)
+
+    async def standings(self) -> object:
+        one = [Claim(limit, "key:support-widget", 1) for limit in self.limits]
+        return await self.store.read(one, TENANT)
+
+
+def _part(limit: Limit, eighths: int) -> int:
+    return -(-limit.capacity * eighths // 8) if eighths < 9 else limit.capacity + 1
+
+
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    limits=st.lists(st.sampled_from(LIMITS), min_size=1, max_size=3, unique=True),
+    steps=st.lists(STEP, min_size=20, max_size=60),
+)
+def test_memory_and_redis_agree_on_any_sequence(
+    limits: list[Limit], steps: list[Step], shared_server: Server
+) -> None:
+    async def run() -> None:
+        clock = Clock()
+        async with shared(shared_server, clock) as store:
+            here, there = Walk(clock.memory(), list(limits)), Walk(store, list(limits))
+            for verb, number, eighths in steps:
+                if verb == "pass":
+                    clock.ms += number
+                elif verb == "change":
+                    here.limits = there.limits = [CHANGED[limit.key] for limit in limits]
+                else:
+                    step = (verb, number, eighths)
+                    assert await here.step(*step) == await there.step(*step)
+                assert await here.standings() == await there.standings()
+
+    asyncio.run(run())
+
+
+async def test_admitting_and_settling_are_one_round_trip_each(server: Server) -> None:
+    asked = claims((REQUESTS, 1), (TOKENS, 1), (MONTH, 1), (PLACES, 1))
+    async with shared(server) as store:
+        await store.read(asked, TENANT)
+        before = server.trips()
+        for number in range(10):
+            await store.admit(f"call-{number}", asked, TENANT)
+            await store.settle(f"call-{number}", [1, 0, 1, 1])
+
+        assert server.trips() - before == 20
+        before = server.trips()
+        await asyncio.gather(*(store.admit(f"more-{n}", asked, TENANT) for n in range(128)))
+        assert server.trips() - before <= 4
+
+
+async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: Server) -> None:
+    async with shared(shared_server) as store:
+        await store.admit("first", claims((MONTH, 1)), TENANT)
+        with shared_server.admin as admin:
+            admin.script_flush()
+
+        await store.admit("second", claims((MONTH, 1)), TENANT)
+
+        assert (await store.read(claims((MONTH, 0)), TENANT))[0].used == 2
+
+
+async def test_the_servers_clock_counts(shared_server: Server) -> None:
+    limit = Limit("fast", "requests", 10, 1)
+    async with shared(shared_server) as store:
+        begun = time.monotonic()
+        await store.admit("first", claims((limit, 10)), TENANT)
+        wait = None
+        for number in count():
+            outcome = await store.admit(f"call-{number}", claims((limit, 5)), TENANT)
+            if outcome.refusal is None:
+                break
+            wait = wait or outcome.refusal.retry_after_s
+
+        assert wait is not None
+        assert 0.3 < wait <= 0.5 <= time.monotonic() - begun + 0.002
+
+
+async def test_a_call_that_is_cancelled_while_it_is_admitted_is_released(
+    shared_server: Server,
+) -> None:
+    asked = claims((MONTH, 10), (PLACES, 1))
+    async with shared(shared_server) as store:
+        for number in range(50):
+            call = asyncio.ensure_future(store.admit(f"call-{number}", asked, TENANT))
+            for _ in range(number % 10):
+                await asyncio.sleep(0)
+            call.cancel()
+            with suppress(asyncio.CancelledError):
+                await call
+                await store.release(f"call-{number}")
+
+        standings = await store.read(asked, TENANT)
+        assert [standing.used for standing in standings] == [0, 0]
+        assert store.under_way == 0
+
+
+async def test_a_server_that_hangs_is_left_in_time_and_nothing_is_counted_twice(
+    server: Server,
+) -> None:
+    asked = claims((MONTH, 10), (PLACES, 1))
+    async with shared(server, timeout_s=0.2) as store:
+        await store.admit("settled-late", asked, TENANT)
+        server.signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await store.settle("settled-late", [4, 0])
+        with pytest.raises(StoreUnavailable):
+            await store.admit("perhaps", asked, TENANT)
+        assert time.monotonic() - begun < 2
+        server.signal(signal.SIGCONT)
+        await _until_it_answers(store)
+
+        for _ in range(2):
+            await store.settle("settled-late", [4, 0])
+            await store.settle("perhaps", [7, 0])
+
+        standings = await store.read(asked, TENANT)
+        assert [standing.used for standing in standings] == [11, 0]
+
+
+async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is_told(
+    server: Server,
+) -> None:
+    asked = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))
+    async with shared(server) as store:
+        await store.admit("before", asked, TENANT)
+        await store.admit("during", asked, TENANT)
+        await store.settle("before", [8, 8, 0])
+        with server.admin as admin:
+            admin.flushall()
+
+        await store.settle("during", [7, 7, 0])
+
+        standings = await store.read(asked, TENANT)
+        assert [standing.used for standing in standings] == [7, 0, 0]
+        after = await store.admit("after", asked, TENANT)
+        assert after.standings[0].fresh
+        await store.charge("ledger", claims((MONTH, 8)), TENANT, whole=True)
+        await store.charge("ledger", claims((MONTH, 8)), TENANT, whole=True)
+        assert (await store.read(asked, TENANT))[0].used == 25
+
+
+async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None:
+    async with shared(server) as store:
+        await store.admit("before", claims((MONTH, 10)), TENANT)
+        server.kill()
+        with pytest.raises(StoreUnavailable):
+            await store.admit("none", claims((MONTH, 10)), TENANT)
+        server.start()
+
+        assert (await store.admit("after", claims((MONTH, 10)), TENANT)).admitted
+
+
+async def test_a_cluster_keeps_the_keys_of_a_tenant_together(program: str, tmp_path: Path) -> None:
+    server = Server(tmp_path, options=("--cluster-enabled", "yes"))
+    server.start()
+    try:
+        with server.admin as admin:
+            admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            wait_until(lambda: b"ok" in admin.execute_command("CLUSTER", "INFO")[:20], "cluster")
+        asked = claims((REQUESTS, 1), (MONTH, 30), (PLACES, 1))
+        client = connect(server.url, cluster=True, timeout_s=5)
+        async with RedisStore(client, time.time, timeout_s=5) as store:
+            outcomes = await asyncio.gather(
+                *(store.admit(f"call-{n}", asked, f"team-{n % 3}") for n in range(30))
+            )
+
+            assert sum(outcome.admitted for outcome in outcomes) == 9
+            assert (await store.read(asked, "team-2"))[1].used == 90
+    finally:
+        server.kill()
+
+
+async def test_the_url_names_a_user_and_no_error_names_the_password(server: Server) -> None:
+    rights = ("+evalsha", "+eval", "+client", "+hello", "+get", "+set", "+del", "+exists", "+time")
+    with server.admin as admin:
+        admin.execute_command(
+            "ACL", "SETUSER", "limits", "on", ">hr-test-password", "~headrace:*", *rights
+        )
+    for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
+        url = Secret(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
+        async with RedisStore(connect(url, timeout_s=5), time.time, timeout_s=5) as store:
+            if works:
+                assert (await store.admit("call", claims((REQUESTS, 1)), TENANT)).admitted
+                continue
+            with pytest.raises(StoreUnavailable) as refused:
+                await store.admit("call", claims((REQUESTS, 1)), TENANT)
+            assert word not in repr(refused.value)
+            assert word not in repr(store)
+
+
+async def _until_it_answers(store: RedisStore) -> None:
+    async with asyncio.timeout(10):
+        while True:
+            with suppress(StoreUnavailable):
+                return await store.ping()

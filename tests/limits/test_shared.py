@@ -1,0 +1,95 @@
+"""Two proxies and one Redis: together they admit what is allowed, also while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.limits.conftest import Server
+from tests.limits.test_init import ask, counted
+
+Instance = tuple[Proxy, aiohttp.ClientSession]
+
+
+@asynccontextmanager
+async def two(
+    folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
+) -> AsyncIterator[tuple[Instance, Instance]]:
+    said = f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
+    shared = {"redis_url": server.url.reveal(), "cache_secret": "a secret of tests", "replicas": 2}
+    async with AsyncExitStack() as opened:
+        instances = []
+        for name in ("one", "two"):
+            policies = world(upstream.url) + said
+            running = running_proxy(folder / name, policies, **shared)
+            proxy = await opened.enter_async_context(running)
+            client = aiohttp.ClientSession(base_url=proxy.url)
+            instances.append((proxy, await opened.enter_async_context(client)))
+        yield instances[0], instances[1]
+
+
+async def admitted(*clients: aiohttp.ClientSession, calls: int) -> int:
+    asking = [ask(client) for client in clients for _ in range(calls)]
+    return sum(status == 200 for status, _, _ in await asyncio.gather(*asking))
+
+
+async def test_together_they_admit_exactly_what_is_allowed(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    limits = ("{name: calls, requests: 41 per day}", "{name: money, usd: 1 per month}")
+    async with two(tmp_path, upstream, server, *limits) as ((first, one), (second, other)):
+        assert await admitted(one, other, calls=100) == 41
+        records = [*await first.sink.wait(100), *await second.sink.wait(100)]
+
+    assert len(upstream.requests) == 41
+    assert sum(record.tokens.total for record in records) == 41 * 8
+
+
+async def test_without_it_each_keeps_to_its_share_and_both_come_back_to_it(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    limits = ("{name: calls, requests: 20 per day}",)
+    async with two(tmp_path, upstream, server, *limits) as ((first, one), (_, other)):
+        assert await admitted(one, calls=1) == 1
+        server.kill()
+        assert 1 <= await admitted(one, other, calls=30) <= 20
+        assert await counted(first, one, "headrace_limit_store_degraded 1.0")
+
+        server.start()
+
+        async def recovered() -> bool:
+            return await counted(first, one, "headrace_limit_store_degraded 0.0")
+
+        async with asyncio.timeout(30):
+            while not await recovered():  # noqa: ASYNC110  # over the wire there is no event
+                await asyncio.sleep(0.05)
+
+
+async def test_a_limit_that_says_closed_refuses_while_it_is_away(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    limit = "{name: money, usd: 1 per month, on_store_error: closed}"
+    async with two(tmp_path, upstream, server, limit) as ((_, one), _second):
+        assert (await ask(one))[0] == 200
+        server.kill()
+        status, headers, _ = await ask(one)
+
+    assert status == 429
+    assert int(headers["retry-after"]) >= 1
+
+
+async def test_a_server_that_was_never_there_does_not_keep_a_proxy_from_starting(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    server.kill()
+    async with two(tmp_path, upstream, server, "{name: calls, requests: 9 per day}") as (
+        (_, one),
+        _second,
+    ):
+        assert (await ask(one))[0] == 200

@@ -1,0 +1,169 @@
+"""What every store promises, under calls that come all at once: exactly as allowed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+import pytest
+
+from proxy.limits.store import Store
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome, Standing
+from proxy.types.windows import Calendar
+from tests.limits.conftest import Server, shared
+from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+
+CALLS = 500
+WIDE = Limit("wide", "requests", 10_000, 60)
+BUDGET = Limit("budget", "usd", 10_000, Calendar("day"))
+WAYS: dict[str, Sequence[int] | None] = {
+    "done": (1, 700, 0),
+    "cancelled": (1, 250, 0),
+    "upstream error": (1, 0, 0),
+    "blocked": None,
+    "cache hit": (1, 0, 0),
+    "retry": (1, 1500, 0),
+    "fallback": (1, 1400, 0),
+}
+
+
+@dataclass
+class Instances:
+    """Proxies in front of one set of counters."""
+
+    stores: list[Store]
+
+    def of(self, number: int) -> Store:
+        return self.stores[number % len(self.stores)]
+
+    async def admit_all(self, asked: Sequence[Claim]) -> list[Outcome]:
+        return await asyncio.gather(
+            *(self.of(n).admit(f"call-{n}", asked, TENANT) for n in range(CALLS))
+        )
+
+    async def standings(self, asked: Sequence[Claim]) -> tuple[Standing, ...]:
+        return await self.stores[0].read(asked, TENANT)
+
+
+@asynccontextmanager
+async def _instances(kind: str, server: Server) -> AsyncIterator[Instances]:
+    clock = Clock()
+    if kind == "memory":
+        yield Instances([clock.memory()])
+        return
+    async with AsyncExitStack() as opened:
+        prefix = uuid4().hex
+        number = int(kind.removeprefix("redis-"))
+        stores = [shared(server, clock, prefix) for _ in range(number)]
+        yield Instances([await opened.enter_async_context(store) for store in stores])
+
+
+@pytest.fixture(params=["memory", "redis-1", "redis-2"])
+async def instances(
+    request: pytest.FixtureRequest, shared_server: Server
+) -> AsyncIterator[Instances]:
+    async with _instances(request.param, shared_server) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("limit", "amount", "fit"),
+    [(REQUESTS, 1, 100), (TOKENS, 7, 14), (MONTH, 9, 11), (PLACES, 1, 100)],
+    ids=lambda value: value.kind if isinstance(value, Limit) else "",
+)
+async def test_of_500_at_once_exactly_as_many_are_admitted_as_fit(
+    instances: Instances, limit: Limit, amount: int, fit: int
+) -> None:
+    asked = claims((WIDE, 1), (limit, amount))
+
+    outcomes = await instances.admit_all(asked)
+
+    assert sum(outcome.admitted for outcome in outcomes) == fit
+    wide, tight = await instances.standings(asked)
+    assert (wide.used, tight.used) == (fit, fit * amount)
+
+
+async def test_each_way_out_leaves_what_was_really_used_and_no_reservation(
+    instances: Instances,
+) -> None:
+    asked = claims((WIDE, 1), (BUDGET, 100), (PLACES, 1))
+    outcomes = await instances.admit_all(asked)
+    admitted = [number for number, outcome in enumerate(outcomes) if outcome.admitted]
+    ways = [list(WAYS.values())[number % len(WAYS)] for number in range(len(admitted))]
+
+    await asyncio.gather(
+        *(
+            instances.of(n).release(f"call-{n}") if way is None
+            else instances.of(n).settle(f"call-{n}", way)
+            for n, way in zip(admitted, ways, strict=True)
+        )
+    )  # fmt: skip
+
+    wide, money, places = await instances.standings(asked)
+    assert len(admitted) == 100
+    assert wide.used == sum(way[0] for way in ways if way)
+    assert money.used == sum(way[1] for way in ways if way)
+    assert places.used == 0
+    assert sum(store.under_way for store in instances.stores) == 0
+
+
+async def test_settling_counts_once_and_only_what_was_admitted(instances: Instances) -> None:
+    store, asked = instances.stores[0], claims((BUDGET, 100), (PLACES, 1))
+    await store.admit("call", asked, TENANT)
+    for actual in (60, 90, 0):
+        await store.settle("call", [actual, 0])
+    await store.release("call")
+    await store.settle("never-seen", [500, 0])
+
+    money, places = await instances.standings(asked)
+    assert (money.used, places.used) == (60, 0)
+
+
+async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
+    store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
+    await store.admit("call", asked, TENANT)
+    await store.settle("call", [-1000, -1000])
+
+    assert [standing.used for standing in await instances.standings(asked)] == [0, 0]
+
+
+async def test_a_limit_in_shadow_counts_as_if_in_force_and_refuses_nobody(
+    instances: Instances,
+) -> None:
+    shadow = Limit("shadow", "requests", 60, 60, shadow=True)
+    asked = claims((WIDE, 1), (shadow, 1))
+
+    outcomes = await instances.admit_all(asked)
+
+    assert all(outcome.admitted for outcome in outcomes)
+    assert sum(outcome.would_refuse == ("shadow",) for outcome in outcomes) == CALLS - 60
+    assert [standing.used for standing in await instances.standings(asked)] == [CALLS, 60]
+
+
+async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> None:
+    limit = Limit("warned", "usd", 1000, Calendar("day"), warn_at=0.8)
+
+    outcomes = await instances.admit_all(claims((limit, 2)))
+
+    assert sum(outcome.standings[0].warned for outcome in outcomes) == 1
+    assert sum(outcome.standings[0].fresh for outcome in outcomes) == 1
+
+
+async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instances) -> None:
+    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), TENANT, whole=True)
+
+    outcomes = await instances.admit_all(claims((BUDGET, 10)))
+
+    assert sum(outcome.admitted for outcome in outcomes) == 5
+    assert not any(outcome.standings[0].fresh for outcome in outcomes)
+
+
+async def test_what_a_read_says_would_fit_does(instances: Instances) -> None:
+    await instances.stores[0].admit("call", claims((BUDGET, 9000)), TENANT)
+
+    for amount, fits in ((1000, True), (1001, False)):
+        assert (await instances.standings(claims((BUDGET, amount))))[0].refuses != fits

@@ -1,0 +1,39 @@
+"""Limits, claims and clocks that the tests of this room share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.limits.memory import MemoryStore
+from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
+
+SUPPORT = "key:support-widget"
+TENANT = "support"
+NOON = 1_768_478_400_000  # 2026-01-15 12:00 UTC
+REQUESTS = Limit("per-minute", "requests", 100, 60)
+TOKENS = Limit("tokens", "tokens", 100, 60)
+PLACES = Limit("at-once", "concurrency", 100)
+MONTH = Limit("month", "usd", 100, Calendar("month"))
+
+
+@dataclass
+class Clock:
+    """The time as a test says, in milliseconds, for both clocks of a store."""
+
+    ms: int = NOON
+
+    def seconds(self) -> float:
+        return self.ms / 1000
+
+    def memory(self) -> MemoryStore:
+        return MemoryStore(self.seconds, self.seconds)
+
+
+def claims(*asked: tuple[Limit, int], scope: str = SUPPORT) -> list[Claim]:
+    return [Claim(limit, scope, amount) for limit, amount in asked]
+
+
+def amounts(asked: Sequence[Claim]) -> list[int]:
+    return [claim.amount for claim in asked]

@@ -1,0 +1,53 @@
+"""What callers read from a store's numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.types.limit import Limit
+from proxy.types.outcome import FRESH, NEVER, WARNED, outcome
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
+
+
+def test_it_is_admitted_when_nobody_has_it_wait() -> None:
+    decided = outcome(claims((REQUESTS, 1), (PLACES, 1)), [600, -1, 0, 0, 1, -1, 0, 0])
+
+    assert decided.admitted
+    assert decided.refusal is None
+
+
+def test_the_limit_that_refuses_for_longest_says_how_long() -> None:
+    asked = claims((REQUESTS, 1), (TOKENS, 9), (PLACES, 1))
+    decided = outcome(asked, [0, -1, 40, 0, 0, -1, 1500, 0, 0, -1, 0, 0])
+
+    assert not decided.admitted
+    assert decided.refusal is not None
+    assert (decided.refusal.limit, decided.refusal.retry_after_s) == (TOKENS, 1.5)
+
+
+def test_never_is_longer_than_any_time() -> None:
+    asked = claims((MONTH, 101), (REQUESTS, 1))
+    decided = outcome(asked, [0, 9000, NEVER, 0, 0, -1, 9000, 0])
+
+    assert decided.refusal is not None
+    assert (decided.refusal.limit, decided.refusal.retry_after_s) == (MONTH, None)
+
+
+def test_a_limit_in_shadow_only_says_that_it_would_refuse() -> None:
+    shadow = replace(REQUESTS, shadow=True)
+    decided = outcome(claims((shadow, 1)), [0, -1, 40, 0])
+
+    assert decided.admitted
+    assert decided.would_refuse == ("per-minute",)
+
+
+def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> None:
+    seven = Limit("seven", "requests", 7, 60)
+    asked = claims((seven, 1), (MONTH, 5), (PLACES, 1))
+    readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
+
+    rate, money, places = outcome(asked, readings).standings
+
+    assert (rate.used, rate.remaining, rate.reset_s, rate.warned) == (2, 5, 8.572, True)
+    assert (money.used, money.remaining, money.reset_s, money.fresh) == (120, 0, 5.0, True)
+    assert (places.used, places.remaining, places.reset_s) == (3, 97, None)

@@ -1,0 +1,77 @@
+"""Calendar windows in UTC and in zones that change their clocks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.types.windows import Calendar, Unit
+
+UNITS: list[Unit] = ["second", "minute", "hour", "day", "week", "month"]
+ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata", "Pacific/Apia"]
+
+
+def ms(*when: int, zone: str = "UTC") -> int:
+    year, month, day, *rest = when
+    hour, minute = (*rest, 0, 0)[:2]
+    return int(datetime(year, month, day, hour, minute, tzinfo=ZoneInfo(zone)).timestamp()) * 1000
+
+
+@pytest.mark.parametrize(
+    ("unit", "begin", "end"),
+    [
+        ("minute", ms(2026, 1, 15, 12, 30), ms(2026, 1, 15, 12, 31)),
+        ("hour", ms(2026, 1, 15, 12), ms(2026, 1, 15, 13)),
+        ("day", ms(2026, 1, 15), ms(2026, 1, 16)),
+        ("week", ms(2026, 1, 12), ms(2026, 1, 19)),
+        ("month", ms(2026, 1, 1), ms(2026, 2, 1)),
+    ],
+)
+def test_a_window_is_the_one_that_a_calendar_shows(unit: Unit, begin: int, end: int) -> None:
+    bounds = Calendar(unit).around(ms(2026, 1, 15, 12, 30) + 59_999)
+
+    assert bounds[1:3] == (begin, end)
+
+
+def test_a_month_in_a_zone_begins_at_its_own_midnight() -> None:
+    berlin = Calendar("month", "Europe/Berlin").around(ms(2026, 7, 31, 23, 30))
+
+    assert berlin[1:3] == (
+        ms(2026, 8, 1, zone="Europe/Berlin"),
+        ms(2026, 9, 1, zone="Europe/Berlin"),
+    )
+
+
+@pytest.mark.parametrize(("month", "day", "hours"), [(3, 29, 23), (10, 25, 25), (6, 1, 24)])
+def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int) -> None:
+    noon = ms(2026, month, day, 12, zone="Europe/Berlin")
+    bounds = Calendar("day", "Europe/Berlin").around(noon)
+
+    assert bounds[2] - bounds[1] == hours * 3_600_000
+
+
+@given(
+    unit=st.sampled_from(UNITS),
+    zone=st.sampled_from(ZONES),
+    seconds=st.integers(946_684_800, 2_114_380_800),
+)
+def test_every_moment_lies_in_one_window_and_windows_follow_each_other(
+    unit: Unit, zone: str, seconds: int
+) -> None:
+    calendar, at = Calendar(unit, zone), seconds * 1000 + 1
+    before, begin, end, after = calendar.around(at)
+
+    assert before <= begin <= at < end <= after
+    assert calendar.around(begin)[1:3] == (begin, end)
+    assert calendar.around(end - 1)[1:3] == (begin, end)
+    assert calendar.around(end)[1] == end
+
+
+@pytest.mark.parametrize("zone", ["Europe/Brelin", "", "../etc", "Europe"])
+def test_an_unknown_zone_is_refused(zone: str) -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        Calendar("day", zone)
