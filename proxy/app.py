@@ -6,7 +6,7 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ from proxy.emit import Emitters, Sink
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
+from proxy.ledger import budgets
 from proxy.limits import Admission
 from proxy.limits.alone import Alone
 from proxy.limits.memory import MemoryStore
@@ -47,6 +48,7 @@ from proxy.ports import Cache, Policies
 from proxy.record import Record, TraceIds
 from proxy.settings import Address, Settings
 from proxy.types import Secret
+from proxy.types.limit import Limit
 from proxy.types.outcome import Standing
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -139,7 +141,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         http = await opened.enter_async_context(HttpClient())
         upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
         counters = await _counters(settings, opened, log, metrics)
-        admission = Admission(counters, _warn(log, metrics))
+        admission = Admission(counters, _warn(log, metrics), _recall(settings, log))
         emitters = Emitters(all_sinks, _report(log, metrics))
         answers = cache.Exact(await _shelves(settings, opened, metrics), _since_epoch)
         pipeline = assembled(store, admission, answers, upstreams, emitters)
@@ -201,6 +203,22 @@ async def _counters(
     alone = Alone(time.monotonic, _since_epoch, settings.replicas)
     sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
     return await opened.enter_async_context(sheltered)
+
+
+def _recall(
+    settings: Settings, log: structlog.typing.FilteringBoundLogger
+) -> Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]:
+    """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
+
+    async def ask(limit: Limit, of: Mapping[str, str]) -> int | None:
+        at, found = settings.ledger, None
+        if at is not None and at.kind == "sqlite":
+            since_ms = limit.calendar.around(int(_since_epoch() * 1000))[1]
+            found = await budgets.spent(at.path, since_ms, of)
+        log.info("budget.begins", limit=limit.name, recalled_micro_usd=found)
+        return found
+
+    return ask
 
 
 async def _shelves(

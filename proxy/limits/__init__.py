@@ -7,28 +7,34 @@ corrected to what was really used.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
 from proxy.errors import BudgetExceeded, LimitExceeded
-from proxy.limits.claims import actuals, claims_of
+from proxy.limits.claims import actuals, claims_of, whose_each
 from proxy.limits.store import Store
 from proxy.record import Record
 from proxy.types import Call, Plan
-from proxy.types.limit import Claim
+from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Refusal, Standing
 
+Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
 TENANT = "all"  # what several keys share must be counted together
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The limits of the policy over a store of counters. ``warned`` hears of each budget or rate
-    that a call took past its ``warn_at``."""
+    """The limits of the policy over a store of counters.
+
+    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``recall`` gives
+    the micro-USD that a budget has seen in its window, for counters that begin anew: a new window,
+    a process that was started again, a store that has lost them. None where nobody knows.
+    """
 
     store: Store
     warned: Callable[[Standing], None]
+    recall: Recall | None = None
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
         return Admitted(self, plan, call, record)
@@ -44,13 +50,19 @@ class Admitted:
     call: Call
     record: Record
     _claims: tuple[Claim, ...] = ()
+    _id: str = ""
 
     async def __aenter__(self) -> None:
         if not self.plan.bounds:
             return
         claims = claims_of(self.plan, self.call)
         store = self.admission.store
-        outcome = await store.admit(self.call.door.nonce, claims, TENANT)
+        self._id = self.call.door.nonce
+        outcome = await store.admit(self._id, claims, TENANT)
+        if await self._recalled(claims, outcome.standings):
+            await store.release(self._id)
+            self._id += "-again"
+            outcome = await store.admit(self._id, claims, TENANT)
         self.record.admission = outcome
         refusal = outcome.refusal
         if refusal is not None:
@@ -69,7 +81,23 @@ class Admitted:
         """Settle also when the call is cancelled: what was used was used."""
         if self._claims:
             used = actuals(self._claims, self.record)
-            await self.admission.store.settle(self.call.door.nonce, used)
+            await self.admission.store.settle(self._id, used)
+
+    async def _recalled(self, claims: Sequence[Claim], standings: Sequence[Standing]) -> bool:
+        """Charge budgets whose counters begin anew with what their window has seen. Says whether
+        any had seen something, so that the call must be decided again."""
+        recall, seen = self.admission.recall, False
+        whose_ = whose_each(self.plan, self.call)
+        for claim, standing, of in zip(claims, standings, whose_, strict=True):
+            if not standing.fresh or recall is None:
+                continue
+            spent = await recall(claim.limit, of)
+            if spent is not None:
+                charge = [Claim(claim.limit, claim.scope, spent)]
+                name = f"recalled {claim.limit.name} {claim.scope}"
+                await self.admission.store.charge(name, charge, TENANT, whole=True)
+                seen = seen or spent > 0
+        return seen
 
 
 KINDS = {

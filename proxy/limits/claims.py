@@ -36,17 +36,26 @@ def _claims(bound: Bound, plan: Plan, call: Call) -> Iterator[Claim]:
 
 def _scope(bound: Bound, plan: Plan, call: Call, model: str) -> str:
     """Name a counter by what the limit is per; what a call does not have is one value too."""
+    return "|".join(f"{n}:{v}" for n, v in whose(bound, plan, call, model).items())
+
+
+def whose(bound: Bound, plan: Plan, call: Call, model: str = "") -> dict[str, str]:
+    """Give the values of what a limit is per."""
     said = {
         "key": plan.key,
         "deployment": plan.deployment or "",
         "model": model,
         "user": str(call.door.user or call.body.get("user") or ""),
     }
-    parts = (
-        f"{name}:{said[name] if name in said else plan.tags.get(name.removeprefix('tag.'), '')}"
-        for name in bound.per
-    )
-    return "|".join(parts)
+    tags = plan.tags
+    return {n: said[n] if n in said else tags.get(n.removeprefix("tag."), "") for n in bound.per}
+
+
+def whose_each(plan: Plan, call: Call) -> Iterator[dict[str, str]]:
+    """Give whose each claim of a call is, in the order of its claims."""
+    for bound in plan.bounds:
+        models = dict.fromkeys(leg.model for leg in plan.legs) if "model" in bound.per else ("",)
+        yield from (whose(bound, plan, call, model) for model in models)
 
 
 def _amount(bound: Bound, call: Call, legs: Sequence[Leg]) -> int:
