@@ -95,6 +95,9 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             past := Past(store.find),
             *sinks,
         )
+        soon = asyncio.get_running_loop().call_soon
+        emitters = Emitters(all_sinks, _report(log, metrics), soon)
+        opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         pipeline = Pipeline(
             policies=store,
@@ -107,7 +110,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
                 new_span_id,
                 Health(time.monotonic, metrics.circuit),
             ),
-            emitter=Emitters(all_sinks, _report(log, metrics)),
+            emitter=emitters,
             start_record=new_record,
         )
         calls = Calls()
