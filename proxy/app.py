@@ -137,12 +137,14 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             *_ledger(settings, opened, log, metrics),
             *sinks,
         )
+        soon = asyncio.get_running_loop().call_soon
+        emitters = Emitters(all_sinks, _report(log, metrics), soon)
+        opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
         http = await opened.enter_async_context(HttpClient())
         upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
         counters = await _counters(settings, opened, log, metrics)
         admission = Admission(counters, _warn(log, metrics), _recall(settings, log))
-        emitters = Emitters(all_sinks, _report(log, metrics))
         answers = cache.Exact(await _shelves(settings, opened, metrics), _since_epoch)
         pipeline = assembled(store, admission, answers, upstreams, emitters)
         calls = Calls()

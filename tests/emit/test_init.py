@@ -56,3 +56,21 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
 
     assert good.seen == ["begin", "end"]
     assert failures == [broken, broken]
+
+
+async def test_records_of_one_round_are_told_together_and_each_once() -> None:
+    first, second = Sink(), Sink(broken=True)
+    steps: list[Any] = []
+    emitters = Emitters((first, second), lambda sink, error: None, steps.append)
+
+    for _ in range(3):
+        async with emitters.observing(new_record()):
+            pass
+    assert (len(steps), "end" in first.seen) == (1, False)
+    steps.pop()()
+    emitters.tell()
+
+    assert first.seen == second.seen == ["begin"] * 3 + ["end"] * 3
+    async with emitters.observing(new_record()):
+        pass
+    assert len(steps) == 1

@@ -123,8 +123,8 @@ def program() -> str:
 def shared_server(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One server for the tests that do it no harm; each takes a prefix of its own."""
     server = Server(tmp_path_factory.mktemp("redis"))
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.kill()
@@ -134,8 +134,8 @@ def shared_server(program: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def server(program: str, tmp_path: Path) -> Iterator[Server]:
     """A server of the test's own, to be ill-treated."""
     server = Server(tmp_path)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.kill()

@@ -19,7 +19,7 @@ from proxy.limits.store import Store, StoreUnavailable
 from proxy.types import Secret
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.limits.conftest import Server, shared, wait_until
+from tests.limits.conftest import Server, free_port, shared, wait_until
 from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
 
 LIMITS = (
@@ -235,9 +235,10 @@ async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None
 
 
 async def test_a_cluster_keeps_the_keys_of_a_tenant_together(program: str, tmp_path: Path) -> None:
-    server = Server(tmp_path, options=("--cluster-enabled", "yes"))
-    server.start()
+    bus = str(free_port())  # by default the port + 10000, which may be none
+    server = Server(tmp_path, options=("--cluster-enabled", "yes", "--cluster-port", bus))
     try:
+        server.start()
         with server.admin as admin:
             admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
             wait_until(lambda: b"ok" in admin.execute_command("CLUSTER", "INFO")[:20], "cluster")
