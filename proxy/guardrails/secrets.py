@@ -22,7 +22,8 @@ HEAD_BYTES = 10
 
 PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
 PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
-PEM_BODY = r"[A-Za-z0-9+/=\s\\\"'+,:;.()<>@_#*-]{64,}?"
+PEM_TEXT = r"[A-Za-z0-9+/=\s\\\"'+,:;.()<>@_#*-]*?"
+PEM_BODY = rf"{PEM_TEXT}[A-Za-z0-9+/]{{16}}{PEM_TEXT}"
 PEM_END = r"-----END[ A-Z0-9_-]{0,100}KEY(?: BLOCK)?-----"
 PEM_HEADER = r"\s*[A-Z-]{1,30}: [^\n]{0,100}"
 JWT_PART = r"[A-Za-z0-9/\\_-]"

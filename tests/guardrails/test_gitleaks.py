@@ -94,10 +94,10 @@ def test_a_list_may_look_at_the_match_or_its_line(
 
 def test_a_keyword_has_to_stand_near() -> None:
     sourcegraph = next(each for each in rules() if each.kind == "sourcegraph-access-token")
-    token = "0123456789abcdef" * 2 + "76543210"
+    digits = "0123456789abcdef" * 2 + "76543210"
 
-    assert told(sourcegraph, f"sourcegraph says {token} ") == token
-    assert told(sourcegraph, f"sourcegraph says {'so ' * 200}{token} ") is None
+    assert told(sourcegraph, f"sourcegraph says {digits} ") == digits
+    assert told(sourcegraph, f"sourcegraph says {'so ' * 200}{digits} ") is None
 
 
 def test_the_group_that_took_part_is_the_secret_unless_it_is_a_part_of_a_shape(
