@@ -1,0 +1,64 @@
+"""JSON answers: whether a text is JSON, and of the shape that a schema gives.
+
+A schema cannot reach out: a reference to anything outside of it is refused when it is made. Its
+patterns take linear time. A name that occurs twice in an object counts by its last value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import jsonschema_rs
+import orjson
+
+from proxy.guardrails.finding import Finding
+
+MOST_CHARACTERS = 200
+
+
+class JsonSchema:
+    """Finds the whole text where it is not JSON (``invalid_json``) or does not fit the schema
+    (``invalid_schema``); ``ValueError`` if the schema is none.
+
+    JSON alone, with white space around it: not a fenced block, and no number beyond its grammar.
+    """
+
+    __slots__ = ("_validator",)
+
+    def __init__(self, schema: Mapping[str, Any] | bool = True) -> None:
+        try:
+            self._validator = jsonschema_rs.validator_for(
+                schema if isinstance(schema, bool) else dict(schema),
+                retriever=_refuse,
+                pattern_options=jsonschema_rs.RegexOptions(),
+            )
+        except ValueError as wrong:
+            raise ValueError("not a JSON schema that stands alone") from wrong
+
+    @property
+    def reach(self) -> None:
+        return None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        kind, _ = self.problem(text)
+        return () if kind is None else (Finding(0, len(text), kind),)
+
+    def problem(self, text: str) -> tuple[Literal["invalid_json", "invalid_schema"] | None, str]:
+        """What is wrong, and which part of the schema tells so.
+
+        The part is a path of the schema's own words, at most ``MOST_CHARACTERS``. It says nothing
+        of the text, not even a name in it, as names may be values.
+        """
+        try:
+            value = orjson.loads(text)
+        except ValueError:
+            return "invalid_json", ""
+        wrong = next(self._validator.iter_errors(value), None)
+        if wrong is None:
+            return None, ""
+        return "invalid_schema", ".".join(map(str, wrong.schema_path))[:MOST_CHARACTERS]
+
+
+def _refuse(address: str) -> NoReturn:
+    raise LookupError("a schema may refer to nothing outside of itself")

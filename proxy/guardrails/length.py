@@ -1,0 +1,47 @@
+"""Length: bounds on a whole text, in characters, lines and estimated tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.guardrails.finding import Finding
+
+# What tokenizers of today make of English; other scripts take up to a token for each character.
+BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """Finds the whole text where it exceeds a bound; the kind is the first that it exceeds."""
+
+    characters: int | None = None
+    lines: int | None = None
+    tokens: int | None = None
+
+    @property
+    def reach(self) -> None:
+        return None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        kind = self._exceeded(text)
+        return () if kind is None else (Finding(0, len(text), kind),)
+
+    def _exceeded(self, text: str) -> str | None:
+        if self.characters is not None and len(text) > self.characters:
+            return "characters"
+        if self.lines is not None and lines(text) > self.lines:
+            return "lines"
+        if self.tokens is not None and tokens(text) > self.tokens:
+            return "tokens"
+        return None
+
+
+def lines(text: str) -> int:
+    """How many lines: the last one needs no line feed, and an empty text has none."""
+    return text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+def tokens(text: str) -> int:
+    """An estimate, from the bytes of the text, right within a half for most languages."""
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)

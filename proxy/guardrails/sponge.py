@@ -1,0 +1,66 @@
+"""Sponges: texts that cost much and say little, as they say the same again and again.
+
+Tables, logs and generated data repeat as well, though seldom this much; what is drawn at random
+does not repeat, and is not found.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.guardrails.finding import Finding
+
+# Possessive, so that no character is tried twice for one beginning.
+SAME = re.compile(r"(\S)\1{15,}+")
+
+
+WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sponge:
+    """Finds runs of one character, or the whole text where its words or its bytes repeat.
+
+    ``run`` counts characters; ``share`` is how much of the text may be one sequence of ``words``
+    words; ``ratio`` is the least size of the compressed text for its size. Texts below ``least``
+    characters are searched for runs alone.
+    """
+
+    run: int = 500
+    words: int = 3
+    share: float = 0.7
+    ratio: float = 0.06
+    least: int = 1000
+
+    @property
+    def reach(self) -> None:
+        return None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        if len(text) >= self.least:
+            if self._repeats(text):
+                return (Finding(0, len(text), "repetition"),)
+            if self._shrinks(text):
+                return (Finding(0, len(text), "compression"),)
+        return [
+            Finding(*same.span(), "run")
+            for same in SAME.finditer(text)
+            if same.end() - same.start() >= self.run
+        ]
+
+    def _repeats(self, text: str) -> bool:
+        words = WORD.findall(text.casefold())
+        if len(words) < 10 * self.words:
+            return False
+        sequences = zip(*(words[i:] for i in range(self.words)), strict=False)
+        ((_, often),) = Counter(sequences).most_common(1)
+        # A sequence that goes round is one of as many as it has words, each of them as frequent.
+        return often * self.words >= self.share * len(words)
+
+    def _shrinks(self, text: str) -> bool:
+        data = text.encode("utf-8", "replace")
+        return len(zlib.compress(data, 1)) < self.ratio * len(data)

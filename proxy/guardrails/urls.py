@@ -1,0 +1,142 @@
+"""URLs: whether the hosts they lead to are denied, or not among those that are allowed.
+
+Hosts are compared as a browser would reach them. It does not see a bare name (``example.com``),
+which may as well be a file, a scheme without a host (``data:``), nor where an allowed host leads.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Literal
+from urllib.parse import unquote
+
+from proxy.guardrails.finding import Finding
+from proxy.guardrails.sieve import Characters, Pattern, Sieve, encoded
+
+REACH = 2048
+STOPS = r"\s\"'<>\x60"
+SEEN = (
+    r"(?i)(?:\b(?:https?|wss?|ftp):[/\\]{1,6}|\b[a-z][a-z0-9+.-]{1,19}://|(?:^|[\s(\"'=<\[])[/\\]{2}"
+    rf"|\bwww\d?\.)[^/\\?#{STOPS}]"
+)
+DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
+UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+TRAILING = b".,;:!?)}*_|"
+
+Kind = Literal["denied", "unlisted"]
+
+
+class Urls:
+    """Finds URLs whose host is in ``deny``, or not in ``allow`` where that names any.
+
+    ``example.com`` is that host alone, ``*.example.com`` everything below it; an address is written
+    as it is. ``ValueError`` where an entry is none of these.
+    """
+
+    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve")
+
+    def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
+        self._allow = frozenset(map(_entry, allow))
+        self._deny = frozenset(map(_entry, deny))
+        self._seen, self._sieve = Pattern(SEEN), Sieve([SEEN])
+        self._rest = Pattern(rf"[^{STOPS}]*")
+
+    @property
+    def reach(self) -> int:
+        return REACH
+
+    def find(self, text: str) -> Sequence[Finding]:
+        data = encoded(text)
+        if not self._sieve.hits(data):
+            return ()
+        characters = Characters(text, data)
+        found, end = [], 0
+        while seen := self._seen.search(data, end):
+            start, end = seen[0]
+            if lead := re.match(rb"[\s(\"'=<\[](?=[/\\])", data[start:end]):
+                start += lead.end()
+            rest = self._rest.match(data[end : start + REACH])
+            end += rest[1] if rest else 0
+            url = data[start:end]
+            url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
+            if kind := self._judged(url.decode("utf-8", "replace")):
+                stop = start + len(url)
+                found.append(Finding(characters.before(start), characters.before(stop), kind))
+        return found
+
+    def _judged(self, url: str) -> Kind | None:
+        names = hosts(url)
+        if any(_listed(name, self._deny) for name in names):
+            return "denied"
+        if self._allow and not all(_listed(name, self._allow) for name in names):
+            return "unlisted"
+        return None
+
+
+def hosts(url: str) -> set[str]:
+    """The hosts a URL may lead to; two where readers differ on what a backslash ends."""
+    rest = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
+    return {host(re.split(ends, rest, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
+
+
+def host(authority: str) -> str:
+    """The host of ``user:password@host:port``, in the one form that all its spellings share."""
+    name = authority.rpartition("@")[2]
+    if literal := re.match(r"\[([^\]]*)\]", name):
+        return _address(literal[1])
+    name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(UNSEEN))
+    name = name.translate(DOTS).casefold().rstrip(".")
+    try:
+        name = name.encode("idna").decode()
+    except UnicodeError:
+        return name
+    return _number(name) or name
+
+
+def _address(literal: str) -> str:
+    try:
+        found = ipaddress.IPv6Address(literal.partition("%")[0])
+    except ValueError:
+        return literal
+    return str(found.ipv4_mapped or found)
+
+
+def _number(name: str) -> str | None:
+    """An IPv4 address however it is written: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
+    parts = name.split(".")
+    if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
+        return None
+    try:
+        *heads, last = [_part(part) for part in parts]
+    except ValueError:
+        return None
+    if any(head > 255 for head in heads) or last >= 256 ** (4 - len(heads)):
+        return None
+    return str(ipaddress.IPv4Address(sum(h << 8 * (3 - i) for i, h in enumerate(heads)) + last))
+
+
+def _part(part: str) -> int:
+    if part.startswith("0x"):
+        return int(part[2:] or "0", 16)
+    return int(part, 8 if part.startswith("0") else 10)
+
+
+def _listed(name: str, entries: frozenset[str]) -> bool:
+    if name in entries:
+        return True
+    labels = name.split(".")
+    return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
+
+
+def _entry(entry: str) -> str:
+    below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+    if re.search(r"[\s/\\@?#]|^$", bare):
+        raise ValueError(f"not a host: {entry[:80]!r}")
+    name = _address(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
+    if not re.fullmatch(r"[a-z0-9_.:-]+", name):
+        raise ValueError(f"not a host: {entry[:80]!r}")
+    return below + name
