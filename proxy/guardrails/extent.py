@@ -1,7 +1,7 @@
 """How long a match of an RE2 pattern can be: what a stream has to hold back.
 
-The standard library's own reader would not do: it is private, and it reads another language
-(RE2 has ``\\z``, ``\\pL``, ``\\Q..\\E``, and takes ``{,5}`` for text). This one only adds up the lengths
+The standard library's own reader would not do: it is private, and it reads another language. RE2
+has ``\\z``, ``\\pL`` and ``\\Q..\\E``, and takes ``{,5}`` for text. This one only adds up lengths,
 of a pattern that RE2 has accepted; where it is in doubt it says too much, never too little.
 """
 
