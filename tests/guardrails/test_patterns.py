@@ -23,6 +23,10 @@ def one(regex: str, *, whole_words: bool = False) -> Patterns:
     return Patterns([Pattern("mill", regex, whole_words=whole_words)])
 
 
+WHOLE = one("a", whole_words=True)
+MIXED = one("a[é🌊]|🌊é+ ?")
+
+
 def test_each_pattern_names_and_scores_its_findings() -> None:
     patterns = Patterns([Pattern("mill", "mills?", 0.7), Pattern("river", "(?i)leat|race")])
 
@@ -47,7 +51,7 @@ def test_places_are_characters_not_bytes() -> None:
 
 @given(st.text("aé🌊 ", max_size=30))
 def test_places_are_those_that_the_standard_library_gives(text: str) -> None:
-    found = [(each.start, each.end) for each in one("a[é🌊]|🌊é+ ?").find(text)]
+    found = [(each.start, each.end) for each in MIXED.find(text)]
 
     assert found == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
 
@@ -100,6 +104,18 @@ def test_what_a_pattern_needs_may_be_in_any_case() -> None:
     assert patterns.which("Mill") == [0]
 
 
+@given(st.text("aआा水_ -", max_size=20))
+def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
+    def joined(at: int) -> bool:
+        letters = "aआा_"  # and 水 joins nothing, as its script has no spaces
+        return 0 < at < len(text) and text[at - 1] in letters and text[at] in letters
+
+    expected = {
+        at for at in range(len(text)) if text[at] == "a" and not joined(at) and not joined(at + 1)
+    }
+    assert {each.start for each in WHOLE.find(text)} == expected
+
+
 @pytest.mark.parametrize(
     ("regexes", "reach"),
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
@@ -124,10 +140,16 @@ def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
         one(regex)
 
 
-@pytest.mark.parametrize("regex", ["a(.*b)?", "a(.{0,500}b)?", "m(?:[^x]*x)?"])
+@pytest.mark.parametrize("regex", ["a(.*b)?", "(?:[a-z]{1,50}){1,19}x", "m(?:[^x]*x)?"])
 def test_a_pattern_that_is_slow_to_find_everywhere_is_refused(regex: str) -> None:
     with pytest.raises(ValueError, match="mill: takes more than 10 ms for 16 KB"):
         one(regex)
+
+
+@pytest.mark.parametrize("regex", [".", r"\d", "[^@]{1,200}@", "[a-q][^u-z]{0,60}x", "(a+)+$"])
+@pytest.mark.parametrize("whole_words", [True, False])
+def test_a_pattern_that_finds_much_is_not(regex: str, whole_words: bool) -> None:
+    one(regex, whole_words=whole_words)
 
 
 def test_the_bound_is_the_policys() -> None:
