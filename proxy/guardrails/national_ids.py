@@ -46,7 +46,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
             "[0-9]{2}[. ]?[0-9]{2}[. ]?[0-9]{2}[- ]?[0-9]{3}[. ]?[0-9]{2}",
             "be.nn",
             STRONG,
-            "rijksregisternummer registre national rrn insz niss",
+            "rijksregisternummer rrn insz niss",
         ),
     ),
     "BG": (_form("[0-9]{10}", "bg.egn", WEAK, "егн egn"),),

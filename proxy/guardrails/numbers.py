@@ -67,7 +67,7 @@ class Part:
     @property
     def inside_after(self) -> bool:
         """Tell whether what stands after makes it the beginning of a code, a time or an amount."""
-        return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 3]))
+        return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
     def alone(self) -> bool:
@@ -82,7 +82,10 @@ BORDER = re.compile(r" {2}|\. | \.|\(?\+")
 # A piece of a code, a path, a time or an amount.
 TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
 INSIDE_BEFORE = re.compile(rf"[$€£¥#&]$|[^\W{WITHOUT_SPACES}][-./]?$")
-INSIDE_AFTER = re.compile(rf"[%@]| ?[€£$¥]|[-./:,]?[^\W{WITHOUT_SPACES}]")
+INSIDE_AFTER = re.compile(
+    rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
+    r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word says whose it is: 212-555-0187-office
+)
 
 
 def said(text: str, start: int, end: int, listed: Set[str]) -> bool:

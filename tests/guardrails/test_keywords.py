@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from proxy.guardrails.finding import Finding
+from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.keywords import Keywords, words_of
 
 
@@ -17,7 +17,7 @@ def found(words: list[str], text: str) -> list[str]:
 
 
 def test_the_lists_name_is_the_kind() -> None:
-    keywords = Keywords("rivals", ["Millstone"], ["weir-[0-9]{2}"])
+    keywords: Detector = Keywords("rivals", ["Millstone"], ["weir-[0-9]{2}"])
 
     assert keywords.find("A millstone, and weir-42.") == [
         Finding(2, 11, "rivals"),

@@ -11,7 +11,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.finding import Finding
+from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.patterns import Pattern, Patterns
 
 
@@ -23,7 +23,7 @@ def one(regex: str, *, whole_words: bool = False) -> Patterns:
     return Patterns([Pattern("mill", regex, whole_words=whole_words)])
 
 
-WHOLE = one("a", whole_words=True)
+WHOLE: Detector = one("a", whole_words=True)
 MIXED = one("a[é🌊]|🌊é+ ?")
 
 
