@@ -17,9 +17,10 @@ from proxy.limits.store import Store
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import Refusal, Standing
+from proxy.types.outcome import FRESH, READING, Refusal, Standing
 
 Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
+FLAGS = 3  # where they stand in the reading of a claim
 TENANT = "all"  # what several keys share must be counted together
 
 
@@ -59,7 +60,8 @@ class Admitted:
         store = self.admission.store
         self._id = self.call.door.nonce
         outcome = await store.admit(self._id, claims, TENANT)
-        if await self._recalled(claims, outcome.standings):
+        flags = outcome.readings[FLAGS::READING]
+        if any(flag & FRESH for flag in flags) and await self._recalled(claims, outcome.standings):
             await store.release(self._id)
             self._id += "-again"
             outcome = await store.admit(self._id, claims, TENANT)
@@ -68,9 +70,10 @@ class Admitted:
         if refusal is not None:
             raise _refused(refusal)
         self._claims = claims
-        for standing in outcome.standings:
-            if standing.warned:
-                self.admission.warned(standing)
+        if any(flags):
+            for standing in outcome.standings:
+                if standing.warned:
+                    self.admission.warned(standing)
 
     async def __aexit__(
         self,

@@ -7,7 +7,7 @@ estimated for the dearest target. What is not used is given back when the call e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 
 from proxy.dialects.changing import BOUNDS, changed
@@ -21,50 +21,60 @@ ASSUMED_TOKENS = 1024
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Give the claims of a call, one for each counter, in the order of its limits."""
-    return tuple(claim for bound in plan.bounds for claim in _claims(bound, plan, call))
-
-
-def _claims(bound: Bound, plan: Plan, call: Call) -> Iterator[Claim]:
-    """A limit per model has a counter for each model of the call, any other counts all together."""
-    if "model" not in bound.per:
-        yield Claim(bound.limit, _scope(bound, plan, call, ""), _amount(bound, call, plan.legs))
-        return
-    for model in dict.fromkeys(leg.model for leg in plan.legs):
-        legs = [leg for leg in plan.legs if leg.model == model]
-        yield Claim(bound.limit, _scope(bound, plan, call, model), _amount(bound, call, legs))
-
-
-def _scope(bound: Bound, plan: Plan, call: Call, model: str) -> str:
-    """Name a counter by what the limit is per; what a call does not have is one value too."""
-    return "|".join(f"{n}:{v}" for n, v in whose(bound, plan, call, model).items())
-
-
-def whose(bound: Bound, plan: Plan, call: Call, model: str = "") -> dict[str, str]:
-    """Give the values of what a limit is per."""
-    said = {
-        "key": plan.key,
-        "deployment": plan.deployment or "",
-        "model": model,
-        "user": str(call.door.user or call.body.get("user") or ""),
-    }
-    tags = plan.tags
-    return {n: said[n] if n in said else tags.get(n.removeprefix("tag."), "") for n in bound.per}
+    weighing = any(bound.limit.kind in ("tokens", "usd") for bound in plan.bounds)
+    sizes = [estimated(call, leg) for leg in plan.legs] if weighing else [(0, 0)] * len(plan.legs)
+    said = _said(plan, call)
+    claims: list[Claim] = []
+    for bound in plan.bounds:
+        for model, legs in _counted(bound, plan):
+            scope = "|".join([f"{name}:{value}" for name, value in _of(bound, said, model)])
+            claims.append(Claim(bound.limit, scope, _amount(bound, call, plan, sizes, legs)))
+    return tuple(claims)
 
 
 def whose_each(plan: Plan, call: Call) -> Iterator[dict[str, str]]:
     """Give whose each claim of a call is, in the order of its claims."""
+    said = _said(plan, call)
     for bound in plan.bounds:
-        models = dict.fromkeys(leg.model for leg in plan.legs) if "model" in bound.per else ("",)
-        yield from (whose(bound, plan, call, model) for model in models)
+        for model, _ in _counted(bound, plan):
+            yield dict(_of(bound, said, model))
 
 
-def _amount(bound: Bound, call: Call, legs: Sequence[Leg]) -> int:
+def _counted(bound: Bound, plan: Plan) -> list[tuple[str, range | list[int]]]:
+    """A limit per model has a counter for each model of the call, any other counts all together.
+
+    Gives the model, and which legs count.
+    """
+    every = range(len(plan.legs))
+    if "model" not in bound.per:
+        return [("", every)]
+    models = dict.fromkeys(leg.model for leg in plan.legs)
+    return [(model, [i for i in every if plan.legs[i].model == model]) for model in models]
+
+
+def _said(plan: Plan, call: Call) -> dict[str, str]:
+    tags = {f"tag.{name}": value for name, value in plan.tags.items()}
+    return tags | {
+        "key": plan.key,
+        "deployment": plan.deployment or "",
+        "user": str(call.door.user or call.body.get("user") or ""),
+    }
+
+
+def _of(bound: Bound, said: Mapping[str, str], model: str) -> list[tuple[str, str]]:
+    """Give the values of what a limit is per; what a call does not have is one value too."""
+    return [(name, model if name == "model" else said.get(name, "")) for name in bound.per]
+
+
+def _amount(
+    bound: Bound, call: Call, plan: Plan, sizes: Sequence[tuple[int, int]], legs: Iterable[int]
+) -> int:
     kind = bound.limit.kind
     if kind in ("requests", "concurrency"):
         return 1
     if kind == "tokens":
-        return sum(sum(estimated(call, leg)) for leg in legs)
-    return sum(_cost(call, leg) for leg in legs)
+        return sum([sum(sizes[leg]) for leg in legs])
+    return sum([_cost(call, plan.legs[leg], sizes[leg]) for leg in legs])
 
 
 def estimated(call: Call, leg: Leg) -> tuple[int, int]:
@@ -85,12 +95,10 @@ def _prompts(body: Json) -> int:
     return len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], (str, list)) else 1
 
 
-def _cost(call: Call, leg: Leg) -> int:
+def _cost(call: Call, leg: Leg, size: tuple[int, int]) -> int:
     """Give micro-USD; a target without a known price is taken to cost nothing beforehand."""
-    prompt, answer = estimated(call, leg)
-    tokens = Tokens(input=prompt, output=answer)
-    costs = [_at(target.prices, call.door.at.date(), tokens) for target in leg.targets]
-    return max(costs, default=0)
+    tokens, day = Tokens(input=size[0], output=size[1]), call.door.at.date()
+    return max([_at(target.prices, day, tokens) for target in leg.targets], default=0)
 
 
 def _at(prices: Sequence[object], day: date, tokens: Tokens) -> int:

@@ -1,0 +1,111 @@
+"""What admission costs: six limits, claimed and settled, in memory and in a Redis beside us."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import orjson
+
+from bench.decide import BODY, microseconds
+from proxy.app import new_record
+from proxy.limits import Admission
+from proxy.limits.claims import claims_of
+from proxy.limits.memory import MemoryStore
+from proxy.limits.redis import RedisStore, connect
+from proxy.limits.store import Store
+from proxy.policy.suppose import suppose
+from proxy.types import Bound, Call, Leg, Plan, Secret, Target, Upstream
+from proxy.types.limit import Limit
+from proxy.types.windows import Calendar
+from proxy.usage import Price
+
+CALLS, AT_ONCE, MOST = 5000, 32, 10**9
+UP = Upstream("up", "openai", "http://127.0.0.1:9")
+TARGET = Target(UP, "m", prices=(Price(Decimal(1), Decimal(2)),))
+BOUNDS = (
+    Bound(Limit("calls", "requests", MOST, 86_400), ("key",)),
+    Bound(Limit("burst", "requests", MOST, 60), ()),
+    Bound(Limit("tokens", "tokens", MOST, 86_400), ("tag.team",)),
+    Bound(Limit("user", "tokens", MOST, 86_400), ("user",)),
+    Bound(Limit("at-once", "concurrency", MOST), ("deployment",)),
+    Bound(Limit("month", "usd", MOST, Calendar("month")), ("tag.team",)),
+)
+PLAN = Plan("1", "widget", "chat", {"team": "support"}, (Leg("m", (TARGET,)),), bounds=BOUNDS)
+
+
+def asked(number: int) -> Call:
+    call = suppose(BODY, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    return replace(call, door=replace(call.door, nonce=f"bench-{number}"))
+
+
+async def run(store: Store, calls: int) -> float:
+    """Give the microseconds of our processor for one call's admission and settlement."""
+    admission = Admission(store, lambda standing: None)
+    numbers = iter(range(calls))
+
+    async def worker() -> None:
+        for number in numbers:
+            record = new_record()
+            record.call = prepared[number]
+            async with admission.admit(PLAN, prepared[number], record):
+                pass
+
+    prepared = [asked(number) for number in range(calls)]
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return spent / calls * 1e6
+
+
+async def in_memory() -> float:
+    store = MemoryStore(time.monotonic, lambda: datetime.now(UTC).timestamp())
+    return min([await run(store, CALLS) for _ in range(3)])
+
+
+def store_alone() -> float:
+    """What the counters themselves take of it."""
+    store = MemoryStore(time.monotonic, lambda: datetime.now(UTC).timestamp())
+    claims, used = claims_of(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
+
+    def once() -> None:
+        store.admit_now("call", claims, "all")
+        store.settle_now("call", used)
+
+    return microseconds(once)
+
+
+async def in_redis(port: int) -> float:
+    server = connect(Secret(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
+    async with RedisStore(server, lambda: datetime.now(UTC).timestamp(), timeout_s=5.0) as store:
+        return min([await run(store, CALLS) for _ in range(3)])
+
+
+async def report(free_port: Callable[[], int], listens: Callable[[int], Awaitable[bool]]) -> None:
+    """Print both, beside reading the JSON of a call."""
+    written = orjson.dumps(BODY)
+    reference = microseconds(lambda: orjson.loads(written))
+    print("\nsix limits claimed and settled, us of our processor; the ratio is to reading JSON\n")
+    rows = [("the counters alone", store_alone()), ("in memory", await in_memory())]
+    program = shutil.which("redis-server")
+    if program is not None:
+        port = free_port()
+        with tempfile.TemporaryDirectory() as folder:
+            command = [program, "--port", str(port), "--save", "", "--dir", folder]
+            server = await asyncio.create_subprocess_exec(*command, stdout=DEVNULL)
+            while not await listens(port):
+                await asyncio.sleep(0.05)
+            rows.append((f"in Redis, {AT_ONCE} at once", await in_redis(port)))
+            server.terminate()
+            await server.wait()
+    for name, spent in rows:
+        print(f"{name:34}{spent:>12.1f}{spent / reference:>21.1f}")
