@@ -1,0 +1,166 @@
+"""Money and tokens are conserved: under faults of every kind, what the records, the log lines, the
+metrics, the ledger and the budget say is the same, and no less than what the upstream reported."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.emit.log import canonical
+from proxy.ledger.audit import audit
+from tests.doubles import (
+    Script,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    legacy,
+    legacy_events,
+    stream,
+)
+from tests.ledger.kept import kept, ledgered
+from tests.test_pipeline import BEARER
+
+CALLS = 150
+SAID = """retry: {times: 1, wait: 1ms, max_wait: 2ms}
+    limits:
+      - {name: month, usd: 900 per month}
+      - {name: tokens, tokens: 100M per day}
+      - {name: at-once, concurrency: 500}"""
+CLAIM = 10 * 2 + 20 * 4  # micro-USD that the last call claims beforehand
+REPORTED = 5 * 2 + 3 * 4  # micro-USD of what the scripted answers report
+
+
+WAYS = (
+    "answered", "streamed", "overloaded", "broken", "refused", "garbled", "gone", "cut", "left"
+)  # fmt: skip
+
+
+def drawn(draw: random.Random) -> tuple[str, Script, bool]:
+    """One way in which a call may go: its name, what the first upstream does, streamed or not."""
+    long = legacy_events("y" * 40, "z" * 40)
+    ways: dict[str, tuple[Script, bool]] = {
+        "answered": (answer(legacy()), False),
+        "streamed": (stream(legacy_events(" Par", "is.")), True),
+        "overloaded": (answer({}, 503), False),
+        "broken": (answer({}, 500), False),
+        "refused": (answer({}, 400), False),
+        "garbled": (answer(b"{"), False),
+        "gone": (cut_before_head(), False),
+        "cut": (stream(long, cut_after=1), True),
+        "left": (stream(long, gate=asyncio.Event()), True),
+    }
+    name = draw.choice(WAYS)
+    return name, *ways[name]
+
+
+async def ask(client: aiohttp.ClientSession, model: str, way: str, *, streamed: bool) -> None:
+    body = {"model": "resilient", "prompt": "x" * 40, "user": model, "stream": streamed}
+    with suppress(aiohttp.ClientError):
+        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            if way == "left":
+                await response.content.readany()
+                return  # in the middle of its stream
+            await response.read()
+
+
+def summed(metrics: str, name: str) -> Decimal:
+    return sum(
+        (
+            Decimal(str(sample.value))
+            for family in text_string_to_metric_families(metrics)
+            for sample in family.samples
+            if sample.name == name
+        ),
+        Decimal(0),
+    )
+
+
+class Mixed:
+    """A provider whose first answer to each call goes as drawn, and that answers what is asked
+    after it. Counts whole answers, each of which reports ``REPORTED``."""
+
+    def __init__(self) -> None:
+        self.firsts: dict[str, Script] = {}
+        self.ways: list[tuple[str, str, bool]] = []
+        self.later = 0
+        draw = random.Random(20260131)  # noqa: S311  # a mix that can be had again
+        for number in range(CALLS):
+            way, script, streamed = drawn(draw)
+            self.firsts[f"call-{number}"] = script
+            self.ways.append((f"call-{number}", way, streamed))
+
+    async def __call__(self, asked: Any, wire: Any) -> None:
+        script = self.firsts.pop(asked.json.get("user"), None)
+        if script is None:
+            self.later += 1
+            script = answer(legacy())
+        await script(asked, wire)
+
+    @property
+    def answers(self) -> int:
+        return self.later + sum(way in ("answered", "streamed") for _, way, _ in self.ways)
+
+
+@dataclass
+class Told:
+    """What every account says in the end."""
+
+    records: list[Any]
+    metrics: str
+    explained: str
+    attempts: list[dict[str, Any]]
+    calls: list[dict[str, Any]]
+
+
+async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Told:
+    async with ledgered(folder, upstream, SAID) as (proxy, client, path):
+        for start in range(0, CALLS, 10):
+            batch = mixed.ways[start : start + 10]
+            await asyncio.gather(*(ask(client, u, w, streamed=s) for u, w, s in batch))
+        await proxy.sink.wait(CALLS)
+        body = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
+        headers = {**BEARER, "x-request-id": "the-last"}
+        async with client.post("/v1/completions", headers=headers, json=body) as response:
+            assert response.status == 200
+        records = await proxy.sink.wait(CALLS + 1)
+        async with client.get(f"{proxy.admin}/explain/the-last") as response:
+            explained = await response.text()
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+    assert audit(path).violations == ()
+    return Told(records, metrics, explained, kept(path, "attempts"), kept(path))
+
+
+async def test_under_faults_every_account_says_the_same(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    mixed = Mixed()
+    upstream.answer_with(mixed)
+
+    told = await told_of(mixed, tmp_path, upstream)
+
+    lines = [canonical(record) for record in told.records]
+    money = sum((record.cost for record in told.records), Decimal(0))
+    assert {way for _, way, _ in mixed.ways} == set(WAYS)
+    assert money == sum(Decimal(line["cost_usd"]) for line in lines) * 1_000_000
+    assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 1_000_000)
+    assert money == sum(row["cost_micro_usd"] or 0 for row in told.attempts)
+    before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
+    assert f"month: admitted ({before} of 900000000 used)" in told.explained
+    assert "at-once: admitted (1 of 500 used)" in told.explained
+
+    tokens = sum(record.tokens.total for record in told.records)
+    assert tokens == summed(told.metrics, "headrace_tokens_total")
+    assert tokens == sum((r["tokens_in"] or 0) + (r["tokens_out"] or 0) for r in told.attempts)
+    assert money >= mixed.answers * REPORTED
+    assert len(told.calls) == CALLS + 1 == summed(told.metrics, "headrace_requests_total")
+    gone = sum(way == "gone" for _, way, _ in mixed.ways)  # a dead connection is replaced once
+    assert len(told.attempts) <= len(upstream.requests) <= len(told.attempts) + gone
