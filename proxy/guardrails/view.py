@@ -7,9 +7,6 @@ the smallest span of the original that it was made from.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import codecs
 import html
 import json
 import re
@@ -18,10 +15,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from unicodedata import combining, decimal, is_normalized, normalize
 
+from proxy.guardrails import encoded
 from proxy.guardrails.lookalikes import FOLDS, JOINING, MARKS, TAGS, UNSEEN
-
-RUN = 16  # characters of base64 that are worth decoding
-ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
 _ESCAPE = (
     r"&(?:#[0-9]{1,12}|#[xX][0-9A-Fa-f]{1,12}|[A-Za-z][A-Za-z0-9]{1,31});|(?:%[0-9A-Fa-f]{2})+"
@@ -33,7 +28,6 @@ _UNSEEN = re.compile(f"[{UNSEEN}]+")
 _MARKED = re.compile(f"[{MARKS}]")
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{TAGS}]+")
-_RUNS = re.compile(rf"[A-Za-z0-9+/_-]{{{RUN},}}={{0,2}}")
 _SINGLES = 3  # letters that stand apart, before they are read as one word
 _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
@@ -52,9 +46,7 @@ _FOREIGN = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+", re.DOTALL)
 # Of a character beyond ASCII the first byte alone is kept, as a letter.
 _LATER = bytes(range(0x80, 0xC0))
 _LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
-_RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
 _APART = re.compile(rb" a a a ")  # three letters that stand alone; faster than ``in``
-_LONG = b"a" * RUN
 
 
 class Edit(NamedTuple):
@@ -143,20 +135,49 @@ def _at(edit: Edit) -> int:
     return edit.at
 
 
-def readings(
-    text: str, *, escaped: bool = False, torn: bool = False, most: int | None = None
-) -> tuple[View, ...]:
-    """Give the text itself, then every other reading of it.
+def readings(text: str, *, escaped: bool = False) -> tuple[View, ...]:
+    """Give the text itself, then every other reading of it."""
+    return _read(text, escaped, torn=False, most=None)[0]
 
-    ``torn`` says that the text begins inside of what may be base64, which is then left alone;
-    ``most`` bounds the characters of one such run that are decoded.
+
+class Beginning(NamedTuple):
+    """The readings of a text that may go on.
+
+    Before ``upto`` none of them changes, whatever follows; ``run`` is where base64 begins that
+    may go on and still be text, or the end of the text.
     """
+
+    views: tuple[View, ...]
+    upto: int
+    run: int
+
+
+def beginning(
+    text: str, *, escaped: bool = False, torn: bool = False, most: int | None = None
+) -> Beginning:
+    """Read a text that may go on.
+
+    ``torn`` says that it begins inside of what may be base64, which is then left alone; ``most``
+    bounds the characters of one such run that are waited for, and decoded. Open at the end are
+    the last character (a mark may follow), an escape that is not complete, and letters that may
+    turn out to stand apart.
+    """
+    views, bare = _read(text, escaped, torn, most)
+    whole = _pending(text, escaped)
+    sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
+    apart, run = _letters_apart(sure), encoded.open_run(sure, torn=torn, most=most)
+    upto = min(whole, _last(text), bare.begins(apart))
+    return Beginning(views, upto, bare.begins(run))
+
+
+def _read(text: str, escaped: bool, torn: bool, most: int | None) -> tuple[tuple[View, ...], View]:
+    """Give the readings, and the one in which letters that stand apart are looked for."""
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
-    runs = _LONG in raw.translate(_RUNNING)
-    if ascii_only and not ("&" in text or "%" in text or "\\" in text or runs or _apart(raw)):
-        return (View(text),)
+    runs = encoded.possible(raw)
     itself = View(text)
+    if ascii_only and not ("&" in text or "%" in text or "\\" in text or runs or _apart(raw)):
+        return (itself,), itself
     seen = _seen(text, escaped)
     normal = _composed(seen, bare=False)
     found = [itself]
@@ -166,11 +187,11 @@ def readings(
     close = _close(bare)
     if close.cased != normal.cased:
         found.append(close)
-    if runs or normal.cased != text:
-        found += _decoded(normal, torn, most)
+    if runs or bare.cased != text:
+        found += _decoded(bare, torn, most)
     if not ascii_only:
         found += [_unmasked(shadow) for shadow in _SHADOWS.finditer(text)]
-    return tuple(found)
+    return tuple(found), bare
 
 
 def _apart(raw: bytes) -> bool:
@@ -321,43 +342,32 @@ def _close(view: View) -> View:
 
 
 def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
-    for match in _runs(view.cased):
+    for match in encoded.runs(view.cased):
         if torn and match.start() == 0:
             continue
         run = match.group()
-        text = plain_base64(run[:most], cut=most is not None and len(run) > most)
+        text = encoded.plain(run[:most], cut=most is not None and len(run) > most)
         if text:
-            yield View(text, whole=view.span(match.start(), match.end()))
+            size = len(run) if most is None else min(len(run), most)
+            yield View(text, whole=view.span(match.start(), match.start() + size))
 
 
-def _runs(text: str) -> Iterator[re.Match[str]]:
-    running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
-    at = running.find(_LONG)
-    if at >= 0 and len(running) != len(text):
-        yield from _RUNS.finditer(text)
-        return
-    while at >= 0 and (match := _RUNS.match(text, at)) is not None:
-        yield match
-        at = running.find(_LONG, match.end())
-
-
-def settled(text: str, *, escaped: bool = False, most: int | None = None) -> int:
-    """Give the place up to which no reading of a text changes, whatever may follow it.
-
-    Open are the last character (a mark may follow), an escape that is not complete, letters that
-    may turn out to stand apart, and base64 as long as it may still be text.
-    """
-    end = len(text) - 1
-    if end < 0:
-        return 0
+def _last(text: str) -> int:
+    """Give where the last character begins, with all that belongs to it."""
+    end = max(0, len(text) - 1)
     while end and text[end] >= "\x80" and (_joins(text[end]) or _UNSEEN.match(text[end])):
         end -= 1
+    return end
+
+
+def _pending(text: str, escaped: bool) -> int:
+    """Give where an escape begins that is not complete at the end; else the end."""
     tail = text[-_TAIL:]
     if "&" in tail or "%" in tail or "\\" in tail:
         pending = (_PENDING_IN_JSON if escaped else _PENDING).search(tail)
         if pending is not None:
-            end = min(end, len(text) - len(tail) + pending.start())
-    return min(end, _letters_apart(text), _open_run(text, most))
+            return len(text) - len(tail) + pending.start()
+    return len(text)
 
 
 def _letters_apart(text: str) -> int:
@@ -370,26 +380,6 @@ def _letters_apart(text: str) -> int:
     if letters < _SINGLES or (letters == _SINGLES and not trails):
         return match.start()
     return len(text) - (1 if trails else 2)
-
-
-def _open_run(text: str, most: int | None) -> int:
-    begins = len(text.rstrip("=").rstrip(ALPHABET))
-    run = text[begins:]
-    if not run or (most is not None and len(run) > most):
-        return len(text)
-    return len(text) if plain_base64(run, cut=True) is None else begins
-
-
-def plain_base64(run: str, *, cut: bool = False) -> str | None:
-    """Give the text that a run encodes, in either alphabet; None when it is not all text."""
-    run = run.rstrip("=")
-    run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
-    try:
-        raw = base64.b64decode(run.replace("-", "+").replace("_", "/") + "=" * (-len(run) % 4))
-        text = codecs.getincrementaldecoder("utf-8")().decode(raw, not cut)
-    except (binascii.Error, UnicodeDecodeError):
-        return None
-    return text if "".join(text.split()).isprintable() else None
 
 
 def _unmasked(shadow: re.Match[str]) -> View:

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guardrails.lookalikes import FOLDS, UNSEEN
-from proxy.guardrails.view import View, folded, plain_base64, readings, settled
+from proxy.guardrails.view import View, beginning, folded, readings
 
 ODD = st.text(
     st.sampled_from(
@@ -66,17 +66,6 @@ def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | Non
 
 
 @pytest.mark.parametrize(
-    "text", ["the secret is out", "secret? oh secret!", "ein Gehe\u00efmnis, secret"]
-)
-def test_base64_is_decoded_once_and_found_as_a_whole(text: str) -> None:
-    run = base64.b64encode(text.encode()).decode()
-
-    assert spots(f"look: {run} here", "secret") == [run]
-    assert spots(f"look: {run.rstrip('=')} here", "secret") == [run.rstrip("=")]
-    assert plain_base64(base64.b64encode(run.encode()).decode()) == run
-
-
-@pytest.mark.parametrize(
     "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
 )
 def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
@@ -114,7 +103,7 @@ def test_a_torn_run_is_not_decoded() -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
     assert len(readings(run)) == 2
-    assert len(readings(run, torn=True)) == 1
+    assert len(beginning(run, torn=True).views) == 1
 
 
 @given(st.text())
@@ -149,8 +138,10 @@ def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
 @example("각"[:1], "ᆨ")
 @example("&amp", ";")
 @example("\\", "u0073")
+@example("s e c r e t%73", "")
+@example("C\\\xadА", " C")
 def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
-    upto = settled(text)
+    upto = beginning(text).upto
 
     for now, then in (
         (View.of(text), View.of(text + more)),
@@ -169,14 +160,7 @@ def _closest(text: str) -> View:
     st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40), st.text(alphabet="QUJD ", max_size=8)
 )
 def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
-    upto = settled(text)
+    _, upto, open_run = beginning(text)
     ended = [view.whole for view in readings(text + more) if view.whole]
 
-    assert all(end <= upto or start >= upto for start, end in filter(None, ended))
-
-
-def test_a_long_run_is_settled_at_its_bound() -> None:
-    run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
-
-    assert settled(run) == 0
-    assert settled(run, most=64) == len(run) - 1
+    assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
