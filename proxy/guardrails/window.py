@@ -56,8 +56,8 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_cursor", "_done", "_escaped", "_eyes", "_limit", "_parts", "_pending",
-        "_replace", "_seen", "_tallies", "_text", "_whole",
+        "_base", "_before", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit", "_parts",
+        "_pending", "_replace", "_seen", "_tallies", "_text", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +77,7 @@ class Window:
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
         self._base = self._done = self._cursor = self._seen = 0
+        self._fresh = True
         self._pending: list[Spot] = []
 
     @property
@@ -90,8 +91,9 @@ class Window:
             return []
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         for tally in self._tallies:
-            tally.fields += not self._seen
+            tally.fields += self._fresh
             tally.bytes += size
+        self._fresh = False
         self._seen += len(text)
         if self._parts is not None:
             self._parts.append(text)
@@ -119,6 +121,7 @@ class Window:
         pieces = self._release()
         self._text = self._before = ""
         self._base = self._done = self._cursor = self._seen
+        self._fresh = True
         if self._parts is not None:
             self._parts = []
         for eye in self._eyes:

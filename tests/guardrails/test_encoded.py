@@ -1,4 +1,4 @@
-"""Base64 is found wherever it stands, decoded once, and waited for no longer than it may be text."""
+"""Base64 is found wherever it stands, decoded once, and waited for while it may be text."""
 
 from __future__ import annotations
 
