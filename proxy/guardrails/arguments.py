@@ -129,6 +129,10 @@ class ArgumentsWindow:
         self._bare = ""
 
     @property
+    def reach(self) -> int:
+        return self._plain.reach
+
+    @property
     def held(self) -> int:
         return self._string.held + self._plain.held + len(self._bare)
 

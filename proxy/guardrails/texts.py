@@ -179,24 +179,26 @@ def request_texts(body: Json) -> Texts:
     return _walked(places, opaque, frozenset())
 
 
-def answer_texts(data: Json) -> Texts:
-    """Give all texts of a whole answer, or of one chunk of a stream."""
+def answer_texts(data: Json, *, cut: bool = False) -> Texts:
+    """Give all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
     places = [
         _Place((name,), value, "content" if name == "choices" else "other", "assistant")
         for name, value in data.items()
         if name not in SILENT_ANSWER
     ]
-    return _walked(places, [], frozenset(SILENT_ANSWER))
+    return _walked(places, [], frozenset(SILENT_ANSWER), cut=cut)
 
 
-def _walked(places: list[_Place], opaque: list[Opaque], silent: frozenset[str]) -> Texts:
+def _walked(
+    places: list[_Place], opaque: list[Opaque], silent: frozenset[str], *, cut: bool = False
+) -> Texts:
     texts: list[Text] = []
     stack = places[::-1]  # no recursion: an upstream chooses how deep its answers are
     while stack:
         place = stack.pop()
         value = place.value
         if isinstance(value, str):
-            _read(place, texts, opaque)
+            _read(place, texts, opaque, cut)
         elif isinstance(value, dict):
             stack += reversed([*_members(place, value, silent, opaque)])
         elif isinstance(value, list):
@@ -207,7 +209,7 @@ def _walked(places: list[_Place], opaque: list[Opaque], silent: frozenset[str]) 
     return Texts(tuple(texts), tuple(opaque))
 
 
-def _read(place: _Place, texts: list[Text], opaque: list[Opaque]) -> None:
+def _read(place: _Place, texts: list[Text], opaque: list[Opaque], cut: bool) -> None:
     text, path = place.value, place.path
     last = path[-1]
     if not text or (text in _WORDS and last in _SAYS_TYPE):
@@ -217,7 +219,7 @@ def _read(place: _Place, texts: list[Text], opaque: list[Opaque]) -> None:
             opaque.append(Opaque(path, "data"))
     elif place.sealed and last in _PAYLOAD:
         return
-    elif last == "arguments":
+    elif last == "arguments" and not cut:
         for number, (start, end, kind) in enumerate(segments(text)):
             said = text[start:end]
             whole = (*path, number)

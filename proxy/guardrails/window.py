@@ -81,6 +81,11 @@ class Window:
         self._pending: list[Spot] = []
 
     @property
+    def reach(self) -> int:
+        """The largest reach of the rules that hold something back, 0 where none does."""
+        return max((eye.reach or 0 for eye in self._eyes if eye.holds), default=0)
+
+    @property
     def held(self) -> int:
         """Characters that have come and are neither released nor masked away."""
         return max(0, self._seen - max(self._done, self._cursor))
