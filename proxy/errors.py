@@ -6,6 +6,7 @@
     │   │   └── BadField         400  one named field has a wrong type, range or combination
     │   ├── Unauthorized         401  no virtual key, or an unknown one
     │   ├── RefusedByRule        4xx  a rule of the policy says no
+    │   ├── GuardBlocked         400  a guard found what the policy does not let pass
     │   ├── NotFound             404  no such route, deployment or model
     │   ├── MethodNotAllowed     405
     │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
@@ -97,6 +98,21 @@ class RefusedByRule(Refused):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class GuardBlocked(Refused):
+    """A guard found what the policy does not let pass, in the question or in the answer.
+
+    ``guard`` is the rule's name and ``kind`` what was found: of a closed set, never a text.
+    """
+
+    status = 400
+    code = "guardrail_blocked"
+
+    def __init__(self, message: str, *, guard: str, kind: str) -> None:
+        super().__init__(message)
+        self.guard = guard
+        self.kind = kind
 
 
 class NotFound(Refused):

@@ -29,8 +29,10 @@ class Finding:
 class Detector(Protocol):
     """One way of looking at a text.
 
-    ``reach`` bounds what a stream must hold back: no finding is longer than so many characters, nor
-    does one depend on more than that around it; None where only the whole text can tell.
+    ``reach`` bounds what a stream must hold back: a finding, together with all that it depends on
+    around it (a word's edge is one character), lies within so many characters; None where only the
+    whole text can tell. From the beginning of a finding on, or from where none is under way, the
+    same is found as from the beginning of the text.
     """
 
     @property

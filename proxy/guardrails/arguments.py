@@ -1,0 +1,170 @@
+"""The arguments of a tool call: JSON inside of a string, which a mask must leave JSON.
+
+What a string of it says is looked at by itself, escapes and all; so is a word outside of strings,
+a number above all, which becomes a string when it is masked. What does not begin like an object, an
+array or a string is looked at as plain text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from proxy.guardrails.masking import Replace, named
+from proxy.guardrails.rule import Tally
+from proxy.guardrails.window import Piece, Window
+
+Kind = Literal["frame", "string", "bare", "plain", "end"]
+
+MOST_BARE = 4096  # characters of one word outside of strings that are held
+_INSIDE = re.compile(r'[^"\\]+|\\|"')
+_OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
+_SPACE = " \t\r\n"
+_LITERALS = frozenset({"true", "false", "null"})
+
+
+class Segment(NamedTuple):
+    """A part of the arguments that says something, from ``start`` up to ``end``."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+class Splitter:
+    """Feed it arguments in pieces; it tells frame from text, and where a text ends."""
+
+    __slots__ = ("_escape", "_state")
+
+    def __init__(self) -> None:
+        self._state: Kind | None = None
+        self._escape = False
+
+    def feed(self, text: str) -> Iterator[tuple[Kind, str]]:
+        at = 0
+        if self._state is None:
+            at = len(text) - len(text.lstrip(_SPACE))
+            if at:
+                yield "frame", text[:at]
+            if at < len(text):
+                self._state = "frame" if text[at] in '{["' else "plain"
+        if self._state == "plain":
+            yield "plain", text[at:]
+            return
+        while at < len(text):
+            for kind, part in (
+                self._inside(text, at) if self._state == "string" else self._outside(text, at)
+            ):
+                at += len(part)
+                yield kind, part
+
+    def _inside(self, text: str, at: int) -> Iterator[tuple[Kind, str]]:
+        if self._escape:
+            self._escape = False
+            yield "string", text[at]
+            return
+        match = _INSIDE.match(text, at)
+        part = match.group() if match else text[at]
+        if part == '"':
+            self._state = "frame"
+            yield "end", ""
+            yield "frame", part
+            return
+        self._escape = part == "\\"
+        yield "string", part
+
+    def _outside(self, text: str, at: int) -> Iterator[tuple[Kind, str]]:
+        match = _OUTSIDE.match(text, at)
+        part = match.group() if match else text[at]
+        bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
+        if self._state == "bare" and not bare:
+            yield "end", ""
+        self._state = "bare" if bare else "string" if part == '"' else "frame"
+        yield ("bare" if bare else "frame"), part
+
+
+def segments(arguments: str) -> list[Segment]:
+    """Give the parts of whole arguments that say something."""
+    found: list[Segment] = []
+    at = begun = 0
+    open_kind: Kind | None = None
+    for kind, part in [*Splitter().feed(arguments), ("end", "")]:
+        if kind in ("frame", "end"):
+            if open_kind is not None:
+                found.append(Segment(begun, at, open_kind))
+            open_kind = None
+        elif open_kind is None:
+            open_kind, begun = kind, at
+        at += len(part)
+    return [each for each in found if arguments[each.start : each.end] not in _LITERALS]
+
+
+def spliced(arguments: str, texts: Mapping[int, str]) -> str:
+    """Put other texts for segments, by their number; strings are given escaped."""
+    parts: list[str] = []
+    past = 0
+    for number, segment in enumerate(segments(arguments)):
+        if number in texts:
+            parts += (arguments[past : segment.start], _stead(segment.kind, texts[number]))
+            past = segment.end
+    return "".join([*parts, arguments[past:]])
+
+
+def _stead(kind: Kind, text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if kind == "bare" else text
+
+
+class ArgumentsWindow:
+    """A window on the arguments of one call, as they come: see ``Window``."""
+
+    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
+
+    def __init__(self, tallies: Sequence[Tally], *, replace: Replace = named) -> None:
+        self._tallies = tallies
+        self._splitter = Splitter()
+        self._string = Window(tallies, escaped=True, replace=replace)
+        self._plain = Window(tallies, replace=replace)
+        self._bare = ""
+
+    @property
+    def reach(self) -> int:
+        return self._plain.reach
+
+    @property
+    def held(self) -> int:
+        return self._string.held + self._plain.held + len(self._bare)
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next characters, give what they release."""
+        pieces: list[Piece] = []
+        for kind, part in self._splitter.feed(text):
+            if kind == "frame":
+                pieces.append(Piece(part, len(part), changed=False))
+            elif kind == "string":
+                pieces += self._string.feed(part)
+            elif kind == "plain":
+                pieces += self._plain.feed(part)
+            elif kind == "bare":
+                self._bare += part
+            if kind == "end" or len(self._bare) > MOST_BARE:
+                pieces += self._ended()
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """The arguments have ended: give all that is left of them."""
+        self._splitter = Splitter()
+        return [*self._ended(), *self._plain.flush()]
+
+    def _ended(self) -> list[Piece]:
+        if not self._bare:
+            return self._string.flush()
+        said, self._bare = self._bare, ""
+        if said in _LITERALS:
+            return [Piece(said, len(said), changed=False)]
+        pieces = [*self._plain.feed(said), *self._plain.flush()]
+        if not any(piece.changed for piece in pieces):
+            return pieces
+        text = "".join(piece.text for piece in pieces)
+        return [Piece(_stead("bare", text), len(said), changed=True)]

@@ -1,0 +1,305 @@
+"""The chunks of a streamed answer with only what may be shown left in them.
+
+Each text of each choice and of each call goes through a window of its own. A chunk waits until all
+of its text is clear, and then passes as the very object it was, so that its bytes can be passed on;
+one that is masked, or too long to wait for, leaves as a copy without ``raw``. Whatever is held of a
+choice leaves before the chunk that finishes it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.masking import Replace, named
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.rule import Tally
+from proxy.guardrails.texts import Key, Path, Text, answer_texts
+from proxy.guardrails.window import Piece, Window
+from proxy.types import Chunk, Json
+
+MOST_LANES = 1024  # texts of one answer that are held at once
+
+_AT_ONCE = frozenset({"name", "role", "type", "logprobs"})  # never cut: they are looked at as whole
+_HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
+_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
+_IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
+
+Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
+
+
+@dataclass(slots=True)
+class _Held:
+    """A chunk that waits: ``left`` characters of the text at ``path`` are not clear."""
+
+    chunk: Chunk
+    path: Path
+    left: int
+    clear: list[str] = field(default_factory=list)
+    size: int = 0
+    masked: bool = False
+    split: bool = False
+
+
+class _Lane:
+    """One text that goes on from chunk to chunk, and the chunks that wait for it."""
+
+    __slots__ = ("_queue", "_window")
+
+    def __init__(self, window: Window | ArgumentsWindow) -> None:
+        self._window = window
+        self._queue: deque[_Held] = deque()
+
+    def feed(self, chunk: Chunk, path: Path, text: str) -> list[Chunk]:
+        self._queue.append(_Held(chunk, path, len(text)))
+        return self._taken(self._window.feed(text))
+
+    def flush(self) -> list[Chunk]:
+        return self._taken(self._window.flush())
+
+    def _taken(self, pieces: Iterable[Piece]) -> list[Chunk]:
+        out: list[Chunk] = []
+        for piece in pieces:
+            self._take(piece, out)
+        if self._queue and self._queue[0].size > self._window.reach:
+            out.append(_first_part(self._queue[0]))
+        return out
+
+    def _take(self, piece: Piece, out: list[Chunk]) -> None:
+        """Spread a piece over the chunks that it is of; a replacement goes to the first of them."""
+        text, size = piece.text, piece.size
+        while size:
+            held = self._queue[0]
+            taken = min(held.left, size)
+            here, text = (text, "") if piece.changed else (text[:taken], text[taken:])
+            held.clear.append(here)
+            held.size += taken
+            held.left -= taken
+            held.masked = held.masked or piece.changed
+            size -= taken
+            if not held.left:
+                out.append(_whole(self._queue.popleft()))
+
+
+def _whole(held: _Held) -> Chunk:
+    if not (held.masked or held.split) or held.chunk.data is None:
+        return held.chunk
+    text = "".join(held.clear)
+    if held.masked:
+        return replace(held.chunk, data=replaced(held.chunk.data, {held.path: text}), raw=None)
+    return replace(held.chunk, data=_put(held.chunk.data, held.path, text), raw=None)
+
+
+def _first_part(held: _Held) -> Chunk:
+    """Give what is clear of a chunk that is too long to wait for; the rest keeps all else."""
+    data, _ = _only(held.chunk.data or {}, held.path, "".join(held.clear))
+    held.clear, held.size, held.split = [], 0, True
+    return replace(held.chunk, data=data, raw=None, last=False)
+
+
+class Deltas:
+    """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
+
+    What it has given before it raises may have been shown; nothing of what blocks is among it.
+    """
+
+    __slots__ = ("_lanes", "_replace", "_tallies")
+
+    def __init__(self, tallies: Sequence[Tally], *, replace: Replace = named) -> None:
+        self._tallies = tallies
+        self._replace = replace
+        self._lanes: dict[Spot, _Lane] = {}
+
+    def feed(self, chunk: Chunk) -> list[Chunk]:
+        """Take the next chunk, give what it releases."""
+        data = chunk.data
+        if data is None:
+            return [*self._flushed(self._lanes), chunk]
+        quick = _content(data)
+        found = answer_texts(data, cut=True).texts if quick is None else quick
+        chunk, going = self._at_once(chunk, found)
+        finished = _finished(data)
+        if chunk.last:
+            finished |= {index for index, _ in self._lanes}
+        if len(going) > 1:
+            return self._parted(chunk, going, finished)
+        ending = [spot for spot in self._lanes if spot[0] in finished]
+        if not going:
+            return [*self._flushed(ending), chunk]
+        (spot, text), *_ = going
+        out = self._flushed([each for each in ending if each != spot])
+        out += self._lane(spot, text).feed(chunk, text.path, text.text)
+        return out + self._flushed([spot] if spot[0] in finished else [])
+
+    def _flushed(self, spots: Iterable[Spot]) -> list[Chunk]:
+        return [chunk for spot in spots for chunk in self._lanes[spot].flush()]
+
+    def _at_once(
+        self, chunk: Chunk, texts: Iterable[Text]
+    ) -> tuple[Chunk, list[tuple[Spot, Text]]]:
+        """Look at what is never cut; give the chunk with it masked, and the texts that go on."""
+        going: list[tuple[Spot, Text]] = []
+        changes: dict[Path, str] = {}
+        for text in texts:
+            tallies = self._applying(text)
+            if not tallies:
+                continue
+            spot = _going_on(chunk.data or {}, text)
+            if spot is not None:
+                going.append((spot, text))
+                continue
+            window = Window(tallies, replace=self._replace)
+            pieces = [*window.feed(text.text), *window.flush()]
+            if any(piece.changed for piece in pieces):
+                changes[text.path] = "".join(piece.text for piece in pieces)
+        if changes and chunk.data is not None:
+            chunk = replace(chunk, data=replaced(chunk.data, changes), raw=None)
+        return chunk, going
+
+    def _parted(
+        self, chunk: Chunk, going: list[tuple[Spot, Text]], finished: set[int]
+    ) -> list[Chunk]:
+        """Part a chunk with several texts: what is no text first, each text, and the end."""
+        data = chunk.data or {}
+        out = [replace(chunk, data=_frame(data, going, finished), raw=None, last=False)]
+        for spot, text in going:
+            alone, path = _only(data, text.path, text.text, "logprobs")
+            part = replace(chunk, data=alone, raw=None, last=False)
+            out += self._lane(spot, text).feed(part, path, text.text)
+        out += self._flushed([spot for spot in self._lanes if spot[0] in finished])
+        if finished or chunk.last:
+            out.append(replace(chunk, data=_tail(data, finished), raw=None))
+        return out
+
+    def _applying(self, text: Text) -> list[Tally]:
+        return [each for each in self._tallies if each.rule.applies(text.role, text.kind)]
+
+    def _lane(self, spot: Spot, text: Text) -> _Lane:
+        lane = self._lanes.get(spot)
+        if lane is None:
+            tallies = self._applying(text)
+            if len(self._lanes) >= MOST_LANES:
+                for tally in tallies:
+                    tally.fail("too_many_texts")
+            kind = ArgumentsWindow if spot[1][-1] == "arguments" else Window
+            lane = self._lanes[spot] = _Lane(kind(tallies, replace=self._replace))
+        return lane
+
+
+def _content(data: Json) -> list[Text] | None:
+    """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
+    choices = data.get("choices")
+    if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
+        return None
+    choice = choices[0]
+    if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
+        return None
+    delta: Any = choice.get("delta")
+    path: Path = ("choices", 0, "text")
+    said: Any = choice.get("text")
+    if delta is not None:
+        usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
+        if said is not None or not usual or delta.get("role") not in (None, "assistant"):
+            return None
+        path, said = ("choices", 0, "delta", "content"), delta.get("content")
+    if not isinstance(said, str | None):
+        return None
+    return [Text(path, said, "content", "assistant")] if said else []
+
+
+def _choices(data: Json) -> list[tuple[int, Json]]:
+    """Give the choices with their indexes."""
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return []
+    return [
+        (_index(choice, place), choice)
+        for place, choice in enumerate(choices)
+        if isinstance(choice, dict)
+    ]
+
+
+def _index(value: Any, place: int) -> int:
+    index = value.get("index") if isinstance(value, dict) else None
+    return index if isinstance(index, int) else place
+
+
+def _finished(data: Json) -> set[int]:
+    return {index for index, choice in _choices(data) if choice.get("finish_reason")}
+
+
+def _going_on(data: Json, text: Text) -> Spot | None:
+    """Tell the choice and the place whose text this is a part of; None for what is never cut."""
+    path = text.path
+    if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in _AT_ONCE:
+        return None
+    value: Any = data
+    steps: list[str | int | Key] = []
+    for above, step in zip(("", *path), path, strict=False):
+        value = value[step]
+        numbered = above in ("choices", "tool_calls") and isinstance(step, int)
+        steps.append(_index(value, step) if numbered and isinstance(step, int) else step)
+    choice = steps[1]
+    return (choice if isinstance(choice, int) else 0), tuple(steps[2:])
+
+
+def _put(data: Json, path: Path, text: str) -> Json:
+    root = node = dict(data)
+    for step in path[:-1]:
+        node[step] = node[step].copy()  # type: ignore[index]
+        node = node[step]  # type: ignore[index]
+    node[path[-1]] = text  # type: ignore[index]
+    return root
+
+
+def _only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
+    """Give a chunk with one text alone, and its place there; ``beside`` stays on its choice."""
+    values: list[Any] = [data]
+    for step in path[:-1]:
+        values.append(values[-1][step])
+    made: Any = text
+    new: list[str | int | Key] = []
+    for depth in range(len(path) - 1, 0, -1):
+        step, above = path[depth], values[depth]
+        if isinstance(step, int):
+            made = [made]
+            new.append(0)
+            continue
+        kept = ("index", "type", *beside) if depth == 2 else ("index", "type")
+        made = {**{name: above[name] for name in kept if name in above}, step: made}
+        if depth == 2:
+            made["finish_reason"] = None
+        new.append(step)
+    head = {name: data[name] for name in _IDENTITY if name in data}
+    return {**head, "choices": made}, ("choices", *reversed(new))
+
+
+def _frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:
+    """Give a chunk without the texts that go on, nor the end of what they are of."""
+    bare = replaced(data, {text.path: "" for _, text in going})
+    if not finished:
+        return bare
+    choices = [
+        {**choice, "finish_reason": None} if index in finished else choice
+        for index, choice in _choices(bare)
+    ]
+    return {**{name: each for name, each in bare.items() if name != "usage"}, "choices": choices}
+
+
+def _tail(data: Json, finished: set[int]) -> Json:
+    """Give the end of choices, and what was used."""
+    head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
+    choices = [
+        {
+            "index": index,
+            **({"delta": {}} if "delta" in choice else {"text": ""}),
+            "logprobs": None,
+            "finish_reason": choice["finish_reason"],
+        }
+        for index, choice in _choices(data)
+        if index in finished
+    ]
+    return {**head, "choices": choices}

@@ -1,0 +1,58 @@
+"""Base64 inside of a text: where it may be, and what it says."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+from collections.abc import Iterator
+
+RUN = 16  # characters of base64 that are worth decoding
+ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
+
+_RUNS = re.compile(rf"[A-Za-z0-9+/_-]{{{RUN},}}={{0,2}}")
+
+# Classes of bytes, to look for a class at the speed of a search for a literal.
+_RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
+_LONG = b"a" * RUN
+
+
+def possible(raw: bytes) -> bool:
+    """Say whether a text, as UTF-8, has a run that is long enough."""
+    return _LONG in raw.translate(_RUNNING)
+
+
+def runs(text: str) -> Iterator[re.Match[str]]:
+    running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
+    at = running.find(_LONG)
+    if at >= 0 and len(running) != len(text):
+        yield from _RUNS.finditer(text)
+        return
+    while at >= 0 and (match := _RUNS.match(text, at)) is not None:
+        yield match
+        at = running.find(_LONG, match.end())
+
+
+def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
+    """Give where a run at the end begins that may go on and be text; else the end of the text.
+
+    One that is no longer than ``near`` is left to who holds so much anyway.
+    """
+    begins = len(text.rstrip("=").rstrip(ALPHABET))
+    run = text[begins:]
+    if len(run) <= near or (torn and not begins) or (most is not None and len(run) > most):
+        return len(text)
+    return len(text) if plain(run, cut=True) is None else begins
+
+
+def plain(run: str, *, cut: bool = False) -> str | None:
+    """Give the text that a run encodes, in either alphabet; None when it is not all text."""
+    run = run.rstrip("=")
+    run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
+    try:
+        raw = base64.b64decode(run.replace("-", "+").replace("_", "/") + "=" * (-len(run) % 4))
+        text = codecs.getincrementaldecoder("utf-8")().decode(raw, not cut)
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return text if "".join(text.split()).isprintable() else None

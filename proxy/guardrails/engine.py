@@ -1,0 +1,186 @@
+"""The rules of one call at work on its texts: a whole request, a whole answer, or a stream.
+
+Every rule looks at every text that it applies to, and what each has seen and said is told, also
+when the first of them has already stopped the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within_json
+from proxy.guardrails.rule import Clock, Result, Rule, Tally
+from proxy.guardrails.texts import Path, Text
+from proxy.guardrails.view import View, readings
+
+ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What the rules say of texts. ``changes`` are the texts to put in place, by their paths."""
+
+    results: tuple[Result, ...]
+    changes: dict[Path, str]
+    blocked: GuardBlocked | None = None
+
+    def permit(self) -> None:
+        """Raise ``GuardBlocked`` where a rule stops the call."""
+        if self.blocked is not None:
+            raise self.blocked
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    text: Text
+    views: tuple[View, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Runs rules. ``pool`` is bounded by who makes it; without one all is done on the loop."""
+
+    clock: Clock
+    pool: Executor | None = None
+    above: int = ABOVE
+
+    async def inspect(
+        self, rules: Sequence[Rule], texts: Sequence[Text], replace: Replace = named
+    ) -> Inspection:
+        """Look at whole texts. Never raises for what a rule finds: see ``Inspection.permit``."""
+        tallies = [Tally(rule, self.clock) for rule in rules]
+        if self.pool is not None and sum(len(text.text) for text in texts) > self.above:
+            found = await self._aside(self.pool, tallies, texts)
+        else:
+            read = _readings(texts)
+            found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
+        return _inspection(tallies, texts, found, replace)
+
+    def watch(self, rules: Sequence[Rule], replace: Replace = named) -> Watching:
+        """Start to look at a stream."""
+        return Watching(rules, self.clock, replace)
+
+    async def _aside(
+        self, pool: Executor, tallies: Sequence[Tally], texts: Sequence[Text]
+    ) -> list[_Found]:
+        """Look from threads, all rules side by side, none longer than its deadline."""
+        loop = asyncio.get_running_loop()
+        read = await loop.run_in_executor(pool, _readings, texts)
+
+        async def looked(number: int, tally: Tally) -> _Found:
+            apart = Tally(tally.rule, tally.clock)  # a thread that is late goes on with its own
+            job = loop.run_in_executor(pool, _look, number, apart, read)
+            try:
+                found = await asyncio.wait_for(job, tally.rule.deadline_s)
+            except TimeoutError:
+                return _Found(tally, [], _failed(tally, "deadline"))
+            return found
+
+        async with asyncio.TaskGroup() as group:
+            jobs = [
+                group.create_task(looked(number, tally)) for number, tally in enumerate(tallies)
+            ]
+        return [job.result() for job in jobs]
+
+
+class Watching:
+    """One stream under its rules. ``deltas`` is fed its chunks; ``results`` says how it went."""
+
+    __slots__ = ("_tallies", "deltas")
+
+    def __init__(self, rules: Sequence[Rule], clock: Clock, replace: Replace) -> None:
+        self._tallies = [Tally(rule, clock) for rule in rules]
+        self.deltas = Deltas(self._tallies, replace=replace)
+
+    def results(self) -> tuple[Result, ...]:
+        """Say what each guard has seen and found so far."""
+        return tuple(tally.result() for tally in self._tallies)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What one rule has found, as pairs of a text's number and a spot in it."""
+
+    tally: Tally
+    spots: list[tuple[int, Spot]]
+    failure: GuardBlocked | None = None
+
+
+def _readings(texts: Sequence[Text]) -> list[_Read]:
+    return [
+        _Read(
+            text,
+            readings(text.text, escaped=text.escaped),
+            len(text.text.encode("utf-8", "surrogatepass")),
+        )
+        for text in texts
+    ]
+
+
+def _failed(tally: Tally, error: str) -> GuardBlocked | None:
+    try:
+        tally.fail(error)
+    except GuardBlocked as blocked:
+        return blocked
+    return None
+
+
+def _look(number: int, tally: Tally, read: Sequence[_Read]) -> _Found:
+    """Let one rule look at all texts that it applies to, within its deadline for all of them."""
+    found: list[tuple[int, Spot]] = []
+    for place, each in enumerate(read):
+        if not tally.rule.applies(each.text.role, each.text.kind):
+            continue
+        left_s = tally.rule.deadline_s - tally.seconds
+        try:
+            seen = spots(tally, number, each.views, left_s=left_s)
+        except GuardBlocked as blocked:
+            return _Found(tally, found, blocked)
+        if tally.error is not None:
+            break  # what failed has seen nothing, and is not asked again
+        tally.bytes += each.bytes
+        tally.fields += 1
+        for spot in seen:
+            tally.count(spot.kind, spot.score)
+            found.append((place, spot))
+    return _Found(tally, found)
+
+
+def _inspection(
+    tallies: Sequence[Tally], texts: Sequence[Text], found: Sequence[_Found], replace: Replace
+) -> Inspection:
+    rules = [tally.rule for tally in tallies]
+    blocked = _first_block(found)
+    by_text: dict[int, list[Spot]] = {}
+    for each in found:
+        if each.tally.rule.enforces and each.tally.error is None:
+            for place, spot in each.spots:
+                by_text.setdefault(place, []).append(spot)
+    changes: dict[Path, str] = {}
+    if blocked is None:
+        for place, its in by_text.items():
+            text = texts[place]
+            put = within_json(replace) if text.escaped else replace
+            changes[text.path] = masked(text.text, sorted(its, key=_order), rules, put)
+    return Inspection(tuple(each.tally.result() for each in found), changes, blocked)
+
+
+def _first_block(found: Sequence[_Found]) -> GuardBlocked | None:
+    """Give the first block in the order of the rules; one that broke counts like one that found."""
+    for each in found:
+        if each.failure is not None:
+            return each.failure
+        rule = each.tally.rule
+        if rule.action == "block" and rule.enforces and each.spots and each.tally.error is None:
+            return each.tally.block(each.spots[0][1].kind)
+    return None
+
+
+def _order(spot: Spot) -> tuple[int, int, int]:
+    return spot.order

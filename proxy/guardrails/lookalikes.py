@@ -1,0 +1,67 @@
+"""Characters that look like another, or like nothing: what is folded and dropped to read a text.
+
+Sources: Unicode Technical Standard 39, data file confusables.txt (which characters are mistaken
+for which), and the Unicode Character Database (format characters, variation selectors, fillers).
+Compatibility forms (full width, mathematical letters, ligatures) are not here: NFKC folds them.
+Letters that merely bear an accent or a stroke are letters of their own, and stay.
+"""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # look-alikes are what these tables are of
+
+_LETTERS = {
+    # Cyrillic
+    "A": "А", "B": "В", "C": "С", "E": "Е", "H": "Н", "I": "ІӀ", "J": "Ј", "K": "К", "M": "М",
+    "O": "О", "P": "Р", "S": "Ѕ", "T": "Т", "X": "Х", "Y": "УҮ", "G": "Ԍ", "Q": "Ԛ", "W": "Ԝ",
+    "a": "а", "b": "в", "c": "с", "d": "ԁ", "e": "е", "g": "ԍ", "h": "һн", "i": "і", "j": "ј",
+    "k": "к", "l": "ӏ", "m": "м", "n": "п", "o": "о", "p": "р", "q": "ԛ", "r": "г", "s": "ѕ",
+    "t": "т", "v": "ѵ", "w": "ԝѡ", "x": "х", "y": "уү",
+}  # fmt: skip
+_MORE = {
+    # Greek, Armenian, Cherokee, Lisu, small capitals and turned or rare letters of Latin
+    "A": "ΑᎪꓮ", "B": "ΒᏴꓐ", "C": "Ꮯꓚ", "D": "Ꭰꓓᗞ", "E": "ΕᎬꓰ", "F": "Ϝꓝ", "G": "Ꮐꓖ",
+    "H": "ΗᎻꓧ", "I": "Ιꓲ", "J": "ͿᎫꓙ", "K": "ΚᏦꓗ", "L": "ᏞꓡԼ", "M": "ΜᎷꓟ", "N": "Νꓠ",
+    "O": "ΟՕꓳ", "P": "ΡᏢꓑ", "R": "Ꭱꓣ", "S": "ՏᏚꓢ", "T": "ΤᎢꓔ", "U": "Սꓴ", "V": "Ꮩꓦ",
+    "W": "Ꮃꓪ", "X": "Χꓫ", "Y": "ΥᎩꓬ", "Z": "ΖᏃꓜ",
+    "a": "αɑᴀ", "b": "ʙƅ", "c": "ᴄ", "d": "ᴅꓒ", "e": "εᴇ℮ҽ", "f": "ꜰẝ", "g": "ɡɢց", "h": "ʜհ",
+    "i": "ιıɩɪ", "j": "ϳᴊ", "k": "κᴋĸ", "l": "ʟǀ", "m": "ᴍ", "n": "ηոռɴ", "o": "οσօᴏ", "p": "ρᴘ",
+    "q": "զգꞯ", "r": "ʀᴦ", "s": "ꜱƽ", "t": "τᴛ", "u": "υսᴜʋ", "v": "νᴠ", "w": "ωᴡɯա", "x": "χ",
+    "y": "γʏɣყ", "z": "ᴢʐ",
+}  # fmt: skip
+_MARKS = {
+    "-": "‐‒–—―−⁃˗", "'": "‘’‛′ʹʼˈ", '"': "“”‟", "/": "⁄∕╱", ".": "。·•∙", ",": "‚،、",
+    ":": "∶։꞉ː", "*": "∗⁎٭", "<": "‹", ">": "›", "|": "∣│", "~": "∼", "%": "٪",
+}  # fmt: skip
+
+FOLDS: dict[int, str] = {
+    ord(each): plain
+    for table in (_LETTERS, _MORE, _MARKS)
+    for plain, looks in table.items()
+    for each in looks
+}
+"""Code point to the one ASCII character that it is mistaken for: one for one, so places stay."""
+
+UNSEEN = (
+    "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
+    "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""Inside of a character class: what shows nothing by itself, or only turns the way of writing."""
+
+TAGS = "\U000e0020-\U000e007e"
+"""Inside of a character class: the shadows of ASCII, which a model reads and nobody sees."""
+
+JOINING = frozenset(
+    "\u09be\u09d7\u0b3e\u0b56\u0b57\u0bbe\u0bd7\u0cc2\u0cd5\u0cd6\u0d3e\u0d57\u0dcf\u0ddf\u102e"
+    "\u1b35\U00011127\U0001133e\U00011357\U000114b0\U000114ba\U000114bd\U000115af\U00011930"
+    + "".join(map(chr, [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]))
+)
+"""What is no combining mark and yet composes with the character before it (vowel signs, jamo)."""
+
+MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0e31-\u0e3a\u0e47-\u0e4e"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe20-\ufe2f"
+)
+"""Inside of a character class: marks that are found on letters of scripts that are not theirs."""

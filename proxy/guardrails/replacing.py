@@ -1,0 +1,83 @@
+"""A copy of a request or an answer with some of its texts changed; the original stays as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy.guardrails.arguments import spliced
+from proxy.guardrails.texts import Key, Path
+from proxy.types import Json
+
+
+def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
+    """Give a copy with other texts at places that ``request_texts`` or ``answer_texts`` gave.
+
+    The very same one where there are none. Log-probs of a choice whose text changes are taken
+    away: their tokens spell it.
+    """
+    if not texts:
+        return whole
+    root = dict(whole)
+    copies: dict[Path, Any] = {(): root}
+    arguments: dict[Path, dict[int, str]] = {}
+    for path, text in texts.items():
+        last = path[-1]
+        if isinstance(last, Key):
+            continue
+        above = _copied(copies, path[:-1])
+        if isinstance(last, int) and isinstance(above, str):
+            arguments.setdefault(path[:-1], {})[last] = text
+        else:
+            above[last] = text if isinstance(above[last], str) else None
+    for path, segments in arguments.items():
+        above = _copied(copies, path[:-1])
+        above[path[-1]] = spliced(above[path[-1]], segments)
+    _rename(copies, texts)
+    _unspell(copies, texts)
+    return root
+
+
+def _copied(copies: dict[Path, Any], path: Path) -> Any:
+    """Give the copy at a path, made on the way; a text is given as it is."""
+    for size in range(1, len(path) + 1):
+        here = path[:size]
+        if here in copies:
+            continue
+        above, step = copies[here[:-1]], here[-1]
+        value = above[step]
+        if not isinstance(value, dict | list):
+            return value
+        copies[here] = above[step] = value.copy()
+    return copies[path]
+
+
+def _unspell(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+    for path in texts:
+        if path[0] == "choices" and len(path) > 2:
+            choice = _copied(copies, path[:2])
+            if isinstance(choice, dict) and choice.get("logprobs") is not None:
+                choice["logprobs"] = None
+
+
+def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
+    renames: dict[Path, dict[str, str]] = {}
+    for path, text in texts.items():
+        if isinstance(path[-1], Key):
+            renames.setdefault(path[:-1], {})[path[-1].name] = text
+    for path in renames:
+        _copied(copies, path)
+    for path, names in renames.items():
+        copy = copies[path]
+        members = [(names.get(name, name), value) for name, value in copy.items()]
+        copy.clear()
+        for name, value in members:
+            copy[_free(name, copy)] = value
+
+
+def _free(name: str, taken: Json) -> str:
+    """Two names may be masked alike: none of the two members is lost."""
+    number, free = 2, name
+    while free in taken:
+        free, number = f"{name}_{number}", number + 1
+    return free

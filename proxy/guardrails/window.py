@@ -1,0 +1,244 @@
+"""A window on one text that comes in pieces: it holds back what may still be part of a finding.
+
+However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
+before it is masked, and nothing at all once one blocks. What is held is the largest ``reach`` of
+the rules that enforce, plus what may still read otherwise (``view.beginning``).
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from proxy.guardrails.encoded import ALPHABET
+from proxy.guardrails.masking import Replace, Spot, named, spots, within_json
+from proxy.guardrails.rule import Tally
+from proxy.guardrails.view import Beginning, View, beginning, readings
+
+MOST_RUN = 4096  # characters of one base64 run that are held and decoded
+MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
+MARGIN = 8  # characters before the reach, so that readings begin the same in the middle of a text
+
+
+class Piece(NamedTuple):
+    """What became of the next ``size`` characters; they are the text itself unless ``changed``."""
+
+    text: str
+    size: int
+    changed: bool
+
+
+@dataclass(slots=True)
+class Eye:
+    """How far one rule has looked. Findings that begin before ``decided`` are known for good;
+    ``since`` is where looking goes on from, far enough back to see what the next depend on."""
+
+    tally: Tally
+    rule: int
+    reach: int | None
+    since: int = 0
+    decided: int = 0
+    until: int = 0
+    recent: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def holds(self) -> bool:
+        return self.tally.rule.enforces and self.tally.error is None
+
+
+class Window:
+    """Feed it a text; it gives the pieces that may be shown. Raises ``GuardBlocked``.
+
+    ``tallies`` are those of the rules that apply, and may be shared by the windows of one answer.
+    ``escaped`` says that the text stands inside of a JSON string, and must stay so.
+    """
+
+    __slots__ = (
+        "_base", "_before", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit", "_near",
+        "_parts", "_pending", "_replace", "_seen", "_tallies", "_text", "_whole",
+    )  # fmt: skip
+
+    def __init__(
+        self, tallies: Sequence[Tally], *, escaped: bool = False, replace: Replace = named
+    ) -> None:
+        self._tallies = tallies
+        self._escaped = escaped
+        self._replace = within_json(replace) if escaped else replace
+        self._eyes = [
+            Eye(tally, rule, tally.rule.detector.reach) for rule, tally in enumerate(tallies)
+        ]
+        holding = [eye.reach for eye in self._eyes if eye.holds]
+        self._whole = None in holding
+        reach = max((each for each in holding if each is not None), default=0)
+        finite = [eye.reach for eye in self._eyes if eye.reach is not None]
+        self._near = max(0, min(finite, default=0) - 1)
+        self._limit = MOST_WHOLE if self._whole else 4 * reach + 2 * MOST_RUN
+        self._parts: list[str] | None = [] if any(eye.reach is None for eye in self._eyes) else None
+        self._text = ""  # from ``_base`` on, all in characters since the beginning
+        self._before = ""
+        self._base = self._done = self._cursor = self._seen = 0
+        self._fresh = True
+        self._pending: list[Spot] = []
+
+    @property
+    def reach(self) -> int:
+        """The largest reach of the rules that hold something back, 0 where none does."""
+        return max((eye.reach or 0 for eye in self._eyes if eye.holds), default=0)
+
+    @property
+    def held(self) -> int:
+        """Characters that have come and are neither released nor masked away."""
+        return max(0, self._seen - max(self._done, self._cursor))
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next characters, give what they release."""
+        if not text:
+            return []
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for tally in self._tallies:
+            tally.fields += self._fresh
+            tally.bytes += size
+        self._fresh = False
+        self._seen += len(text)
+        if self._parts is not None:
+            self._parts.append(text)
+            if self._seen - self._base > MOST_WHOLE:
+                self._forgo(self._parts)
+        if self._whole:
+            return []
+        self._text += text
+        self._look(final=False)
+        pieces = self._release()
+        if self.held > self._limit:
+            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.holds])
+            pieces += self._release()
+        return pieces
+
+    def flush(self) -> list[Piece]:
+        """The text has ended: give all that is left of it. What is fed next is another text."""
+        whole = "".join(self._parts or ())
+        if self._whole:
+            self._text = whole
+        if self._text:
+            self._look(final=True)
+        if self._parts is not None and not self._whole:
+            self._glance(whole)
+        pieces = self._release()
+        self._text = self._before = ""
+        self._base = self._done = self._cursor = self._seen
+        self._fresh = True
+        if self._parts is not None:
+            self._parts = []
+        for eye in self._eyes:
+            eye.since = eye.decided = eye.until = self._seen
+            eye.recent.clear()
+        return pieces
+
+    def _forgo(self, parts: list[str]) -> None:
+        """The text is too long for the rules that need the whole of it."""
+        self._parts = None
+        self._give_up("too_long", [eye for eye in self._eyes if eye.reach is None])
+        if self._whole:
+            self._whole = False
+            self._text = "".join(parts[:-1])
+
+    def _give_up(self, error: str, eyes: list[Eye]) -> None:
+        for eye in eyes:
+            eye.tally.fail(error)
+
+    def _look(self, *, final: bool) -> None:
+        text, escaped = self._text, self._escaped
+        torn = bool(self._before) and self._before in ALPHABET and text[0] in ALPHABET
+        most = None if self._whole else MOST_RUN
+        read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near)
+        for eye in self._eyes:
+            if eye.reach is None and not self._whole:
+                continue
+            decided = len(text) if final else _decided(read, eye.reach or 0)
+            if self._base + decided > eye.decided:
+                self._scan(eye, read.views, self._base + decided)
+
+    def _scan(self, eye: Eye, views: tuple[View, ...], decided: int) -> None:
+        base, tally = self._base, eye.tally
+        for spot in spots(tally, eye.rule, views, eye.since - base):
+            start, end = spot.start + base, spot.end + base
+            if not eye.decided <= start < decided or end <= eye.until:
+                continue
+            eye.until = end
+            eye.recent.append((start, end))
+            if tally.rule.enforces:
+                insort(self._pending, replace(spot, start=start, end=end), key=_order)
+            else:
+                tally.count(spot.kind, spot.score)
+        eye.decided = decided
+        since = base + _context(views, decided - base, eye.reach or 0)
+        for start, end in reversed(eye.recent):
+            if start < since < end:  # looking must not go on from within a finding
+                since = start
+        eye.since = since
+        eye.recent = [each for each in eye.recent if each[1] > since]
+
+    def _glance(self, whole: str) -> None:
+        """Let the rules look that need the whole text and hold nothing back for it."""
+        views = readings(whole, escaped=self._escaped)
+        for eye in self._eyes:
+            if eye.reach is None:
+                for spot in spots(eye.tally, eye.rule, views):
+                    eye.tally.count(spot.kind, spot.score)
+
+    def _release(self) -> list[Piece]:
+        end = self._base + len(self._text)
+        self._done = done = min((eye.decided for eye in self._eyes if eye.holds), default=end)
+        pieces: list[Piece] = []
+        while self._pending and self._pending[0].start < done:
+            self._mask(self._pending.pop(0), pieces)
+        self._show(done, pieces)
+        kept = min((eye.since for eye in self._eyes if eye.reach is not None), default=end)
+        cut = min(kept, done) - self._base
+        if cut > 0:
+            self._before = self._text[cut - 1]
+            self._text = self._text[cut:]
+            self._base += cut
+        return pieces
+
+    def _mask(self, spot: Spot, pieces: list[Piece]) -> None:
+        tally = self._tallies[spot.rule]
+        tally.count(spot.kind, spot.score)
+        if tally.rule.action == "block":
+            raise tally.block(spot.kind)
+        if spot.end <= self._cursor:
+            return
+        self._show(spot.start, pieces)
+        said = self._text[self._cursor - self._base : spot.end - self._base]
+        stead = self._replace(tally.rule, spot.kind, said)
+        pieces.append(Piece(stead, len(said), changed=True))
+        self._cursor = spot.end
+
+    def _show(self, upto: int, pieces: list[Piece]) -> None:
+        if upto > self._cursor:
+            text = self._text[self._cursor - self._base : upto - self._base]
+            pieces.append(Piece(text, len(text), changed=False))
+            self._cursor = upto
+
+
+def _order(spot: Spot) -> tuple[int, int, int]:
+    return spot.order
+
+
+def _decided(read: Beginning, reach: int) -> int:
+    """Give the place before which each finding that begins there lies within what is settled."""
+    if len(read.views) == 1:
+        return max(0, min(read.upto - reach + 1, read.run))
+    places = [(each, each.index(read.upto) - reach + 1) for each in read.views if not each.whole]
+    return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
+
+
+def _context(views: tuple[View, ...], decided: int, reach: int) -> int:
+    """Give the place from which on all is seen that a finding at a place may depend on."""
+    back = reach + MARGIN
+    if len(views) == 1:
+        return max(0, decided - back)
+    places = [(view, view.index(decided) - back) for view in views if view.whole is None]
+    return min(view.begins(place) if place > 0 else 0 for view, place in places)

@@ -1,0 +1,67 @@
+"""A detector that finds fixed words, and how a text is cut for a stream."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.guardrails.finding import Finding
+from proxy.guardrails.rule import Rule, Tally
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Finds words; with ``edges`` only where no letter is beside them."""
+
+    words: tuple[str, ...]
+    edges: bool = False
+    kind: str = "word"
+    unbounded: bool = False
+
+    @property
+    def reach(self) -> int | None:
+        return None if self.unbounded else max(map(len, self.words)) + 2 * self.edges
+
+    def find(self, text: str) -> Sequence[Finding]:
+        either = "|".join(map(re.escape, sorted(self.words, key=len, reverse=True)))
+        pattern = rf"(?<!\w)(?:{either})(?!\w)" if self.edges else either
+        return [Finding(m.start(), m.end(), self.kind) for m in re.finditer(pattern, text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Raises on every text."""
+
+    reach: int | None = 4
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise ZeroDivisionError
+
+
+@dataclass(slots=True)
+class Ticks:
+    """A clock that goes on by ``step`` at each look."""
+
+    step: float = 0.0
+    now: float = field(default=0.0)
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> Rule:
+    kind, unbounded = keys.pop("kind", "word"), keys.pop("unbounded", False)
+    return Rule(name, Words(words, edges, kind, unbounded), **keys)
+
+
+def tallies(*rules: Rule) -> list[Tally]:
+    return [Tally(each, Ticks()) for each in rules]
+
+
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    edges = sorted({0, *(cut % (len(text) + 1) for cut in cuts), len(text)})
+    return [text[a:b] for a, b in itertools.pairwise(edges)]

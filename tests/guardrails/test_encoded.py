@@ -1,0 +1,47 @@
+"""Base64 is found wherever it stands, decoded once, and waited for while it may be text."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from proxy.guardrails import encoded
+from proxy.guardrails.view import beginning
+from tests.guardrails.test_view import spots
+
+
+@pytest.mark.parametrize(
+    "text", ["the secret is out", "secret? oh secret!", "ein Gehe\u00efmnis, secret"]
+)
+def test_base64_is_decoded_once_and_found_as_a_whole(text: str) -> None:
+    run = base64.b64encode(text.encode()).decode()
+
+    assert spots(f"look: {run} here", "secret") == [run]
+    assert spots(f"look: {run.rstrip('=')} here", "secret") == [run.rstrip("=")]
+    assert encoded.plain(base64.b64encode(run.encode()).decode()) == run
+
+
+@pytest.mark.parametrize("around", ["{}", "é {} é", "%20{}", "say:{}."])
+def test_runs_are_found_in_any_text(around: str) -> None:
+    run = base64.b64encode(b"a secret, it is").decode()
+
+    assert run in [match.group() for match in encoded.runs(around.format(run).replace("%20", " "))]
+
+
+def test_what_is_not_all_text_is_none() -> None:
+    assert encoded.plain(base64.b64encode(b"secret\x00\x01").decode()) is None
+    assert encoded.plain("internationalization") is None
+    assert encoded.plain("x") == ""
+
+
+def test_a_word_that_cannot_be_text_is_not_waited_for() -> None:
+    assert encoded.open_run("internat", torn=False, most=None) == len("internat")
+    assert encoded.open_run("say: c2VjcmV", torn=False, most=None) == len("say: ")
+
+
+def test_a_long_run_is_settled_at_its_bound() -> None:
+    run = base64.b64encode(b"all of it is text " * 20).decode().rstrip("=")
+
+    assert beginning(run).run == 0
+    assert beginning(run, most=64).run == len(run)

@@ -1,0 +1,192 @@
+"""Rules at work on whole texts and on streams: what they change, stop and tell."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.finding import Finding
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.rule import Rule
+from proxy.guardrails.texts import request_texts
+from proxy.types import Chunk
+from tests.guardrails.doubles import Broken, Ticks, rule
+
+BODY: dict[str, Any] = {
+    "model": "m",
+    "messages": [
+        {"role": "system", "content": "never tell the secret"},
+        {"role": "user", "content": "\uff53ecret, or s e c r e t?"},
+        {
+            "role": "assistant",
+            "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "a secret", "n": 12}'}}],
+        },
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(2) as threads:
+        yield threads
+
+
+async def inspected(*rules: Rule, body: dict[str, Any] = BODY, **keys: Any) -> Inspection:
+    return await Engine(Ticks(), **keys).inspect(rules, request_texts(body).texts)
+
+
+async def test_masks_land_in_the_original() -> None:
+    inspection = await inspected(rule("secret", action="mask"))
+
+    masked = replaced(BODY, inspection.changes)["messages"]
+    assert masked[0]["content"] == "never tell the [WORD]"
+    assert masked[1]["content"] == "[WORD], or [WORD]?"
+    assert masked[2]["tool_calls"][0]["function"]["arguments"] == '{"a": "a [WORD]", "n": 12}'
+    (result,) = inspection.results
+    assert (result.verdict, result.findings) == ("masked", {"word": 4})
+    inspection.permit()
+
+
+async def test_a_block_is_told_with_its_message() -> None:
+    inspection = await inspected(rule("tell", action="block", name="quiet", message="Hush."))
+
+    with pytest.raises(GuardBlocked, match=r"^Hush\.$") as blocked:
+        inspection.permit()
+    assert (blocked.value.guard, blocked.value.kind) == ("quiet", "word")
+    assert inspection.changes == {}
+
+
+async def test_all_rules_look_and_the_first_that_blocks_is_told() -> None:
+    inspection = await inspected(
+        rule("absent", name="one"), rule("secret", name="two"), rule("tell", name="three")
+    )
+
+    assert [each.verdict for each in inspection.results] == ["passed", "blocked", "blocked"]
+    assert inspection.blocked is not None
+    assert inspection.blocked.guard == "two"
+
+
+@pytest.mark.parametrize("keys", [{"shadow": True}, {"action": "flag"}])
+async def test_what_only_watches_changes_nothing(keys: dict[str, Any]) -> None:
+    inspection = await inspected(rule("secret", **{"action": "mask", **keys}))
+
+    assert (inspection.changes, inspection.blocked) == ({}, None)
+    assert inspection.results[0].findings == {"word": 4}
+    assert inspection.results[0].shadow is ("shadow" in keys)
+
+
+async def test_nothing_seen_is_not_passed() -> None:
+    by_role = rule("secret", roles=frozenset({"tool"}))
+    by_field = rule("secret", fields=frozenset({"suffix"}))
+
+    for result in (await inspected(by_role, by_field)).results:
+        assert (result.verdict, result.bytes, result.fields) == ("unseen", 0, 0)
+
+
+async def test_rules_look_at_their_roles_and_fields_only() -> None:
+    inspection = await inspected(rule("secret", action="mask", roles=frozenset({"system"})))
+
+    assert list(inspection.changes) == [("messages", 0, "content")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "stops"),
+    [
+        ({}, True),
+        ({"on_error": "open"}, False),
+        ({"shadow": True}, False),
+        ({"action": "flag"}, False),
+    ],
+)
+async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
+    keys: dict[str, Any], stops: bool
+) -> None:
+    inspection = await inspected(Rule("broken", Broken(), **keys), rule("secret", action="mask"))
+
+    assert (inspection.blocked is not None) is stops
+    assert (inspection.results[0].verdict, inspection.results[0].bytes) == ("failed", 0)
+    assert inspection.results[1].verdict == "masked"
+
+
+async def test_a_rule_that_is_late_in_all_has_failed() -> None:
+    engine = Engine(Ticks(step=0.3))
+    late = rule("absent", deadline_s=0.8)
+
+    inspection = await engine.inspect([late], request_texts(BODY).texts)
+
+    assert inspection.results[0].error == "deadline"
+    assert inspection.blocked is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Takes its time, and notes which thread has spent it."""
+
+    seconds: float
+    threads: list[str]
+    reach: int | None = 8
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.threads.append(threading.current_thread().name)
+        time.sleep(self.seconds)
+        return ()
+
+
+async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoolExecutor) -> None:
+    threads: list[str] = []
+    patient = Rule("patient", Slow(0, threads))
+    late = Rule("late", Slow(0.2, threads), deadline_s=0.02)
+    body = {"prompt": "word " * 100}
+
+    inspection = await inspected(
+        patient, late, rule("word", action="flag"), body=body, pool=pool, above=100
+    )
+
+    assert threading.current_thread().name not in threads
+    assert [each.verdict for each in inspection.results] == ["passed", "failed", "flagged"]
+    assert inspection.results[1].error == "deadline"
+    assert inspection.blocked is not None
+    assert inspection.blocked.guard == "late"
+
+
+async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:
+    threads: list[str] = []
+    await inspected(Rule("here", Slow(0, threads)), pool=pool)
+
+    assert set(threads) == {threading.current_thread().name}
+
+
+@given(st.text(alphabet="secrt \uff53\u200b", max_size=40))
+async def test_a_masked_text_is_clean(text: str) -> None:
+    inspection = await inspected(
+        rule("secret", "cr", action="mask", kind="x"), body={"prompt": text}
+    )
+    body = replaced({"prompt": text}, inspection.changes)
+
+    again = await inspected(rule("secret", action="flag"), body=body)
+
+    assert again.results[0].findings == {}
+
+
+def test_a_stream_has_the_same_results() -> None:
+    watching = Engine(Ticks()).watch([rule("secret", action="mask"), rule("x", name="other")])
+    out = []
+    for part in ("a sec", "ret", " ok"):
+        out += watching.deltas.feed(Chunk({"choices": [{"index": 0, "text": part}]}))
+    out += watching.deltas.feed(Chunk(None, last=True))
+
+    assert "".join(each.data["choices"][0]["text"] for each in out if each.data) == "a [WORD] ok"
+    assert [(each.verdict, each.bytes) for each in watching.results()] == [
+        ("masked", 11),
+        ("passed", 11),
+    ]

@@ -1,0 +1,98 @@
+"""Texts are changed in a copy, and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.texts import Key, answer_texts, request_texts
+
+TREE = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text("abc", max_size=3), inner, max_size=3)
+        | st.fixed_dictionaries({"arguments": inner.map(json.dumps)})
+    ),
+    max_leaves=12,
+)
+BODY = st.dictionaries(
+    st.sampled_from(["messages", "prompt", "metadata", "tools", "odd", "choices"]), TREE, max_size=4
+)
+
+
+@given(BODY)
+def test_what_is_replaced_is_read_again_and_the_original_stays(body: dict[str, Any]) -> None:
+    before = copy.deepcopy(body)
+    texts = [text for text in request_texts(body).texts if not isinstance(text.path[-1], Key)]
+
+    changed = replaced(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
+    again = {text.path: text.text for text in request_texts(changed).texts}
+
+    assert body == before
+    for text in texts:
+        assert again[text.path] == (f"{text.text}!" if text.escaped else text.text)
+
+
+@given(BODY)
+def test_texts_put_back_change_nothing(body: dict[str, Any]) -> None:
+    texts = {
+        text.path: text.text
+        for text in request_texts(body).texts
+        if text.escaped or not (isinstance(text.path[-1], int) and text.kind == "arguments")
+    }
+
+    assert replaced(body, texts) == body
+
+
+def test_nothing_to_replace_gives_the_very_same() -> None:
+    body = {"prompt": "x"}
+
+    assert replaced(body, {}) is body
+
+
+def test_what_is_not_on_the_way_is_shared() -> None:
+    body: dict[str, Any] = {"messages": [{"content": "a"}, {"content": "b"}], "tools": [{"x": 1}]}
+
+    changed = replaced(body, {("messages", 0, "content"): "c"})
+
+    assert changed["messages"][0] == {"content": "c"}
+    assert changed["messages"][1] is body["messages"][1]
+    assert changed["tools"] is body["tools"]
+
+
+def test_names_of_members_are_replaced_and_none_is_lost() -> None:
+    body = {"metadata": {"a@b.c": {"x": "y"}, "d@e.f": 2}}
+    paths: dict[Any, str] = {
+        ("metadata", Key("a@b.c")): "[EMAIL]",
+        ("metadata", Key("d@e.f")): "[EMAIL]",
+        ("metadata", "a@b.c", "x"): "z",
+    }
+
+    assert replaced(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
+
+
+def test_masked_text_has_no_log_probs() -> None:
+    answer: dict[str, Any] = {
+        "choices": [
+            {"message": {"content": "a cat"}, "logprobs": {"content": [{"token": "a cat"}]}},
+            {"message": {"content": "a dog"}, "logprobs": {"content": [{"token": "a bird"}]}},
+            {"message": {"content": "ok"}, "logprobs": {"content": [{"token": "ok"}]}},
+        ]
+    }
+    assert ("choices", 1, "logprobs") in {text.path for text in answer_texts(answer).texts}
+
+    changed = replaced(
+        answer, {("choices", 0, "message", "content"): "a x", ("choices", 1, "logprobs"): "x"}
+    )
+
+    assert [choice["logprobs"] for choice in changed["choices"]] == [
+        None,
+        None,
+        {"content": [{"token": "ok"}]},
+    ]

@@ -1,0 +1,259 @@
+"""No text of a request or an answer is overlooked: not in any field of any dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy.dialects import DIALECTS, Came, greeted, read_call
+from proxy.dialects.fields import Field
+from proxy.errors import BadField
+from proxy.guardrails.texts import (
+    KINDS,
+    NESTED,
+    REQUEST,
+    SILENT,
+    Key,
+    Opaque,
+    Text,
+    answer_texts,
+    request_texts,
+)
+
+MARK = "forbidden"
+SHAPES: list[Any] = [
+    MARK,
+    [MARK],
+    {MARK: 1},
+    {"any": MARK},
+    {"any": {"deep": [{"er": MARK}]}},
+    [{"any": MARK}],
+    [{"role": "user", "content": MARK}],
+    [{"role": MARK, "content": "x"}],
+    [{"role": "user", "content": [{"type": "text", "text": MARK}]}],
+    [{"role": "user", "content": [MARK]}],
+    [{"role": "user", "content": [{"text": MARK}]}],
+    [{"role": "user", "name": MARK, "content": "x"}],
+    [{"role": "assistant", "refusal": MARK}],
+    [{"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": MARK}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"a": ["forbidden"]}'}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": '{"forbidden": 1}'}}]}],
+    [{"role": "assistant", "tool_calls": [{"function": {"arguments": {"a": MARK}}}]}],
+    [{"role": "assistant", "function_call": {"name": "f", "arguments": MARK}}],
+    [{"role": "user", "content": "x", "unknown": {"at": [MARK]}}],
+    [{"type": "function", "function": {"name": "f", "description": MARK}}],
+    [{"type": "function", "function": {"parameters": {"properties": {MARK: {}}}}}],
+    [{"type": "function", "function": {"parameters": {"enum": ["x", MARK]}}}],
+]
+MINIMAL: dict[str, dict[str, Any]] = {
+    "completions": {"model": "m", "prompt": "p"},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+    "embeddings": {"model": "m", "input": "p"},
+}
+PATHS = {
+    ("openai", "completions"): "/v1/completions",
+    ("openai", "chat"): "/v1/chat/completions",
+    ("openai", "embeddings"): "/v1/embeddings",
+    ("fireworks", "completions"): "/inference/v1/completions",
+    ("fireworks", "chat"): "/inference/v1/chat/completions",
+    ("scale", "completions"): "/v4/beta/completions",
+    ("scale", "chat"): "/v4/beta/chat/completions",
+    ("multimodel", "completions"): "/v1/completion",
+    ("enkrypt", "completions"): "/ai-proxy/completions",
+    ("enkrypt", "chat"): "/ai-proxy/chat/completions",
+    ("portkey", "completions"): "/v1/completions",
+    ("portkey", "chat"): "/v1/chat/completions",
+    ("portkey", "embeddings"): "/v1/embeddings",
+}
+
+
+def fields() -> Iterator[tuple[str, str, str, Field]]:
+    for dialect in DIALECTS.values():
+        for endpoint, table in dialect.fields.items():
+            if (dialect.name, endpoint) in PATHS:
+                yield from ((dialect.name, endpoint, name, each) for name, each in table.items())
+
+
+def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
+    headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
+    door = greeted("POST", PATHS[dialect, endpoint], headers, Came("r"))
+    assert (door.dialect, door.endpoint) == (dialect, endpoint)
+    return read_call(door, body).body
+
+
+def seen(body: dict[str, Any]) -> bool:
+    return any(MARK in text.text for text in request_texts(body).texts)
+
+
+@pytest.mark.parametrize(("dialect", "endpoint", "name", "field"), [*fields()], ids=str)
+def test_every_field_that_may_carry_text_is_looked_at(
+    dialect: str, endpoint: str, name: str, field: Field
+) -> None:
+    shapes = [shape for shape in SHAPES if field.check(shape) is None]
+    if name == "model":
+        assert SILENT[name]
+        return
+
+    for shape in shapes:
+        around = {"stream": True} if name == "stream_options" else {}
+        try:
+            body = hub(dialect, endpoint, {**MINIMAL[endpoint], **around, name: shape})
+        except BadField:
+            continue  # of a closed set after all
+        assert seen(body) or MARK not in str(body), (name, shape)
+
+
+def test_every_field_of_a_dialect_is_covered_or_has_a_reason() -> None:
+    untold = {
+        name
+        for *_, name, field in fields()
+        if name not in REQUEST and name not in SILENT
+        if any(field.check(shape) is None for shape in SHAPES)
+    }
+
+    assert untold == set()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_field_that_no_table_knows_is_looked_at(shape: Any) -> None:
+    assert seen({"model": "m", "unknown_to_all": shape})
+    assert seen({"model": "m", "outer": {"inner": [shape]}})
+    assert seen({"model": "m", MARK: 1})
+
+
+def test_kinds_and_roles_are_told() -> None:
+    body = {
+        "messages": [
+            {"role": "system", "content": "be good"},
+            {"role": "user", "name": "ann", "content": [{"type": "text", "text": "hi"}]},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    {"type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+                ],
+            },
+        ],
+        "user": "u1",
+        "stop": ["END"],
+        "metadata": {"team": "support"},
+    }
+
+    at = ("messages", 2, "tool_calls", 0, "function")
+    assert request_texts(body).texts == (
+        Text(("messages", 0, "content"), "be good", "content", "system"),
+        Text(("messages", 1, "name"), "ann", "name", "user"),
+        Text(("messages", 1, "content", 0, "text"), "hi", "content", "user"),
+        Text((*at, "name"), "f", "tool", "assistant"),
+        Text((*at, "arguments", 0), "a", "arguments", "assistant", escaped=True),
+        Text((*at, "arguments", 1), "b", "arguments", "assistant", escaped=True),
+        Text(("user",), "u1", "user"),
+        Text(("stop", 0), "END", "stop"),
+        Text(("metadata", Key("team")), "team", "metadata"),
+        Text(("metadata", "team"), "support", "metadata"),
+    )
+
+
+def test_every_kind_is_of_the_closed_set() -> None:
+    assert {*REQUEST.values(), *NESTED.values()} <= KINDS
+
+
+@pytest.mark.parametrize(
+    ("body", "opaque"),
+    [
+        ({"prompt": [1, 2]}, Opaque(("prompt",), "tokens")),
+        ({"prompt": [[1, 2], [3]]}, Opaque(("prompt", 0), "tokens")),
+        ({"input": [[1]]}, Opaque(("input", 0), "tokens")),
+        ({"prompt_token_ids": [1]}, Opaque(("prompt_token_ids",), "tokens")),
+        ({"images": ["https://example.test/cat"]}, Opaque(("images",), "images")),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}
+                ]
+            },
+            Opaque(("messages", 0, "content", 0, "image_url"), "image_url"),
+        ),
+        (
+            {
+                "messages": [
+                    {"role": "user", "content": [{"type": "file", "file": {"file_data": "x"}}]}
+                ]
+            },
+            Opaque(("messages", 0, "content", 0, "file"), "file"),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio"),
+        ),
+        ({"any": "data:text/plain;base64,c2VjcmV0"}, Opaque(("any",), "data")),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -> None:
+    assert opaque in request_texts(body).opaque
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"stop_token_ids": [1, 2]},
+        {"tools": [{"function": {"parameters": {"properties": {"file": {"enum": [1, 2]}}}}}]},
+        {"logit_bias": {"50256": -100}, "seed": 1, "n": 2},
+        {"audio": {"voice": "alloy"}},
+        {"metadata": {"image": "x"}},
+    ],
+    ids=str,
+)
+def test_what_can_be_read_is_not_opaque(body: dict[str, Any]) -> None:
+    assert request_texts(body).opaque == ()
+
+
+ANSWERS: list[dict[str, Any]] = [
+    {"choices": [{"text": MARK}]},
+    {"choices": [{"text": "x"}, {"text": MARK}]},
+    {"choices": [{"message": {"content": MARK}}]},
+    {"choices": [{"message": {"content": [{"type": "text", "text": MARK}]}}]},
+    {"choices": [{"message": {"refusal": MARK}}]},
+    {"choices": [{"message": {"reasoning_content": MARK}}]},
+    {"choices": [{"message": {"tool_calls": [{"function": {"arguments": '{"a": "forbidden"}'}}]}}]},
+    {"choices": [{"message": {"function_call": {"name": MARK}}}]},
+    {"choices": [{"message": {"audio": {"id": "a", "data": "AA", "transcript": MARK}}}]},
+    {"choices": [{"delta": {"content": MARK}}]},
+    {"choices": [{"text": "x", "logprobs": {"tokens": ["for", "bidden"]}}]},
+    {"choices": [{"text": "x", "logprobs": {"tokens": ["x"], "top_logprobs": [{MARK: -1}]}}]},
+    {"choices": [{"message": {"content": "x"}, "logprobs": {"content": [{"token": MARK}]}}]},
+    {"choices": [{"logprobs": {"content": [{"token": "x", "top_logprobs": [{"token": MARK}]}]}}]},
+    {"choices": [{"logprobs": {"refusal": [{"token": MARK}]}}]},
+    {"choices": [{"unknown": {MARK: 1}}]},
+    {"choices": [], "unknown": [MARK]},
+    {"error": {"message": MARK}},
+]
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=str)
+def test_every_text_of_an_answer_is_looked_at(answer: dict[str, Any]) -> None:
+    texts = answer_texts({"id": "1", "model": "m", "usage": {"total_tokens": 3}, **answer}).texts
+
+    assert [text for text in texts if MARK in text.text]
+    assert all(text.role == "assistant" for text in texts)
+
+
+def test_tokens_that_spell_the_text_are_not_looked_at_twice() -> None:
+    choice = {"text": "a cat", "logprobs": {"tokens": ["a", " cat"], "top_logprobs": [{"a": -1}]}}
+
+    assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]
+
+
+def test_vectors_are_no_text() -> None:
+    assert answer_texts({"object": "list", "data": [{"embedding": "AAAA"}]}).texts == ()
+
+
+def test_depth_is_no_bound() -> None:
+    deep: Any = MARK
+    for _ in range(20_000):
+        deep = [deep]
+
+    assert len(answer_texts({"unknown": deep}).texts) == 1
