@@ -87,7 +87,11 @@ def seen(body: dict[str, Any]) -> bool:
     return any(MARK in text.text for text in request_texts(body).texts)
 
 
-@pytest.mark.parametrize(("dialect", "endpoint", "name", "field"), [*fields()], ids=str)
+@pytest.mark.parametrize(
+    ("dialect", "endpoint", "name", "field"),
+    [*fields()],
+    ids=lambda part: part if isinstance(part, str) else "field",
+)
 def test_every_field_that_may_carry_text_is_looked_at(
     dialect: str, endpoint: str, name: str, field: Field
 ) -> None:
