@@ -7,6 +7,7 @@ import random
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
-from proxy import cache, edge, guardrails, ledger
+from proxy import cache, edge, ledger
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
 from proxy.cache.sqlite import Sqlite
@@ -33,6 +34,8 @@ from proxy.emit import Emitters, Sink
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
+from proxy.guardrails import Guards
+from proxy.guardrails.engine import Engine
 from proxy.ledger import budgets
 from proxy.limits import Admission
 from proxy.limits.alone import Alone
@@ -57,6 +60,7 @@ from proxy.upstream.health import Health
 LINGER_S = 2.0
 CLOSING_S = 1.0
 KEEPALIVE_S = 75.0
+GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
 SPANS_QUEUED = 2048
 SPANS_A_BATCH = 128
 
@@ -88,11 +92,19 @@ def new_request_id() -> str:
     return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
 
 
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What a call goes through between policy and emitters."""
+
+    limits: Admission
+    guards: Guards
+    cache: Cache
+    upstreams: Upstreams
+
+
 def assembled(
     policies: Policies,
-    admission: Admission,
-    answers: Cache,
-    upstreams: Upstreams,
+    rooms: Rooms,
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
 ) -> Pipeline:
@@ -100,10 +112,10 @@ def assembled(
     parameters alone."""
     return Pipeline(
         policies=policies,
-        limits=admission,
-        guards=guardrails.Unguarded(),
-        cache=answers,
-        upstreams=upstreams,
+        limits=rooms.limits,
+        guards=rooms.guards,
+        cache=rooms.cache,
+        upstreams=rooms.upstreams,
         emitter=emitter,
         start_record=start_record,
     )
@@ -141,12 +153,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         emitters = Emitters(all_sinks, _report(log, metrics), soon)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        http = await opened.enter_async_context(HttpClient())
-        upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit))
-        counters = await _counters(settings, opened, log, metrics)
-        admission = Admission(counters, _warn(log, metrics), _recall(settings, log))
-        answers = cache.Exact(await _shelves(settings, opened, metrics), _since_epoch)
-        pipeline = assembled(store, admission, answers, upstreams, emitters)
+        rooms = await _rooms(settings, opened, log, metrics, via)
+        pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.front(
             pipeline,
@@ -166,6 +174,24 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         opened.callback(setattr, readiness, "ready", False)
         log.info("listening", address=str(listen), admin=str(admin), version=proxy.__version__)
         yield Running(listen, admin, store, watch, readiness, log)
+
+
+async def _rooms(
+    settings: Settings,
+    opened: AsyncExitStack,
+    log: structlog.typing.FilteringBoundLogger,
+    metrics: Metrics,
+    via: str,
+) -> Rooms:
+    http = await opened.enter_async_context(HttpClient())
+    counters = await _counters(settings, opened, log, metrics)
+    pool = opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
+    return Rooms(
+        Admission(counters, _warn(log, metrics), _recall(settings, log)),
+        Guards(Engine(time.monotonic, pool)),
+        cache.Exact(await _shelves(settings, opened, metrics), _since_epoch),
+        Upstreams(http, via, new_span_id, Health(time.monotonic, metrics.circuit)),
+    )
 
 
 async def _beside(

@@ -54,7 +54,7 @@ class Pipeline:
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record):  # admit, later settle
-                    safe = await self.guards.inspect(plan, call)  # inspect input
+                    safe = await self.guards.inspect(plan, call, record)  # inspect input
                     forward = partial(self.forward, plan, safe, record)
                     await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
@@ -69,7 +69,7 @@ class Pipeline:
         """Fetch an answer and hand it on, chunk by chunk; one that is not streamed is one chunk
         per leg. ``to`` is the client, or the cache in its place."""
         async with await self.upstreams.open(plan, call, record) as answer:
-            watch = self.guards.watch(plan)
+            watch = self.guards.watch(plan, call, record)
             await to.begin(answer.head, record)  # leaves with the first chunk
             async for chunk in answer.chunks():
                 record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not

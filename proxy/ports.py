@@ -99,10 +99,10 @@ class Watch(Protocol):
 class Guards(Protocol):
     """The detectors that a plan asks for."""
 
-    async def inspect(self, plan: Plan, call: Call) -> Call:
-        """Pass the call, or give it with texts masked. Raises when it is blocked."""
+    async def inspect(self, plan: Plan, call: Call, record: Record) -> Call:
+        """Pass the call, or give it with texts masked. Raises ``GuardBlocked``."""
 
-    def watch(self, plan: Plan) -> Watch:
+    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         """Start watching one answer."""
 
 

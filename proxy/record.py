@@ -6,14 +6,22 @@ answer and no key text. Moments are seconds of ``time.monotonic``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal
 
-from proxy.errors import ClientGone, LimitExceeded, ProxyError, Stopping, UpstreamError
+from proxy.errors import (
+    ClientGone,
+    GuardBlocked,
+    LimitExceeded,
+    ProxyError,
+    Stopping,
+    UpstreamError,
+)
 from proxy.types import Call, Door, Plan, Target
+from proxy.types.guard import Result
 from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, Usage, in_force, prompt_length
 
@@ -21,11 +29,15 @@ Outcome = Literal[
     "success",
     "client_error",
     "limited",
+    "blocked",
     "upstream_error",
     "timeout",
     "proxy_error",
     "client_abort",
 ]
+
+
+Stage = Literal["input", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +128,8 @@ class Record:
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     admission: Admission | None = None
+    guards: list[tuple[Stage, Result]] = field(default_factory=list)
+    watched: Callable[[], Sequence[Result]] | None = None
     skips: list[Skip] = field(default_factory=list)
     serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
@@ -143,6 +157,15 @@ class Record:
     def skip(self, target: Target, reason: str) -> None:
         """Note a target that was not asked."""
         self.skips.append(Skip(target, reason))
+
+    def guarded(self, stage: Stage, results: Iterable[Result]) -> None:
+        """Note what guards said of texts that were looked at as a whole."""
+        self.guards.extend((stage, result) for result in results)
+
+    def verdicts(self) -> list[tuple[Stage, Result]]:
+        """Give what every guard said, those that watched a stream among them."""
+        watched = self.watched() if self.watched is not None else ()
+        return [*self.guards, *(("output", result) for result in watched)]
 
     def serve(self, leg: int, attempt: Attempt) -> None:
         """Note whose answer a leg gets. What else is still at work for the leg has lost."""
@@ -211,6 +234,8 @@ class Record:
             return "timeout" if self.error.status == 504 else "upstream_error"
         if isinstance(self.error, LimitExceeded):
             return "limited"
+        if isinstance(self.error, GuardBlocked):
+            return "blocked"
         return "client_error"
 
     @property

@@ -13,6 +13,7 @@ from typing import Any
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
 from proxy.record import Record
+from proxy.types import Call, Chunk, Plan
 from proxy.usage import Price, in_force, listed
 
 Json = dict[str, Any]
@@ -233,6 +234,19 @@ class MemorySink:
                 self._came.clear()
                 await self._came.wait()
         return self.records
+
+
+class Unguarded:
+    """A room of guards that looks at nothing."""
+
+    async def inspect(self, plan: Plan, call: Call, record: Record) -> Call:
+        return call
+
+    def watch(self, plan: Plan, call: Call, record: Record) -> Any:
+        return self
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        return (chunk,)
 
 
 def unlimited() -> Admission:

@@ -66,6 +66,7 @@ def digest(
         [door.dialect, door.endpoint],  # a field means what its dialect says
         door.user if rule.by_user else None,
         [_leg(leg) for leg in plan.legs],
+        plan.guards.digest,
         _question(call.body, by_user=rule.by_user),
     ]
     return hashlib.blake2b(orjson.dumps(parts), digest_size=BYTES, key=secret).digest()

@@ -23,7 +23,7 @@ from proxy.dialects.fields import (
     stop,
     string,
 )
-from proxy.errors import BadField, MethodNotAllowed, ProxyError
+from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
 from proxy.types import Door, Endpoint, Json
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
@@ -128,12 +128,15 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
 
 
 def error_object(error: ProxyError) -> Json:
-    return {
+    said: Json = {
         "message": error.message,
         "type": error.type,
         "param": error.param,
         "code": error.code,
     }
+    if isinstance(error, GuardBlocked):
+        said["guard"] = {"name": error.guard, "kind": error.kind}
+    return said
 
 
 def refuse(error: ProxyError, request_id: str) -> Refusal:

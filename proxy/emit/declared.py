@@ -181,6 +181,19 @@ METRICS: tuple[Declared, ...] = (
         "Calls to which a rule in shadow would have applied.",
     ),
     Declared(
+        "headrace_guard_decisions_total",
+        Counter,
+        ("guard", "stage", "verdict", "shadow"),
+        "What guards said of calls: passed, flagged, masked, blocked, failed, or unseen.",
+    ),
+    Declared(
+        "headrace_guard_duration_seconds",
+        Histogram,
+        ("guard", "stage"),
+        "Time that a guard spent on one call.",
+        SHORT_SECONDS,
+    ),
+    Declared(
         "headrace_limit_decisions_total",
         Counter,
         ("limit", "decision"),

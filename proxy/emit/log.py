@@ -20,6 +20,7 @@ import structlog
 from proxy.emit import summary
 from proxy.errors import UpstreamError
 from proxy.record import Record
+from proxy.types.guard import Result
 
 MAX_LINES = 10_000
 MAX_NAME = 64
@@ -72,6 +73,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "cost_usd": _usd(cost) if answered else None,
         "lost_cost_usd": _usd(record.lost) if answered else None,
         "cache": record.cache,
+        "guards": [_verdict(stage, result) for stage, result in record.verdicts()],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": _usd(saved.cost) if saved else None,
         "attempts": len(record.attempts),
@@ -79,6 +81,13 @@ def canonical(record: Record) -> dict[str, Any]:
         "finish_reasons": summary.finish_reasons(record),
         "warnings": record.warnings,
     }
+
+
+def _verdict(stage: str, result: Result) -> dict[str, Any]:
+    """What a guard said: counts by kind, never a text."""
+    said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
+    more = {"findings": result.findings, "fields": result.fields, "bytes": result.bytes}
+    return {**said, **more, "shadow": result.shadow, "error": result.error}
 
 
 def _usd(cost: Decimal | None) -> str | None:

@@ -16,6 +16,7 @@ from proxy.emit.declared import METRICS
 from proxy.errors import UpstreamError
 from proxy.record import Attempt, Bill, Record
 from proxy.types import Plan, Target
+from proxy.types.guard import Result
 from proxy.types.outcome import Outcome
 from proxy.usage import TOKEN_TYPES
 
@@ -124,6 +125,8 @@ class Metrics(Collector):
             self._cached(record, record.plan)
         if record.admission is not None:
             self._limited(record.admission)
+        for stage, result in record.verdicts():
+            self._guarded(stage, result)
         self._first_token(deployment, record)
         self._oddities(deployment, record)
 
@@ -169,6 +172,13 @@ class Metrics(Collector):
             self._child("headrace_policy_rules_total", deployment, rule).inc()
         for rule in plan.would:
             self._child("headrace_policy_would_total", deployment, rule).inc()
+
+    def _guarded(self, stage: str, result: Result) -> None:
+        shadow = "true" if result.shadow else "false"
+        names = (result.guard, stage, result.verdict, shadow)
+        self._child("headrace_guard_decisions_total", *names).inc()
+        spent = self._child("headrace_guard_duration_seconds", result.guard, stage)
+        spent.observe(result.seconds)
 
     def _limited(self, admission: Outcome) -> None:
         for standing in admission.standings:

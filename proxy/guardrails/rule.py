@@ -7,70 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.view import View
+from proxy.types.guard import MESSAGE, Action, Finding, Result, Rule, Verdict
 
-Action = Literal["block", "mask", "flag"]
-Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
 Clock = Callable[[], float]
-
-MESSAGE = "The text was blocked by a guard."
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A detector, and what its findings lead to.
-
-    ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
-    longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
-    ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
-    the detector texts with their capitals. ``message`` is what a client reads of a block.
-    """
-
-    name: str
-    detector: Detector
-    action: Action = "block"
-    shadow: bool = False
-    on_error: Literal["closed", "open"] = "closed"
-    deadline_s: float = 1.0
-    roles: frozenset[str] | None = None
-    fields: frozenset[str] | None = None
-    cased: bool = False
-    message: str = MESSAGE
-
-    @property
-    def enforces(self) -> bool:
-        """Say whether what it finds changes or stops a text."""
-        return self.action != "flag" and not self.shadow
-
-    @property
-    def strict(self) -> bool:
-        """Say whether its failing stops a text."""
-        return self.enforces and self.on_error == "closed"
-
-    def applies(self, role: str | None, kind: str) -> bool:
-        """Say whether it looks at texts of a kind, and of a role where the text has one."""
-        if self.fields is not None and kind not in self.fields:
-            return False
-        return self.roles is None or role in self.roles
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What one guard says of one call. ``seconds`` is the time spent inside of its detector."""
-
-    guard: str
-    verdict: Verdict
-    shadow: bool
-    findings: dict[str, int]
-    score: float
-    bytes: int
-    fields: int
-    seconds: float
-    error: str | None = None
+__all__ = ["MESSAGE", "Action", "Clock", "Result", "Rule", "Tally", "Verdict"]
 
 
 @dataclass(slots=True)

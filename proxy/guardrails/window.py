@@ -44,6 +44,11 @@ class Eye:
     recent: list[tuple[int, int]] = field(default_factory=list)
 
     @property
+    def looks(self) -> bool:
+        """Say whether it looks at a text that is not whole."""
+        return self.reach is not None and self.tally.error is None
+
+    @property
     def holds(self) -> bool:
         return self.tally.rule.enforces and self.tally.error is None
 
@@ -56,8 +61,8 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit", "_near",
-        "_parts", "_pending", "_replace", "_seen", "_tallies", "_text", "_whole",
+        "_base", "_before", "_begun", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit",
+        "_near", "_parts", "_pending", "_replace", "_seen", "_tallies", "_text", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -71,14 +76,13 @@ class Window:
         ]
         holding = [eye.reach for eye in self._eyes if eye.holds]
         self._whole = None in holding
-        reach = max((each for each in holding if each is not None), default=0)
         finite = [eye.reach for eye in self._eyes if eye.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
-        self._limit = MOST_WHOLE if self._whole else 4 * reach + 2 * MOST_RUN
+        self._limit = 4 * max(finite, default=0) + 2 * MOST_RUN
         self._parts: list[str] | None = [] if any(eye.reach is None for eye in self._eyes) else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
-        self._base = self._done = self._cursor = self._seen = 0
+        self._base = self._begun = self._done = self._cursor = self._seen = 0
         self._fresh = True
         self._pending: list[Spot] = []
 
@@ -104,15 +108,16 @@ class Window:
         self._seen += len(text)
         if self._parts is not None:
             self._parts.append(text)
-            if self._seen - self._base > MOST_WHOLE:
+            if self._seen - self._begun > MOST_WHOLE:
                 self._forgo(self._parts)
         if self._whole:
             return []
         self._text += text
-        self._look(final=False)
+        if any(eye.looks for eye in self._eyes):
+            self._look(final=False)
         pieces = self._release()
-        if self.held > self._limit:
-            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.holds])
+        if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
+            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
             pieces += self._release()
         return pieces
 
@@ -127,7 +132,7 @@ class Window:
             self._glance(whole)
         pieces = self._release()
         self._text = self._before = ""
-        self._base = self._done = self._cursor = self._seen
+        self._base = self._begun = self._done = self._cursor = self._seen
         self._fresh = True
         if self._parts is not None:
             self._parts = []
@@ -195,7 +200,7 @@ class Window:
         while self._pending and self._pending[0].start < done:
             self._mask(self._pending.pop(0), pieces)
         self._show(done, pieces)
-        kept = min((eye.since for eye in self._eyes if eye.reach is not None), default=end)
+        kept = min((eye.since for eye in self._eyes if eye.looks), default=end)
         cut = min(kept, done) - self._base
         if cut > 0:
             self._before = self._text[cut - 1]

@@ -14,6 +14,7 @@ from proxy.policy.routes import draw
 from proxy.policy.rules import SILENT, Ruling, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.types import Bound, Call, Door, Leg, Plan, Target
+from proxy.types.guard import Guarding
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     deployment = reach.deployment
     legs: list[Leg] = []
     refusal = None
-    bounds, cache = deployment.bounds, deployment.cache
+    bounds, cache, guards = deployment.bounds, deployment.cache, deployment.guards
     for model in call.models:
         leg, ruling = _rule(reach, key, call, tags, model)
         legs.append(leg)
@@ -89,6 +90,8 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
             bounds = bounds_of(bounds, ruling)
         if ruling.cache is not None:
             cache = ruling.cache.by
+        if ruling.unguarded or any(ruling.guards):
+            guards = guards_of(guards, ruling)
     return Plan(
         snapshot.revision,
         key.name,
@@ -104,6 +107,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         bounds,
         cache,
         key.may_refresh,
+        guards,
     )
 
 
@@ -143,6 +147,18 @@ def bounds_of(bounds: tuple[Bound, ...], ruling: Ruling) -> tuple[Bound, ...]:
     """Add the limits that rules bring, each once, and leave out those that they take away."""
     joined = dict.fromkeys((*bounds, *ruling.bounds))
     return tuple(bound for bound in joined if bound.limit.name not in ruling.without)
+
+
+def guards_of(guards: Guarding, ruling: Ruling) -> Guarding:
+    """Add the guards that rules bring, each once, and leave out those that they take away."""
+    came, goes = (
+        tuple(rule for rule in dict.fromkeys((*own, *more)) if rule.name not in ruling.unguarded)
+        for own, more in (
+            (guards.input, ruling.guards.input),
+            (guards.output, ruling.guards.output),
+        )
+    )
+    return Guarding(came, goes, guards.opaque)
 
 
 def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:

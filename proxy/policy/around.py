@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from proxy.policy import schema
 from proxy.policy.routes import Routes
+from proxy.policy.rules import Guards
+from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.snapshot import TagRule
 from proxy.policy.source import Path_
 from proxy.types import Bound, Target
@@ -26,6 +28,10 @@ class Around(Protocol):
     def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
 
     def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...
+
+    def guards(
+        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+    ) -> Guards: ...
 
     def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]: ...
 

@@ -12,10 +12,12 @@ from proxy.policy.snapshot import Key, Snapshot
 from proxy.types import Call, Leg, Plan
 
 Kind = Literal[
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache"
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
+    "guards",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = (
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache"
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
+    "guards",
 )  # fmt: skip
 Outcome = Plan | ProxyError
 
@@ -61,6 +63,7 @@ def _of_plans(was: Plan, now: Plan) -> Iterator[Divergence]:
         ("routing", _routing(was), _routing(now)),
         ("limits", _limits(was), _limits(now)),
         ("cache", _cache(was), _cache(now)),
+        ("guards", _guards(was), _guards(now)),
     ):
         if before != after:
             yield Divergence(kind, before, after, rule)  # type: ignore[arg-type]  # of KINDS
@@ -112,6 +115,15 @@ def _limits(plan: Plan) -> str:
 
 def _cache(plan: Plan) -> str:
     return f"{plan.cache.ttl:g} s in {plan.cache.store}" if plan.cache else "off"
+
+
+def _guards(plan: Plan) -> str:
+    said = (
+        f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} {rule.digest[:6]}"
+        for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output))
+        for rule in rules
+    )
+    return ", ".join(said) or "none"
 
 
 def _routing(plan: Plan) -> str:

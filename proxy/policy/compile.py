@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -10,15 +10,18 @@ from pydantic import ValidationError
 
 from proxy import usage
 from proxy.policy import patterns, schema
+from proxy.policy.compile_guards import GuardCompiler
 from proxy.policy.compile_limits import LimitCompiler
 from proxy.policy.compile_rules import RuleCompiler, kept
 from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
-from proxy.policy.rules import course
+from proxy.policy.rules import Guards, course
+from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream
+from proxy.types.guard import UNGUARDED
 
 Weighed = tuple[Target, int | None]
 DEFAULT_POLICY = "default"
@@ -53,6 +56,7 @@ class _Compiler:
             name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
         }
         self.limits = LimitCompiler(self)
+        self.guarding = GuardCompiler(self)
         self.ruling = RuleCompiler(self)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
@@ -122,6 +126,7 @@ class _Compiler:
             sections=self.ruling.sections(policy) if policy else (),
             bounds=own + (self.ruling.bounds(policy) if policy else ()),
             cache=cache.by if cache else None,
+            guards=self.ruling.guarding(policy) if policy else UNGUARDED,
         )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:
@@ -132,6 +137,11 @@ class _Compiler:
             self.unknown((*path, "policy"), "policies", "policy", policy)
             return None
         return policy
+
+    def guards(
+        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+    ) -> Guards:
+        return self.guarding.guards(path, came, goes)
 
     def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
         return self.limits.at(path, said)

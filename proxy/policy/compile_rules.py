@@ -13,6 +13,7 @@ from proxy.policy.load import maybe
 from proxy.policy.rules import Kept, Rule, Section
 from proxy.policy.source import Path_
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal
+from proxy.types.guard import Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = ("chat", "completions", "embeddings")
@@ -25,6 +26,10 @@ class RuleCompiler:
         self._around = around
         self.headers: set[str] = set()
         self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
+        self._guards = {
+            name: around.guards(("policies", name), said.input, said.output)
+            for name, said in around.policies.policies.items()
+        }
         self._orders = {name: self._order(name, ()) for name in self._own}
 
     def sections(self, name: str) -> tuple[Section, ...]:
@@ -45,6 +50,16 @@ class RuleCompiler:
         policies = self._around.policies.policies
         said = (kept(policies[each].cache) for each in self._orders[name])
         return next((each for each in said if each is not None), None)
+
+    def guarding(self, name: str) -> Guarding:
+        """Give the guards of a policy, and of what it extends."""
+        policies = self._around.policies.policies
+        order = self._orders[name]
+        return Guarding(
+            tuple(rule for base in order for rule in self._guards[base].input),
+            tuple(rule for base in order for rule in self._guards[base].output),
+            any(policies[base].opaque == "allow" for base in order),
+        )
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
         found = [name]
@@ -83,11 +98,13 @@ class RuleCompiler:
             refusal=_refusal(name, said.refuse),
             bounds=self._around.bounds((*path, "limits"), said.limits),
             cache=kept(said.cache),
+            guards=self._around.guards(path, said.input, said.output),
+            unguarded=frozenset((said.without and said.without.guards) or ()),
             without=self._without((*path, "without", "limits"), said.without),
         )
 
     def _without(self, path: Path_, said: schema.Without | None) -> frozenset[str]:
-        names = said.limits if said else []
+        names = (said and said.limits) or []
         known = {limit.name for _, limit in written(self._around.policies)}
         for index, name in enumerate(names):
             if name not in known:

@@ -44,7 +44,7 @@ class _Explainer:
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             for leg in plan.legs:
                 reasons += self.leg(reach, plan, leg)
-            reasons += [self.limits(plan), _cached(plan)]
+            reasons += [_guarded(plan), self.limits(plan), _cached(plan)]
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -172,6 +172,21 @@ def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int
     return None
 
 
+def _guarded(plan: Plan) -> Reason:
+    parts = []
+    for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
+        for rule in rules:
+            does = f"would {rule.action}, in shadow" if rule.shadow else rule.action
+            where = sorted(rule.roles or ()) + sorted(rule.fields or ())
+            narrowed = f"only {', '.join(where)}" if where else None
+            parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
+    if parts and not plan.guards.opaque:
+        parts.append(Reason("guard", "content that no guard can read is refused"))
+    return Reason(
+        "guards", f"{len(plan.guards.input) + len(plan.guards.output)} look", parts=tuple(parts)
+    )
+
+
 def _cached(plan: Plan) -> Reason:
     rule = plan.cache
     if rule is None:
@@ -219,11 +234,14 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "model", f"model {rule.model}"
     if rule.cache is not None:
         yield "cache", "cache" if rule.cache.by else "no cache"
+    brought = (*rule.guards.input, *rule.guards.output)
     lists = (
         ("set", rule.changes.set.items()),
         ("cap", rule.changes.cap.items()),
         ("limit", [(bound.limit.name, "") for bound in rule.bounds]),
         ("no limit", [(name, "") for name in sorted(rule.without)]),
+        ("guard", [(each.name, "") for each in brought]),
+        ("no guard", [(name, "") for name in sorted(rule.unguarded)]),
     )
     for does, named in lists:
         yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-PARTS = frozenset({"rule", "tag", "target", "parameter", "limit"})
+PARTS = frozenset({"rule", "tag", "target", "parameter", "limit", "guard"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,12 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         return path[:-1], f"{path[-1]} is missing"
     if "[key]" in detail["loc"] and detail["type"] != "value_error":
         return path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64"
+    if detail["type"] == "union_tag_not_found":
+        return path, f"{detail['ctx']['discriminator'].strip(chr(39))} is missing"
+    if detail["type"] == "union_tag_invalid":
+        words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
+        tag = str(detail["ctx"]["tag"])
+        return path, f"there is no guard {tag!r}{maybe(tag, words)}"
     if detail["type"] in SAID:
         return path, SAID[detail["type"]]
     if detail["type"] == "literal_error":

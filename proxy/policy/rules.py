@@ -17,8 +17,16 @@ from typing import NamedTuple
 from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
+from proxy.types.guard import Rule as GuardRule
 
 RULINGS_KEPT = 256
+
+
+class Guards(NamedTuple):
+    """The guards that one part of the policies brings, in and out."""
+
+    input: tuple[GuardRule, ...] = ()
+    output: tuple[GuardRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,8 @@ class Rule:
     bounds: tuple[Bound, ...] = ()
     without: frozenset[str] = frozenset()
     cache: Kept | None = None
+    guards: Guards = Guards()  # noqa: RUF009  # it is frozen
+    unguarded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,8 @@ class Ruling(NamedTuple):
     bounds: tuple[Bound, ...] = ()
     without: frozenset[str] = frozenset()
     cache: Kept | None = None
+    guards: Guards = Guards()
+    unguarded: frozenset[str] = frozenset()
 
 
 SILENT = Ruling()
@@ -138,6 +150,11 @@ def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str,
             ruling.bounds + rule.bounds,
             ruling.without | rule.without,
             rule.cache if ruling.cache is None else ruling.cache,
+            Guards(
+                ruling.guards.input + rule.guards.input,
+                ruling.guards.output + rule.guards.output,
+            ),
+            ruling.unguarded | rule.unguarded,
         )
     return ruling
 

@@ -10,6 +10,7 @@ from proxy.policy.routes import Routes, Sticky
 from proxy.policy.rules import Course, Section
 from proxy.policy.source import Path_, Place
 from proxy.types import Bound, CacheRule, Retry, Target
+from proxy.types.guard import UNGUARDED, Guarding
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Deployment:
     sections: tuple[Section, ...] = ()
     bounds: tuple[Bound, ...] = ()
     cache: CacheRule | None = None
+    guards: Guarding = UNGUARDED
 
 
 @dataclass(frozen=True, slots=True)

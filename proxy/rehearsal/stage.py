@@ -12,7 +12,7 @@ from typing import Self
 import orjson
 
 from proxy import dialects
-from proxy.app import assembled
+from proxy.app import Rooms, assembled
 from proxy.cache import Forgetful
 from proxy.dialects import Came, sse
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
@@ -25,6 +25,8 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.guardrails import Guards
+from proxy.guardrails.engine import Engine
 from proxy.limits import TENANT, Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
@@ -77,7 +79,9 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
-    pipeline = assembled(policies, admission, Forgetful(), upstreams, emitters, lambda: record)
+    guards = Guards(Engine(loop.time))
+    rooms = Rooms(admission, guards, Forgetful(), upstreams)
+    pipeline = assembled(policies, rooms, emitters, lambda: record)
     exchange = _Exchange(given, played)
     claims = await _claims(policies, exchange)
     before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]

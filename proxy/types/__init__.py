@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from proxy.errors import RefusedByRule
+from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import Limit
 from proxy.usage import Price
 
@@ -249,6 +250,7 @@ class Plan:
     bounds: tuple[Bound, ...] = ()
     cache: CacheRule | None = None
     may_refresh: bool = False
+    guards: Guarding = UNGUARDED
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import ProxyError, Refused
-from proxy.guardrails import Unguarded
 from proxy.ports import Watch
-from proxy.types import Chunk, Plan
+from proxy.record import Record
+from proxy.types import Call, Chunk, Plan
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
     Script,
     ScriptedUpstream,
+    Unguarded,
     answer,
     chat,
     chat_events,
@@ -187,7 +188,7 @@ class Masking(Unguarded):
         self.blocks = blocks
         self.seen = 0
 
-    def watch(self, plan: Plan) -> Watch:
+    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         return self
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:

@@ -13,15 +13,16 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.guardrails import Unguarded
 from proxy.ports import Watch
-from proxy.types import Plan
+from proxy.record import Record
+from proxy.types import Call, Plan
 from tests.cache.stores import until
 from tests.cache.world import RULE, Cached, cached_proxy, until_asked
 from tests.doubles import (
     Asked,
     Script,
     ScriptedUpstream,
+    Unguarded,
     Wire,
     answer,
     event,
@@ -350,7 +351,7 @@ class Broken(Unguarded):
     def __init__(self) -> None:
         self.bugs = 1
 
-    def watch(self, plan: Plan) -> Watch:
+    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         if self.bugs:
             self.bugs -= 1
             raise KeyError("inside")

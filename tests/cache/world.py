@@ -23,7 +23,6 @@ from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
-from proxy.guardrails import Unguarded
 from proxy.pipeline import Pipeline
 from proxy.policy import Caller, InForce
 from proxy.policy.store import read_folder
@@ -34,7 +33,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cache.stores import Clock
 from tests.conftest import world
-from tests.doubles import MemorySink, ScriptedUpstream, unlimited
+from tests.doubles import MemorySink, ScriptedUpstream, Unguarded, unlimited
 
 SEARCH_KEY = "hr-search-key"
 RULE = CacheRule(ttl=60)

@@ -16,7 +16,6 @@ from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
-from proxy.guardrails import Unguarded
 from proxy.pipeline import Pipeline
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -25,6 +24,7 @@ from tests.conftest import Proxy
 from tests.doubles import (
     Asked,
     ScriptedUpstream,
+    Unguarded,
     Wire,
     event,
     head,

@@ -15,7 +15,7 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.masking import masked, spots
 from proxy.guardrails.rule import Result, Rule, Tally
 from proxy.guardrails.view import readings
-from proxy.guardrails.window import MOST_RUN, Window
+from proxy.guardrails.window import MOST_RUN, MOST_WHOLE, Window
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 
 RUN = base64.b64encode(b"here is a secret").decode()
@@ -188,6 +188,26 @@ def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
 
     assert "".join(piece.text for piece in Window(at_work).feed(text)) == text
     assert told(at_work)[0].error == "too_long_to_hold"
+
+
+def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
+    at_work = tallies(rule("secret", action="flag"))
+    window = Window(at_work)
+
+    for _ in range(40):
+        assert [piece.text for piece in window.feed("\u200b" * 1000)] == ["\u200b" * 1000]
+
+    assert told(at_work)[0].error == "too_long_to_hold"
+
+
+def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
+    half = "it is known " * (MOST_WHOLE // 20)
+    opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
+
+    assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
+    assert told(opened)[0].error == "too_long"
+    closed = Window(tallies(rule("secret", unbounded=True)))
+    assert stream(closed, [half, half]) == ("", "words could_not_check")
 
 
 @pytest.mark.parametrize(

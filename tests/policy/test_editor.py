@@ -25,7 +25,7 @@ SHAPES = (
     "deployment-name-with-capitals",
     "deployment-without-targets",
     "duration-without-a-unit",
-    "guard-that-does-not-exist-yet",
+    "guard-of-an-unknown-kind",
     "key-that-may-do-something-unknown",
     "key-with-a-short-digest",
     "key-without-deployments",

@@ -113,6 +113,7 @@ def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
         "│  ├─ openai/m (the first that serves the model; USD per million tokens: "
         "input 1, output 2)  [p.yaml:32]",
         "│  └─ eu/spare (fallback; price unknown)  [p.yaml:33]",
+        "├─ guards: 0 look",
         "├─ limits: 0 count",
         "├─ cache: off",
         "└─ decided: goes to openai/m (tag env dropped)",

@@ -23,7 +23,6 @@ from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.metrics import Metrics
-from proxy.guardrails import Unguarded
 from proxy.pipeline import Pipeline
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.record import Record
@@ -34,6 +33,7 @@ from tests.conftest import world
 from tests.doubles import (
     Asked,
     ScriptedUpstream,
+    Unguarded,
     Wire,
     answer,
     legacy,

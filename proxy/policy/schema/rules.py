@@ -19,6 +19,7 @@ from pydantic_core import CoreSchema
 
 from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.deployments import Target, are_weighed
+from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.scalars import HeaderName, Model, Name, Section, TagKey, listed
 
@@ -204,11 +205,31 @@ class Refusal(Section):
 class Without(Section):
     """What does not hold for the calls of a rule."""
 
-    limits: Annotated[list[Name], Field(min_length=1)]
+    limits: Annotated[list[Name], Field(min_length=1)] | None = None
     """Limits that do not count for them."""
+    guards: Annotated[list[Name], Field(min_length=1)] | None = None
+    """Guards that do not look at them."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.limits is None and self.guards is None:
+            raise ValueError("must say limits or guards")
+        return self
 
 
-EFFECTS = ("targets", "fallback", "model", "set", "cap", "limits", "without", "cache", "refuse")
+EFFECTS = (
+    "targets",
+    "fallback",
+    "model",
+    "set",
+    "cap",
+    "limits",
+    "without",
+    "cache",
+    "input",
+    "output",
+    "refuse",
+)
 
 
 class Rule(Section):
@@ -238,6 +259,10 @@ class Rule(Section):
     """What does not hold for its calls."""
     cache: Cache | None = None
     """How the answers to its calls are kept; `off` for not at all."""
+    input: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
+    """Guards that look at its questions, after the others."""
+    output: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
+    """Guards that look at its answers, after the others."""
     refuse: Refusal | None = None
     """Refuse the call with a message."""
 
@@ -276,6 +301,12 @@ class Policy(Section):
     """Limits of all calls that follow it."""
     cache: Cache | None = None
     """How the answers to all calls that follow it are kept."""
+    input: list[AnyGuard] = Field(default_factory=list)
+    """Guards that look at every question, in order."""
+    output: list[AnyGuard] = Field(default_factory=list)
+    """Guards that look at every answer, in order."""
+    opaque: Literal["refuse", "allow"] = "refuse"
+    """What becomes of content that no guard can read: tokens, pictures, sounds."""
 
     @model_validator(mode="after")
     def _order_is_said(self) -> Self:
@@ -285,6 +316,7 @@ class Policy(Section):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"has several rules named {', '.join(twice)}")
-        if not (self.rules or self.extends or self.limits or self.cache):
-            raise ValueError("must have rules, limits or a cache, or extend a policy")
+        said = (self.rules, self.extends, self.limits, self.cache, self.input, self.output)
+        if not any(said):
+            raise ValueError("must have rules, guards, limits or a cache, or extend a policy")
         return self

@@ -1,0 +1,56 @@
+"""The kinds of guards: a detector and a line here for each, by the word that policies use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from proxy.guardrails.code import Code
+from proxy.guardrails.json_schema import JsonSchema
+from proxy.guardrails.keywords import Keywords
+from proxy.guardrails.length import Length
+from proxy.guardrails.pii import Pii
+from proxy.guardrails.secrets import Secrets
+from proxy.guardrails.sponge import Sponge
+from proxy.guardrails.urls import Urls
+from proxy.guardrails.view import folded
+from proxy.types.guard import Detector
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a detector is made of a policy's keys, which raises ``ValueError``; whether it reads
+    texts with their capitals, and which fields it looks at where the policy names none."""
+
+    make: Callable[[Options], Detector]
+    cased: bool = True
+    fields: frozenset[str] | None = None
+
+
+@cache
+def _secrets(reach: int) -> Secrets:
+    """Made once for all policies: reading the rules takes longer than all else of a reload."""
+    return Secrets(reach)
+
+
+def _keywords(said: Options) -> Keywords:
+    words = [form for word in said["words"] for form in dict.fromkeys((word, folded(word)))]
+    return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
+
+
+KINDS: dict[str, Kind] = {
+    "keywords": Kind(_keywords, cased=False),
+    "pii": Kind(lambda said: Pii(said["entities"], said["regions"], said["threshold"])),
+    "secrets": Kind(lambda said: _secrets(said["reach"])),
+    "urls": Kind(lambda said: Urls(said["allow"], said["deny"])),
+    "code": Kind(lambda said: Code()),
+    "length": Kind(lambda said: Length(**said)),
+    "sponge": Kind(lambda said: Sponge()),
+    "json_schema": Kind(
+        lambda said: JsonSchema(said["json_schema"]), fields=frozenset({"content"})
+    ),
+}

@@ -1,0 +1,141 @@
+"""Guards, under ``input`` and ``output`` of policies, deployments and rules: a class for each kind.
+
+The keys of a class, beside those that all have, are those of its detector.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
+
+from proxy.policy.schema.scalars import Duration, Name, Section
+
+Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
+Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
+Kind = Literal[
+    "arguments", "content", "context", "logprobs", "metadata", "name", "other", "prediction",
+    "prompt", "reasoning", "refusal", "schema", "stop", "suffix", "tool", "user",
+]  # fmt: skip
+Share = Annotated[float, Field(ge=0, le=1)]
+Most = Annotated[int, Field(ge=1)]
+
+
+class Guard(Section):
+    """What all guards have in common."""
+
+    name: Name | None = None
+    """Its name in logs, metrics and refusals; that of its kind where it is not said."""
+    action: Literal["block", "mask", "flag"] = "block"
+    """What its findings lead to: `flag` only notes them."""
+    mode: Literal["enforce", "shadow"] = "enforce"
+    """`shadow` counts what it would do, and does nothing."""
+    on_error: Literal["closed", "open"] = "closed"
+    """Whether a guard that fails, or takes too long, blocks the call."""
+    deadline: Duration = 1.0
+    """How long it may take for all texts of a call; 1s."""
+    roles: list[Role] | None = None
+    """Whose messages it looks at; all of them where none is said."""
+    fields: list[Kind] | None = None
+    """Which kinds of text it looks at; all of them where none is said."""
+    message: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
+    """What the client reads of a block."""
+
+
+class Keywords(Guard):
+    """Words and patterns that must not be there."""
+
+    guard: Literal["keywords"]
+    """Its kind."""
+    words: Words = Field(default_factory=list)
+    """Words, whole and in any case."""
+    patterns: Words = Field(default_factory=list)
+    """Patterns in RE2's language, each of them checked for its speed."""
+    whole_words: bool = True
+    """Whether a word counts only where it stands by itself."""
+
+
+class Pii(Guard):
+    """Personal identifiers."""
+
+    guard: Literal["pii"]
+    """Its kind."""
+    entities: Words = Field(default_factory=lambda: ["email", "phone", "card", "iban", "ssn"])
+    """email, phone, card, iban, ssn, ip, or id_XX for the number of a country."""
+    regions: Words = Field(default_factory=lambda: ["US", "GB", "DE", "FR", "ES", "IT"])
+    """Whose national phone numbers are known."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+
+
+class Secrets(Guard):
+    """Credentials, by the rules of gitleaks."""
+
+    guard: Literal["secrets"]
+    """Its kind."""
+    reach: Annotated[int, Field(ge=1200, le=65536)] = 4096
+    """The longest credential that is found in a stream, in characters, which are held back."""
+
+
+class Urls(Guard):
+    """Addresses, by their hosts."""
+
+    guard: Literal["urls"]
+    """Its kind."""
+    allow: Words = Field(default_factory=list)
+    """Hosts that may be there, `*.example.com` with all below; others must not."""
+    deny: Words = Field(default_factory=list)
+    """Hosts that must not be there."""
+
+
+class Code(Guard):
+    """Program code."""
+
+    guard: Literal["code"]
+    """Its kind."""
+
+
+class Length(Guard):
+    """Texts that are too long."""
+
+    guard: Literal["length"]
+    """Its kind."""
+    characters: Most | None = None
+    """The most characters of one text."""
+    lines: Most | None = None
+    """The most lines."""
+    tokens: Most | None = None
+    """The most tokens, by estimate."""
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.characters is None and self.lines is None and self.tokens is None:
+            raise ValueError("must say characters, lines or tokens")
+        return self
+
+
+class Sponge(Guard):
+    """Texts that repeat themselves to cost time."""
+
+    guard: Literal["sponge"]
+    """Its kind."""
+
+
+class JsonSchema(Guard):
+    """Answers that must be JSON of a schema."""
+
+    guard: Literal["json_schema"]
+    """Its kind."""
+    json_schema: Annotated[
+        dict[str, Any] | Literal[True],
+        Field(alias="schema"),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"const": True}]}),
+    ] = True
+    """The schema; any JSON where none is said."""
+
+
+AnyGuard = Annotated[
+    Keywords | Pii | Secrets | Urls | Code | Length | Sponge | JsonSchema,
+    Field(discriminator="guard"),
+]
+COMMON = frozenset(Guard.model_fields)

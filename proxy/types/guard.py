@@ -1,0 +1,117 @@
+"""Guards as a policy asks for them, and what each says of one call: values, without behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Action = Literal["block", "mask", "flag"]
+Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
+MESSAGE = "The text was blocked by a guard."
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in a text: characters from ``start`` up to ``end``, which is not part of it.
+
+    ``kind`` is of a set that is closed per detector, as it becomes a metric's label; ``score`` is
+    from 0 to 1.
+    """
+
+    start: int
+    end: int
+    kind: str
+    score: float = 1.0
+
+
+class Detector(Protocol):
+    """One way of looking at a text.
+
+    ``reach`` bounds what a stream must hold back: a finding, together with all that it depends on
+    around it (a word's edge is one character), lies within so many characters; None where only the
+    whole text can tell. From the beginning of a finding on, or from where none is under way, the
+    same is found as from the beginning of the text.
+    """
+
+    @property
+    def reach(self) -> int | None: ...
+
+    def find(self, text: str) -> Sequence[Finding]:
+        """Give all findings, by their start; they do not overlap. Takes time linear in the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A detector, and what its findings lead to.
+
+    ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
+    longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
+    ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
+    the detector texts with their capitals. ``message`` is what a client reads of a block;
+    ``digest`` stands for all that was said of it.
+    """
+
+    name: str
+    detector: Detector
+    action: Action = "block"
+    shadow: bool = False
+    on_error: Literal["closed", "open"] = "closed"
+    deadline_s: float = 1.0
+    roles: frozenset[str] | None = None
+    fields: frozenset[str] | None = None
+    cased: bool = False
+    message: str = MESSAGE
+    digest: str = ""
+
+    @property
+    def enforces(self) -> bool:
+        """Say whether what it finds changes or stops a text."""
+        return self.action != "flag" and not self.shadow
+
+    @property
+    def strict(self) -> bool:
+        """Say whether its failing stops a text."""
+        return self.enforces and self.on_error == "closed"
+
+    def applies(self, role: str | None, kind: str) -> bool:
+        """Say whether it looks at texts of a kind, and of a role where the text has one."""
+        if self.fields is not None and kind not in self.fields:
+            return False
+        return self.roles is None or role in self.roles
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one guard says of one call. ``seconds`` is the time spent inside of its detector."""
+
+    guard: str
+    verdict: Verdict
+    shadow: bool
+    findings: dict[str, int]
+    score: float
+    bytes: int
+    fields: int
+    seconds: float
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Guarding:
+    """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
+    pass what no rule can read: tokens, pictures, sounds."""
+
+    input: tuple[Rule, ...] = ()
+    output: tuple[Rule, ...] = ()
+    opaque: bool = False
+
+    @property
+    def digest(self) -> str:
+        """What is the same for the same rules, so that no answer is shown again under others."""
+        return " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
+
+    def __bool__(self) -> bool:
+        return bool(self.input or self.output)
+
+
+UNGUARDED = Guarding()
