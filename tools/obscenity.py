@@ -28,9 +28,11 @@ KINDS = {
 # Sexual by origin, but mostly said in anger: they are the toxicity guard's.
 EXPLETIVES = {"ass", "asshole", "bastard", "cunt", "dick", "fuck", "motherfucker", "prick", "wank"}
 WORST = 3.0  # the list's highest severity
-EVERYDAY = set(
-    ["abbie", "abo", "bates", "buttermilk", "butt", "crow", "crows", "finger", "fingers", "forked", "fuku", "gay", "god", "homo", "jew", "lesbian", "peter", "queer", "sheet", "shet", "sperm", "suck", "tart", "tranny", "transsexual", "wang"]
-)
+HARMLESS = """
+    abbie abo bates buttermilk butt crow crows finger fingers forked fuku gay god homo jew lesbian
+    peter queer sheet shet sperm suck tart tranny transsexual wang
+"""
+EVERYDAY = set(HARMLESS.split())
 HEAD = """\
 # WARNING: this file lists obscene, sexual and hateful words, so that texts with them can be found.
 # Written by tools/obscenity.py from Surge AI's list (MIT, see obscenity_en.LICENSE).

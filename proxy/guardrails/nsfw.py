@@ -39,8 +39,8 @@ RULES = (
 class Nsfw:
     """Finds words that are at least as explicit as ``threshold``, from 0 to 1.
 
-    A third is mild or clinical, two thirds strong, the rest severe. ``minors`` is a sexual word near one for a
-    child, which has the score of a half.
+    A third is mild or clinical, two thirds strong, the rest severe. ``minors`` is a sexual word
+    near one for a child, which has the score of a half.
     """
 
     threshold: float = 0.4
