@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.finding import Finding
-from proxy.guardrails.rulebook import Rule, Rulebook, apart, encodable
+from proxy.guardrails.rulebook import TOGETHER, Rule, Rulebook, apart, encodable
 
 BOOK = Rulebook([Rule("fruit", 0.5, r"app?le"), Rule("word", 0.7, r"[a-z]+ pie")], longest=10)
 
@@ -27,6 +27,13 @@ def test_no_match_is_no_finding() -> None:
 def test_a_match_that_is_too_long_is_none() -> None:
     assert BOOK.find("rhubarbs pie") == []
     assert [found.kind for found in BOOK.find("plum pie")] == ["word"]
+
+
+def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
+    book = Rulebook([Rule(f"r{n}", 1, f"w{n}x") for n in range(2 * TOGETHER + 1)], longest=10)
+
+    assert [found.kind for found in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
+    assert Rulebook([], longest=10).find("w0x") == []
 
 
 def test_half_a_character_is_no_obstacle() -> None:
