@@ -8,12 +8,16 @@ from functools import cache
 from typing import Any
 
 from proxy.guardrails.code import Code
+from proxy.guardrails.injection import Injection
 from proxy.guardrails.json_schema import JsonSchema
 from proxy.guardrails.keywords import Keywords
 from proxy.guardrails.length import Length
+from proxy.guardrails.nsfw import Nsfw
 from proxy.guardrails.pii import Pii
 from proxy.guardrails.secrets import Secrets
 from proxy.guardrails.sponge import Sponge
+from proxy.guardrails.topic import Topic
+from proxy.guardrails.toxicity import Toxicity
 from proxy.guardrails.urls import Urls
 from proxy.guardrails.view import folded
 from proxy.types.guard import Detector
@@ -42,6 +46,10 @@ def _keywords(said: Options) -> Keywords:
     return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
 
 
+def _injection(said: Options) -> Injection:
+    return Injection(said["threshold"], rules=said["by_rules"], model=said["by_model"])
+
+
 KINDS: dict[str, Kind] = {
     "keywords": Kind(_keywords, cased=False),
     "pii": Kind(lambda said: Pii(said["entities"], said["regions"], said["threshold"])),
@@ -50,6 +58,10 @@ KINDS: dict[str, Kind] = {
     "code": Kind(lambda said: Code()),
     "length": Kind(lambda said: Length(**said)),
     "sponge": Kind(lambda said: Sponge()),
+    "injection": Kind(_injection, cased=False),
+    "toxicity": Kind(lambda said: Toxicity(said["threshold"]), cased=False),
+    "nsfw": Kind(lambda said: Nsfw(said["threshold"]), cased=False),
+    "topic": Kind(lambda said: Topic(**said)),
     "json_schema": Kind(
         lambda said: JsonSchema(said["json_schema"]), fields=frozenset({"content"})
     ),

@@ -134,8 +134,65 @@ class JsonSchema(Guard):
     """The schema; any JSON where none is said."""
 
 
+class Injection(Guard):
+    """Attempts to give the model other orders, by rules and by a small model."""
+
+    guard: Literal["injection"]
+    """Its kind."""
+    action: Literal["block", "mask", "flag"] = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Share = 0.95
+    """How certain it must be."""
+    by_rules: bool = True
+    """Whether the rules are asked."""
+    by_model: bool = True
+    """Whether the model is asked."""
+
+
+class Toxicity(Guard):
+    """Insults, profanity, slurs and threats, by a list of words."""
+
+    guard: Literal["toxicity"]
+    """Its kind."""
+    threshold: Share = 0.4
+    """How severe a word must be."""
+
+
+class Nsfw(Guard):
+    """Sexual texts, by a list of words."""
+
+    guard: Literal["nsfw"]
+    """Its kind."""
+    threshold: Share = 0.4
+    """How severe a word must be."""
+
+
+class Topic(Guard):
+    """What a text is about, told by the words of examples."""
+
+    guard: Literal["topic"]
+    """Its kind."""
+    allowed: dict[Name, Words] = Field(default_factory=dict)
+    """Topics by examples; a text must be like one of them."""
+    banned: dict[Name, Words] = Field(default_factory=dict)
+    """Topics by examples; a text must be like none of them."""
+    threshold: Share = 0.2
+    """How like an example it must be."""
+
+
 AnyGuard = Annotated[
-    Keywords | Pii | Secrets | Urls | Code | Length | Sponge | JsonSchema,
+    Keywords
+    | Pii
+    | Secrets
+    | Urls
+    | Code
+    | Length
+    | Sponge
+    | JsonSchema
+    | Injection
+    | Toxicity
+    | Nsfw
+    | Topic,
     Field(discriminator="guard"),
 ]
 COMMON = frozenset(Guard.model_fields)

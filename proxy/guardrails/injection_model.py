@@ -1,0 +1,156 @@
+"""A small logistic model of prompt injection: it adds weights of words, word pairs and letters.
+
+`tools/train_injection.py` writes the weights, as a text: a reviewer can read what counts.
+A text of any length is read once; each of its windows then costs the same, however long it is.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+WINDOW = 120  # characters that are judged together: longer ones hide an attack among other words
+SCALE = 32  # weights are whole 32nds in the file
+FILE = Path(__file__).parent / "data" / "injection.tsv"
+
+_CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+# Bounded runs, so that no text makes a token long; scripts without spaces give a token a letter.
+_TOKEN = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])[^\W\d_]){{1,24}}|\d{{1,6}}|[^\w\s]{{1,3}}|_{{1,3}}")
+_GRAMS = (3, 4, 5)
+_WORDS_KEPT = 4096
+
+
+class Token(NamedTuple):
+    """A word, a number or a run of signs, in small letters, and where it stands."""
+
+    start: int
+    end: int
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A part of a text and the probability that it is an injection."""
+
+    start: int
+    end: int
+    score: float
+
+
+def tokens(text: str) -> list[Token]:
+    return [Token(m.start(), m.end(), _plain(m[0])) for m in _TOKEN.finditer(text)]
+
+
+def _plain(word: str) -> str:
+    return "0" if word.isdigit() else word.lower()
+
+
+def grams(word: str) -> Iterator[str]:
+    """Give what a word counts by on its own: itself, and the letters in it.
+
+    A number or a lone sign tells nothing: tables and formulas would be sums of them.
+    """
+    if not word[0].isalpha():
+        if len(word) > 1 and not word[0].isdigit():
+            yield word
+        return
+    yield word
+    edged = f"<{word}>"
+    for size in _GRAMS:
+        for at in range(len(edged) - size + 1):
+            yield "~" + edged[at : at + size]
+
+
+def pair(left: str, right: str) -> str:
+    return f"{left} {right}"
+
+
+def features(words: Sequence[str]) -> Iterator[str]:
+    """Give all that a text counts by, as often as it is there; the trainer counts the same."""
+    for word in words:
+        yield from grams(word)
+    for left, right in pairwise(words):
+        if left[0].isalpha() or right[0].isalpha():
+            yield pair(left, right)
+
+
+def damped(total: float, words: int) -> float:
+    """Make long windows comparable with short ones: a sum grows with length, its root less."""
+    return total / math.sqrt(words + 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Weights by feature; ``slope`` and ``shift`` calibrate a window's sum to a probability."""
+
+    weights: Mapping[str, float]
+    bias: float
+    slope: float
+    shift: float
+    _known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
+
+    def windows(self, text: str, least: float = 0.0) -> list[Window]:
+        """Judge the window that begins at each word; give those of at least a probability.
+
+        Takes time linear in the text.
+        """
+        found = tokens(text)
+        starts, ends = [t.start for t in found], [t.end for t in found]
+        single = [0.0, *accumulate(self._word(token.word) for token in found)]
+        pairs = [0.0, *accumulate(self._pairs(found))]
+        judged, last, count = [], 0, len(found)
+        for first, start in enumerate(starts):
+            while last < count and ends[last] <= start + WINDOW:
+                last += 1
+            total = single[last] - single[first] + pairs[last - 1] - pairs[first]
+            score = self._probability(total, last - first)
+            if score >= least:
+                judged.append(Window(start, ends[last - 1], score))
+        return judged
+
+    def score(self, words: Sequence[str]) -> float:
+        """Give the sum of a text as one window, before calibration."""
+        total = sum(self.weights.get(feature, 0.0) for feature in features(words))
+        return damped(total, len(words)) + self.bias
+
+    def _pairs(self, found: Sequence[Token]) -> Iterator[float]:
+        get = self.weights.get
+        for left, right in pairwise(found):
+            yield get(pair(left.word, right.word), 0.0)
+
+    def _word(self, word: str) -> float:
+        known = self._known.get(word)
+        if known is None:
+            get = self.weights.get
+            known = sum(get(gram, 0.0) for gram in grams(word))
+            if len(self._known) < _WORDS_KEPT:
+                self._known[word] = known
+        return known
+
+    def _probability(self, total: float, words: int) -> float:
+        exponent = self.slope * (damped(total, words) + self.bias) + self.shift
+        return 1 / (1 + math.exp(-max(-30.0, min(30.0, exponent))))
+
+
+def read(path: Path) -> Model:
+    """Read a file of weights: a line of calibration, then a whole number and a feature a line."""
+    lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
+    bias, slope, shift = (float(part) for part in lines[0].split("\t"))
+    weights = {}
+    for line in lines[1:]:
+        weight, features_ = line.split("\t", 1)
+        for feature in features_.split("\t"):
+            weights[feature] = int(weight) / SCALE
+    return Model(weights, bias, slope, shift)
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Model:
+    """Give the model of the package; read once, as every guard has the same."""
+    return read(FILE)

@@ -1,0 +1,142 @@
+"""What can be compared of two texts without understanding them: stems, numbers, names, negations.
+
+English first: stems and negations of other languages are hardly known, numbers and names are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LONGEST = 600  # characters of a sentence; a longer one is cut at a word
+
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # the curly apostrophe
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_END = re.compile(r"[.!?…]+(?=[\s\"'”)\]]|$)|[。！？]|\n+")  # noqa: RUF001  # full-width marks
+_SUFFIXES = (
+    "ations", "ation", "ments", "ment", "ities", "ity", "ness", "ingly", "edly", "ings", "ing",
+    "ions", "ion", "ies", "ied", "ers", "er", "ed", "es", "ly", "al", "s", "e", "y",
+)  # fmt: skip
+_KEPT = 3  # letters that a stem has at least
+_STOP_WORDS = """
+    a about above after again all also am an and any are as at be because been before being below
+    between both but by can could did do does doing down during each else ever few for from further
+    get got had has have having he her here hers him his how however i if in into is it its itself
+    just let like made make many may me might more most much must my of off on once one only or
+    other our out over own please same shall she should so some still such than that the their them
+    then there these they this those through thus to too under until up upon us very was we well
+    were what when where which while who whom whose why will with would yes you your yours
+"""
+STOP = frozenset(_STOP_WORDS.split())
+_NEGATING = """
+    no not never none nobody nothing neither nor cannot without hardly unable fail fails failed
+    impossible prohibited forbidden banned refuse refuses refused deny denies denied
+"""
+_NEGATIONS = frozenset(_NEGATING.split())
+_OPPOSITES = (
+    ("increase", "decrease"), ("rise", "fall"), ("before", "after"), ("more", "less"),
+    ("open", "closed"), ("allow", "forbid"), ("include", "exclude"), ("first", "last"),
+    ("minimum", "maximum"), ("above", "below"), ("free", "paid"), ("always", "never"),
+    ("enable", "disable"), ("accept", "reject"), ("win", "lose"), ("success", "failure"),
+    ("cheap", "expensive"), ("early", "late"), ("start", "end"), ("optional", "mandatory"),
+)  # fmt: skip
+_COUNT = "two three four five six seven eight nine ten eleven twelve"  # "one" is mostly no number
+_SPELT = {word: str(number) for number, word in enumerate(_COUNT.split(), start=2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A part of a text, and what can be compared of it."""
+
+    start: int
+    end: int
+    stems: frozenset[str]
+    numbers: frozenset[str]
+    names: frozenset[str]
+    negated: bool
+    leanings: frozenset[str]  # the sides it takes of pairs of opposites
+
+
+def words(text: str) -> Iterator[str]:
+    return (match[0].replace("’", "'") for match in _WORD.finditer(text))  # noqa: RUF001
+
+
+def stem(word: str) -> str:
+    """Cut the ending off a word in small letters, as far as English endings go."""
+    word = word.removesuffix("'s")
+    for suffix in _SUFFIXES:
+        if word.endswith(suffix) and len(word) - len(suffix) >= _KEPT:
+            word = word.removesuffix(suffix)
+            break
+    return word[:-1] if len(word) > _KEPT and word[-1] == word[-2] else word  # planned, plan
+
+
+def stems(text: str) -> list[str]:
+    """Give the stems of a text's telling words, as often as they are there."""
+    lowered = (word.lower() for word in words(text))
+    return [stem(word) for word in lowered if word not in STOP and word not in _NEGATIONS]
+
+
+def numbers(text: str) -> set[str]:
+    """Give a text's numbers, written one way: 1,250.00 is 1250, and four is 4."""
+    found = {_number(match[0]) for match in _NUMBER.finditer(text)}
+    return found | {_SPELT[word] for word in map(str.lower, words(text)) if word in _SPELT}
+
+
+def _number(written: str) -> str:
+    *groups, last = re.split(r"[.,]", written)
+    if groups and len(last) != 3:  # a fraction: groups of thousands have three digits
+        return ("".join(groups).lstrip("0") or "0") + ("." + last.rstrip("0")).rstrip(".")
+    return "".join([*groups, last]).lstrip("0") or "0"
+
+
+def names(text: str) -> set[str]:
+    """Give the stems of words that are capitals without beginning a sentence."""
+    found, opening = set(), True
+    at = 0
+    for match in _WORD.finditer(text):
+        between = text[at : match.start()]
+        opening = opening or bool(_END.search(between + " "))
+        if match[0][0].isupper() and not opening and match[0].lower() not in STOP:
+            found.add(stem(match[0].lower()))
+        opening, at = False, match.end()
+    return found
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    start = 0
+    for stop in _stops(text):
+        part = text[start:stop]
+        if part.strip():
+            yield _sentence(
+                part, start + len(part) - len(part.lstrip()), start + len(part.rstrip())
+            )
+        start = stop
+
+
+def _stops(text: str) -> Iterator[int]:
+    last = 0
+    for end in [*(match.end() for match in _END.finditer(text)), len(text)]:
+        while end - last > LONGEST:
+            space = text.rfind(" ", last + 1, last + LONGEST)
+            last = space if space > 0 else last + LONGEST
+            yield last
+        last = end
+        yield end
+
+
+def _sentence(part: str, start: int, end: int) -> Sentence:
+    said = [word.lower() for word in words(part)]
+    known = {stem(word) for word in said}
+    negated = any(word in _NEGATIONS or word.endswith("n't") for word in said)
+    leanings = {side for pair in _OPPOSITES for side in pair if stem(side) in known}
+    return Sentence(
+        start, end, frozenset(stems(part)), frozenset(numbers(part)), frozenset(names(part)),
+        negated, frozenset(leanings),
+    )  # fmt: skip
+
+
+def against(side: str) -> str:
+    """Give the opposite of a word that has one."""
+    return next(b if a == side else a for a, b in _OPPOSITES if side in (a, b))

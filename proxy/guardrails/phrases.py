@@ -1,0 +1,48 @@
+"""How rules for words are written: a space is what stands between words, ``<3>`` up to three words.
+
+Other names in angle brackets are word lists below. What comes out is plain RE2.
+"""
+
+from __future__ import annotations
+
+import re
+
+_BETWEEN = r"[^\pL\pN]+"  # RE2's own \W knows ASCII only
+_LISTS = {
+    "drop": (
+        r"\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget(?:ting)?|overlook|neglect|discard|"
+        r"abandon|overrid(?:e|ing)|overrule|bypass(?:ing)?|circumvent|set aside|put aside|do "
+        r"not follow|don.?t follow|stop following|do not obey|pay no attention to)"
+    ),
+    "law": (
+        r"(?:instructions?|prompts?|directions?|directives?|guidelines?|guidance|rules?|"
+        r"commands?|orders?|programming|training|constraints?|restrictions?|limitations?|"
+        r"protocols?|safeguards?|polic(?:y|ies)|safety|ethics)\b"
+    ),
+    "any": (
+        r"(?:(?:all|any|every|each|of|the|these|those|that|this|and|or|other|such|what|"
+        r"whatever) ){0,5}"
+    ),
+    "old": (
+        r"(?:your|previous|previously|prior|earlier|above|preceding|original|initial|former|"
+        r"foregoing|system|existing|past|in.?built|built.?in|openai.{0,2})"
+    ),
+    "unbound": (
+        r"(?:unrestricted|unfiltered|uncensored|unmoderated|jailbroken|amoral|(?:no|any|without|"
+        r"zero) <2>(?:rules|restrictions|limits|limitations|filters?|ethics|morals|guidelines|"
+        r"guardrails|censorship|boundaries|safeguards))\b"
+    ),
+    "secret": (
+        r"(?:passwords?|api\W?keys?|credentials|secrets|private keys?|access tokens?|customer "
+        r"(?:data|list|database|records)|(?:conversation|chat) history|system prompt|"
+        r"environment variables)"
+    ),
+}
+
+
+def phrase(written: str) -> str:
+    """Give the RE2 pattern of a phrase."""
+    for name, words in _LISTS.items():
+        written = written.replace(f"<{name}>", words)
+    written = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", written)
+    return written.replace(" ", _BETWEEN)

