@@ -22,6 +22,7 @@ from proxy.policy.load import files_below, note
 from proxy.policy.reading import read_file
 from proxy.policy.schema.scalars import Name, Section, Usd
 from proxy.policy.source import Document, PolicyError
+from proxy.types.guard import Verdict
 
 FOLDER = "tests"
 A_MONDAY = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -139,6 +140,8 @@ class Expect(Section):
     """All targets that are asked, as upstream/model, in order."""
     plan: list[str] | None = None
     """All targets that may be asked, in order."""
+    guards: dict[str, Verdict] | None = None
+    """What guards say, by input.NAME or output.NAME; of others anything."""
     upstream: Upstream | None = None
     """What the upstream that answered, or failed last, was asked."""
     client: Client | None = None
