@@ -54,14 +54,20 @@ class LimitCompiler:
             if tag != per and tag not in self._around.rules:
                 self._around.unknown((*path, "per", index), "tags", "tag", tag)
         try:
-            return Bound(Limit(said.name, **self._amounts(said)), tuple(said.per))
+            amounts = self._amounts(said, shadow=self._in_shadow(path))
+            return Bound(Limit(said.name, **amounts), tuple(said.per))
         except ValueError as error:
             self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
             return None
 
-    def _amounts(self, said: schema.Limit) -> dict[str, Any]:
+    def _in_shadow(self, path: Path_) -> bool:
+        """Say whether a limit stands in a policy that is in shadow as a whole."""
+        section, name = path[:2]
+        return section == "policies" and self._around.policies.policies[str(name)].mode == "shadow"
+
+    def _amounts(self, said: schema.Limit, shadow: bool) -> dict[str, Any]:
         more: dict[str, Any] = {
-            "shadow": said.mode == "shadow",
+            "shadow": said.mode == "shadow" or shadow,
             "warn_at": said.warn_at,
             "on_store_error": said.on_store_error,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from proxy.dialects import DIALECTS
@@ -10,7 +11,7 @@ from proxy.policy import conditions, patterns, schema
 from proxy.policy.around import Around
 from proxy.policy.compile_limits import written
 from proxy.policy.load import maybe
-from proxy.policy.rules import Kept, Rule, Section
+from proxy.policy.rules import Guards, Kept, Rule, Section
 from proxy.policy.source import Path_
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal
 from proxy.types.guard import Guarding
@@ -27,8 +28,7 @@ class RuleCompiler:
         self.headers: set[str] = set()
         self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
         self._guards = {
-            name: around.guards(("policies", name), said.input, said.output)
-            for name, said in around.policies.policies.items()
+            name: self._guarding(name, p) for name, p in around.policies.policies.items()
         }
         self._orders = {name: self._order(name, ()) for name in self._own}
 
@@ -48,8 +48,16 @@ class RuleCompiler:
     def cache(self, name: str) -> Kept | None:
         """Give what a policy says of the cache, else what the first that it extends says."""
         policies = self._around.policies.policies
-        said = (kept(policies[each].cache) for each in self._orders[name])
+        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
+        said = (kept(policies[each].cache) for each in in_force)
         return next((each for each in said if each is not None), None)
+
+    def _guarding(self, name: str, said: schema.Policy) -> Guards:
+        """Give a policy's own guards, in shadow where all of it is."""
+        guards = self._around.guards(("policies", name), said.input, said.output)
+        if said.mode == "enforce":
+            return guards
+        return Guards(*(tuple(replace(rule, shadow=True) for rule in each) for each in guards))
 
     def guarding(self, name: str) -> Guarding:
         """Give the guards of a policy, and of what it extends."""

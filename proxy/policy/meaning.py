@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from proxy.limits.claims import ASSUMED_TOKENS
 from proxy.policy import meaning_rules, schema
+from proxy.policy.compile_limits import written
 from proxy.policy.load import Loaded
 from proxy.policy.snapshot import Deployment, Key, Snapshot
 from proxy.policy.source import Path_, Problem
@@ -23,6 +25,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
     found = [*_upstreams(loaded.policies), *_deployments(snapshot), *_tags(loaded.policies)]
     for key in snapshot.keys.values():
         found += _names(key)
+    found += _small(loaded.policies)
     followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
     found += meaning_rules.findings(snapshot, followed, _with_rules(loaded.policies))
     document = loaded.document
@@ -68,6 +71,17 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
                 place: Path_ = ("policies", section.policy, "rules", index)
                 yield from _unpriced((*place, "targets"), picks)
                 yield from _unpriced((*place, "fallback"), each.fallback or ())
+
+
+def _small(policies: schema.Policies) -> Iterator[Finding]:
+    """Tell of limits that a single call may be too large for."""
+    for path, limit in written(policies):
+        amount = limit.burst or (limit.tokens or (ASSUMED_TOKENS, 0))[0]
+        if limit.tokens is not None and amount < ASSUMED_TOKENS:
+            said = (
+                f"is smaller than one call that bounds nothing: {ASSUMED_TOKENS} tokens are claimed"
+            )
+            yield (*path, "tokens"), said
 
 
 def _with_rules(policies: schema.Policies) -> set[str]:

@@ -22,7 +22,12 @@ policies:
       - {name: eu, when: {key: widget}, targets: [{upstream: up, model: eu}]}
       - {name: slow, mode: shadow, refuse: {message: not now, status: 429}}
   both: {extends: [left, right]}
-  trial: {mode: shadow, rules: [{name: no, refuse: no more}]}
+  trial:
+    mode: shadow
+    rules: [{name: no, refuse: no more}]
+    input: [{guard: code}]
+    limits: [{name: few, requests: 1 per day}]
+    cache: {ttl: 1h}
 keys: {widget: {sha256: AAAA, deployments: [support-chat]}}
 deployments:
   support-chat: {targets: [{upstream: up, model: m}], policy: NAMED}
@@ -72,7 +77,11 @@ def test_a_rule_is_compiled_whole(tmp_path: Path) -> None:
     assert (slow.refusal.message, slow.refusal.status) == ("not now", 429)
 
 
-def test_a_policy_in_shadow_has_all_its_rules_there(tmp_path: Path) -> None:
-    [section] = read(tmp_path, "trial").deployments["support-chat"].sections
+def test_a_policy_in_shadow_has_all_that_it_says_there(tmp_path: Path) -> None:
+    deployment = read(tmp_path, "trial").deployments["support-chat"]
+    [section] = deployment.sections
 
     assert [rule.shadow for rule in section.rules] == [True]
+    assert [rule.shadow for rule in deployment.guards.input] == [True]
+    assert [bound.limit.shadow for bound in deployment.bounds] == [True]
+    assert deployment.cache is None

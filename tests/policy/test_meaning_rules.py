@@ -108,6 +108,15 @@ def test_what_was_hardly_meant_is_told(
     assert found(tmp_path, *rules, match=match) == [finding]
 
 
+def test_a_limit_that_one_call_may_be_too_large_for_is_told(tmp_path: Path) -> None:
+    rules = ("limits: [{name: few, tokens: 500 per minute}]",)
+
+    assert found(tmp_path, *rules) == [
+        "policies.public.rules.0.limits.0.tokens: is smaller than one call that bounds nothing: "
+        "1024 tokens are claimed"
+    ]
+
+
 def test_a_rule_in_shadow_hides_nothing(tmp_path: Path) -> None:
     rules = ("mode: shadow, refuse: No.", "when: {stream: true}, cap: {n: 1}")
 
