@@ -7,8 +7,9 @@ corrected to what was really used.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from proxy.errors import BudgetExceeded, LimitExceeded
@@ -17,7 +18,7 @@ from proxy.limits.store import Store
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.limit import Claim, Limit
-from proxy.types.outcome import FRESH, READING, Refusal, Standing
+from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
 
 Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
 FLAGS = 3  # where they stand in the reading of a claim
@@ -36,6 +37,7 @@ class Admission:
     store: Store
     warned: Callable[[Standing], None]
     recall: Recall | None = None
+    _recalling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
         return Admitted(self, plan, call, record)
@@ -57,23 +59,36 @@ class Admitted:
         if not self.plan.bounds:
             return
         claims = claims_of(self.plan, self.call)
-        store = self.admission.store
         self._id = self.call.door.nonce
-        outcome = await store.admit(self._id, claims, TENANT)
-        flags = outcome.readings[FLAGS::READING]
-        if any(flag & FRESH for flag in flags) and await self._recalled(claims, outcome.standings):
-            await store.release(self._id)
-            self._id += "-again"
-            outcome = await store.admit(self._id, claims, TENANT)
-        self.record.admission = outcome
+        try:
+            outcome = self.record.admission = await self._decided(claims)
+        except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
+            await self.admission.store.release(self._id)
+            raise
         refusal = outcome.refusal
         if refusal is not None:
             raise _refused(refusal)
         self._claims = claims
-        if any(flags):
+        if any(outcome.readings[FLAGS::READING]):
             for standing in outcome.standings:
                 if standing.warned:
                     self.admission.warned(standing)
+
+    async def _decided(self, claims: Sequence[Claim]) -> Outcome:
+        """Ask the store; once more where a budget that began anew turns out to be used."""
+        store, recalling = self.admission.store, self.admission._recalling
+        if recalling.locked():  # what a budget has seen is being looked up: nobody overtakes that
+            async with recalling:
+                pass
+        outcome = await store.admit(self._id, claims, TENANT)
+        if not any(flag & FRESH for flag in outcome.readings[FLAGS::READING]):
+            return outcome
+        async with recalling:
+            if not await self._recalled(claims, outcome.standings):
+                return outcome
+            await store.release(self._id)
+            self._id += "-again"
+            return await store.admit(self._id, claims, TENANT)
 
     async def __aexit__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -36,6 +37,28 @@ async def test_a_budget_goes_on_where_the_last_process_left_it(
 
     assert statuses == [200, 429]
     assert len(upstream.requests) == 1
+
+
+async def test_calls_that_come_while_a_budget_is_recalled_do_not_overtake_that(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    ledger = LedgerAt("sqlite", tmp_path / "ledger.db")
+    policies = world(upstream.url) + BUDGET
+    upstream.answer_with(answer(legacy(usage=usage(600, 0))))  # 90 of 100 micro-USD
+    async with (
+        running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        assert await call(client, model="support-chat", max_tokens=20) == 200
+
+    async with (
+        running_proxy(tmp_path / "policies", policies, ledger=ledger) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        asking = [call(client, model="support-chat", max_tokens=20) for _ in range(30)]
+        statuses = await asyncio.gather(*asking)
+
+    assert set(statuses) == {429}
 
 
 @pytest.mark.parametrize(
