@@ -31,10 +31,6 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
     return body
 
 
-def same_answer(data: Json) -> Json:
-    return data
-
-
 @dataclass(frozen=True, slots=True)
 class Client:
     """How clients of the dialect ask and are answered.

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from proxy.record import Record
 from proxy.types import Call, Leg, Plan
 
-MIN_TOTAL_S = 0.001
-
 
 @dataclass(frozen=True, slots=True)
 class Errand:
