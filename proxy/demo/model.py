@@ -47,11 +47,14 @@ def find() -> Found | None:
 
 @asynccontextmanager
 async def running_model(found: Found, at: Address) -> AsyncIterator[None]:
-    """Run the model's server while the block runs. Raises ``NoModel`` when it does not come up."""
+    """Run the model's server while the block runs. Raises ``NoModel`` when it does not come up.
+
+    A terminal's Ctrl-C does not reach it: it would fall silent under the calls being drained.
+    """
     if await _answers(at):
         raise NoModel(f"something else listens on {at}")
     process = await create_subprocess_exec(
-        *_command(found, at), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+        *_command(found, at), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
     )
     try:
         await _until_ready(process, at)
