@@ -26,7 +26,6 @@ UNTESTED = {
     "proxy/emit/declared.py": "tests/emit/test_metrics.py scrapes what it declares",
     "proxy/emit/semconv.py": "names",
     "proxy/errors.py": "each error is tested where it is raised",
-    "proxy/guardrails/finding.py": "shapes without behaviour",
     "proxy/guardrails/kinds.py": "tests/policy/test_compile_guards.py makes every kind",
     "proxy/policy/around.py": "shapes without behaviour",
     "proxy/ledger/reading.py": "tests/ledger/test_spending.py and test_audit.py read by it",

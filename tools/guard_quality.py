@@ -17,13 +17,13 @@ from pathlib import Path
 import yaml
 
 from proxy.guardrails import lexical
-from proxy.guardrails.finding import Detector
 from proxy.guardrails.grounded import Grounded
 from proxy.guardrails.injection import KINDS, Injection
 from proxy.guardrails.nsfw import Nsfw
 from proxy.guardrails.relevant import Relevant
 from proxy.guardrails.topic import Topic
 from proxy.guardrails.toxicity import Toxicity
+from proxy.types.guard import Detector
 from tools import injection_data
 from tools.injection_data import Example, Source
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.sieve import Characters, Pattern, Sieve, encoded
+from proxy.types.guard import Finding
 
 REACH = 2000
 OTHER = "code"

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from proxy.errors import GuardBlocked
 from proxy.guardrails.deltas import Deltas
 from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within_json
-from proxy.guardrails.rule import Clock, Result, Rule, Tally
+from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Path, Text
 from proxy.guardrails.view import View, readings
+from proxy.types.guard import Result, Rule
 
 ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails import lexical
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.lexical import Sentence
+from proxy.types.guard import Finding
 
 KINDS = ("number", "name", "negation", "unsupported")
 TELLING = 4  # stems below which a sentence without number or name says too little to check

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.guardrails import injection_model
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.injection_model import WINDOW, Window
 from proxy.guardrails.injection_rules import NAMES, RULES
 from proxy.guardrails.rulebook import Rule, Rulebook, apart
+from proxy.types.guard import Finding
 
 MODEL = "model"
 LONGEST = 2 * WINDOW  # characters of a finding

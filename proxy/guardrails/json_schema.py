@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import jsonschema_rs
 import orjson
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 MOST_CHARACTERS = 200
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import re2
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.overlaps import apart
 from proxy.guardrails.patterns import Pattern, Patterns
+from proxy.types.guard import Finding
 
 MAX_WORD = 200
 # What may stand between the words of an entry: text is wrapped, and indented.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 # What tokenizers of today make of English; other scripts take up to a token for each character.
 BYTES_PER_TOKEN = 4

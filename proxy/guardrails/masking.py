@@ -9,8 +9,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proxy.guardrails.rule import Rule, Tally
+from proxy.guardrails.rule import Tally
 from proxy.guardrails.view import View
+from proxy.types.guard import Rule
 
 
 @dataclass(frozen=True, slots=True)

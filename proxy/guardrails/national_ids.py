@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.numbers import Part, words
+from proxy.types.guard import Finding
 
 # One in ten numbers of the right length is valid where there is one check digit: such a number
 # counts if the text says what it is, or if it is written in groups as only these are.

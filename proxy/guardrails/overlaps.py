@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import replace
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 
 def apart(findings: Iterable[Finding]) -> list[Finding]:

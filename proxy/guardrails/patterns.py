@@ -19,8 +19,8 @@ from typing import Any
 import re2
 
 from proxy.guardrails.extent import longest
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.overlaps import apart
+from proxy.types.guard import Finding
 
 SURROGATES = re.compile("[\ud800-\udfff]")
 # Scripts that put no space between words: Thai and its kin, kana, Han, Khmer.

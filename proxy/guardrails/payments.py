@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from stdnum import iban as ibans
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.numbers import Part, within, words
+from proxy.types.guard import Finding
 
 # Of each brand how its numbers begin, how many digits they have, and how sure that makes: of two
 # beginnings like 50, with any of eight lengths, too many other numbers are valid by chance.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import phonenumbers
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.numbers import GROUP, STAMP, Part, within, words
+from proxy.types.guard import Finding
 
 WORDS = words(
     "phone phones tel telephone call calling called mobile cell cellphone fax whatsapp sms dial "

@@ -10,12 +10,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from proxy.guardrails import numbers, payments
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.national_ids import FORMS, national_ids
 from proxy.guardrails.numbers import Part
 from proxy.guardrails.overlaps import apart
 from proxy.guardrails.patterns import Pattern, Patterns
 from proxy.guardrails.phones import Phones
+from proxy.types.guard import Finding
 
 ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
 DEFAULT = ("email", "phone", "card", "iban", "ssn")

@@ -11,8 +11,8 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.overlaps import apart
+from proxy.types.guard import Finding
 
 NONCE = re.compile("[0-9a-z]{3,32}")
 NOT_IN_LABEL = re.compile("[^A-Z0-9]+")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails import lexical
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 KINDS = ("irrelevant",)
 TELLING = 4  # stems below which an answer says too little to judge: a name, a number, a yes

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.view import View
-from proxy.types.guard import MESSAGE, Action, Finding, Result, Rule, Verdict
+from proxy.types.guard import Action, Finding, Result, Rule, Verdict
 
 Clock = Callable[[], float]
-__all__ = ["MESSAGE", "Action", "Clock", "Result", "Rule", "Tally", "Verdict"]
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any
 
 import re2
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one pattern
 # Rules of one pass. More would cost less on plain text; on texts made of the rules' own words an

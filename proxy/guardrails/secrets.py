@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails import gitleaks
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.gitleaks import Allowed, Rule
 from proxy.guardrails.sieve import Characters, Pattern, Sieve, encoded
+from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
 REACH, LEAST_REACH = 4096, 1200

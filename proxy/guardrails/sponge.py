@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 # Possessive, so that no character is tried twice for one beginning.
 SAME = re.compile(r"(\S)\1{15,}+")

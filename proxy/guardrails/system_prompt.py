@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 WORDS, LEAST_WORDS = 12, 5
 # Longer words are cut, and a longer gap ends a sequence: both so that its length is bounded.

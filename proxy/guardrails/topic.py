@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from proxy.guardrails import lexical
-from proxy.guardrails.finding import Finding
+from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
 BANNED = "banned"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.guardrails import wordlist
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.phrases import phrase
 from proxy.guardrails.rulebook import Rule, Rulebook, apart
+from proxy.types.guard import Finding
 
 KINDS = ("insult", "profanity", "slur", "threat")
 LONGEST = 80  # characters of a finding

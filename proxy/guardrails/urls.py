@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 from urllib.parse import unquote
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.sieve import Characters, Pattern, Sieve, encoded
+from proxy.types.guard import Finding
 
 REACH = 2048
 STOPS = r"\s\"'<>\x60"

@@ -42,6 +42,34 @@ class Detector(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What a call asked, in plain text, for guards that judge an answer by it; empty where it did
+    not say: ``system`` is its system prompt, ``asked`` the last that its user said, ``context``
+    what the answer has to rest on."""
+
+    system: str = ""
+    asked: str = ""
+    context: str = ""
+
+
+class Bound(Protocol):
+    """A way of looking that depends on the call."""
+
+    def about(self, question: Question) -> Detector | None:
+        """Give the detector for one call; None where the call has nothing to judge by."""
+
+
+class Service(Protocol):
+    """A way of looking that waits for somebody else, who sees whole texts only."""
+
+    async def ask(self, texts: Sequence[str], question: Question) -> Sequence[Sequence[Finding]]:
+        """Give the findings in each text. What it raises means that it could not tell."""
+
+
+Looking = Detector | Bound | Service
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A detector, and what its findings lead to.
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.guardrails.finding import Finding
-from proxy.guardrails.rule import Rule, Tally
+from proxy.guardrails.rule import Tally
+from proxy.types.guard import Finding, Rule
 
 
 @dataclass(frozen=True, slots=True)

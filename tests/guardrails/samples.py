@@ -10,7 +10,7 @@ from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
 
-from proxy.guardrails.finding import Detector
+from proxy.types.guard import Detector
 
 PRINTED = [chr(code) for code in range(33, 127)]
 # RE2's words for what `re` has other words for, and flags that widen what a sample need not use.

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.replacing import replaced
-from proxy.guardrails.rule import Rule
 from proxy.guardrails.texts import request_texts
 from proxy.types import Chunk
+from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Broken, Ticks, rule
 
 BODY: dict[str, Any] = {

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.json_schema import MOST_CHARACTERS, JsonSchema
+from proxy.types.guard import Finding
 from tests.guardrails.samples import growth
 
 ORDER: dict[str, Any] = {

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.keywords import Keywords, words_of
+from proxy.types.guard import Detector, Finding
 
 
 def found(words: list[str], text: str) -> list[str]:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.length import Length, lines, tokens
+from proxy.types.guard import Finding
 
 
 def test_a_text_within_its_bounds_passes() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.overlaps import apart
+from proxy.types.guard import Finding
 
 
 def test_the_higher_score_cuts_the_lower_one() -> None:

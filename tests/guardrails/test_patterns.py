@@ -11,8 +11,8 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.patterns import Pattern, Patterns
+from proxy.types.guard import Detector, Finding
 
 
 def spans(patterns: Patterns, text: str) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.guardrails.finding import Detector, Finding
 from proxy.guardrails.pii import ENTITIES, REACH, Pii
+from proxy.types.guard import Detector, Finding
 from tests.guardrails.identifiers import NEGATIVES, positives
 
 DEFAULT = Pii()

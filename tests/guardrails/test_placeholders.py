@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.placeholders import Masks, Unmasker, plain
+from proxy.types.guard import Finding
 
 ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
 

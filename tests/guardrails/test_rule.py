@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.rule import Rule, Tally
+from proxy.guardrails.rule import Tally
 from proxy.guardrails.view import View
+from proxy.types.guard import Rule
 from tests.guardrails.doubles import Broken, Ticks, Words, rule
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.finding import Finding
 from proxy.guardrails.rulebook import TOGETHER, Rule, Rulebook, apart, encodable
+from proxy.types.guard import Finding
 
 BOOK = Rulebook([Rule("fruit", 0.5, r"app?le"), Rule("word", 0.7, r"[a-z]+ pie")], longest=10)
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.masking import masked, spots
-from proxy.guardrails.rule import Result, Rule, Tally
+from proxy.guardrails.rule import Tally
 from proxy.guardrails.view import readings
 from proxy.guardrails.window import MOST_RUN, MOST_WHOLE, Window
+from proxy.types.guard import Result, Rule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 
 RUN = base64.b64encode(b"here is a secret").decode()
