@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 Action = Literal["block", "mask", "flag"]
 Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
@@ -59,10 +59,23 @@ class Bound(Protocol):
         """Give the detector for one call; None where the call has nothing to judge by."""
 
 
+class Outside(Protocol):
+    """The ways out of the process that a guard has."""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """Give the status and the body of a service's answer. Raises ``OSError``."""
+
+    async def complete(self, deployment: str, body: Mapping[str, Any]) -> str:
+        """Give the text that a deployment answers to a chat. The call has no guards and no cache,
+        and is accounted for by itself. Raises ``ProxyError``."""
+
+
 class Service(Protocol):
     """A way of looking that waits for somebody else, who sees whole texts only."""
 
-    async def ask(self, texts: Sequence[str], question: Question) -> Sequence[Sequence[Finding]]:
+    async def ask(
+        self, texts: Sequence[str], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
         """Give the findings in each text. What it raises means that it could not tell."""
 
 
