@@ -10,6 +10,7 @@ from typing import Protocol, Self
 from proxy.errors import ProxyError
 from proxy.record import Record
 from proxy.types import Call, Chunk, Door, Head, Plan
+from proxy.types.guard import Outside
 
 
 class Exchange(Protocol):
@@ -104,6 +105,13 @@ class Guards(Protocol):
 
     def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         """Start watching one answer."""
+
+
+class Outsides(Protocol):
+    """The ways out of the process for guards that ask somebody else."""
+
+    def of(self, record: Record) -> Outside:
+        """Give those of one call, whose trace they join."""
 
 
 class Shown(Protocol):

@@ -59,8 +59,25 @@ class Bound(Protocol):
         """Give the detector for one call; None where the call has nothing to judge by."""
 
 
+class Piece(Protocol):
+    """A text of a call; ``role`` is that of its message, ``kind`` that of its field."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def role(self) -> str | None: ...
+
+
 class Outside(Protocol):
-    """The ways out of the process that a guard has."""
+    """The ways out of the process that the guards of one call have."""
+
+    @property
+    def request_id(self) -> str:
+        """What the call is known by to those who are asked about it."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Give the status and the body of a service's answer. Raises ``OSError``."""
@@ -74,7 +91,7 @@ class Service(Protocol):
     """A way of looking that waits for somebody else, who sees whole texts only."""
 
     async def ask(
-        self, texts: Sequence[str], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Outside
     ) -> Sequence[Sequence[Finding]]:
         """Give the findings in each text. What it raises means that it could not tell."""
 
