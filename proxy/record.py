@@ -21,7 +21,7 @@ from proxy.errors import (
     UpstreamError,
 )
 from proxy.types import Call, Door, Plan, Target
-from proxy.types.guard import Result
+from proxy.types.guard import Result, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, Usage, in_force, prompt_length
 
@@ -35,9 +35,6 @@ Outcome = Literal[
     "proxy_error",
     "client_abort",
 ]
-
-
-Stage = Literal["input", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +159,7 @@ class Record:
         """Note what guards said of texts that were looked at as a whole."""
         self.guards.extend((stage, result) for result in results)
 
-    def verdicts(self) -> list[tuple[Stage, Result]]:
+    def verdicts(self) -> Verdicts:
         """Give what every guard said, those that watched a stream among them."""
         watched = self.watched() if self.watched is not None else ()
         return [*self.guards, *(("output", result) for result in watched)]

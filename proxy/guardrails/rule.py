@@ -77,6 +77,8 @@ class Tally:
             fields=self.fields,
             seconds=self.seconds,
             error=self.error,
+            kind=self.rule.kind,
+            action=self.rule.action,
         )
 
     def _verdict(self) -> Verdict:

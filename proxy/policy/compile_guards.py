@@ -55,4 +55,5 @@ class GuardCompiler:
             cased=kind.cased,
             message=said.message or MESSAGE,
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
+            kind=said.guard,
         )

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 Action = Literal["block", "mask", "flag"]
 Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
+Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
 
 
@@ -101,7 +102,7 @@ Looking = Detector | Bound | Service
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A detector, and what its findings lead to.
+    """A detector, and what its findings lead to. ``kind`` is the word that policies have for it.
 
     ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
@@ -121,6 +122,7 @@ class Rule:
     cased: bool = False
     message: str = MESSAGE
     digest: str = ""
+    kind: str = ""
 
     @property
     def enforces(self) -> bool:
@@ -141,7 +143,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one guard says of one call. ``seconds`` is the time spent inside of its detector."""
+    """What one guard says of one call. ``kind`` and ``action`` are its rule's; ``seconds`` is the
+    time spent inside of its detector."""
 
     guard: str
     verdict: Verdict
@@ -152,6 +155,11 @@ class Result:
     fields: int
     seconds: float
     error: str | None = None
+    kind: str = ""
+    action: Action = "flag"
+
+
+Verdicts = Sequence[tuple[Stage, Result]]
 
 
 @dataclass(frozen=True, slots=True)

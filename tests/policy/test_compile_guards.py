@@ -48,6 +48,7 @@ def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     guards = read(tmp_path, WRITTEN[kind]).deployments["chat"].guards
 
     assert [rule.name for rule in guards.input] == [kind, "secrets"]
+    assert [rule.kind for rule in guards.input] == [kind, "secrets"]
     assert [rule.name for rule in guards.output] == ["json_schema"]
     assert guards.opaque
     assert guards.output[0].fields == frozenset({"content"})
