@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
 from proxy import cache, edge, ledger
+from proxy.beside import beside
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
 from proxy.cache.sqlite import Sqlite
@@ -139,13 +140,13 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         reading = partial(read_folder, settings.policies, settings.environ)
         store = PolicyStore(reading, *clock, log, metrics.reloaded)
         watch = Watch(settings.policies, known, store.refresh)
-        beside = await _beside(settings, opened, log, metrics)
+        candidate = await _candidate(settings, opened, log, metrics)
         all_sinks: tuple[Sink, ...] = (
             metrics,
             CallLog(writer.put),
             *_traces(settings, opened),
-            past := Past(store.find, beside.current if beside else None),
-            *([beside] if beside else []),
+            past := Past(store.find, candidate.current if candidate else None),
+            *([candidate] if candidate else []),
             *_ledger(settings, opened, log, metrics),
             *sinks,
         )
@@ -165,11 +166,11 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             on_bug=_bug(log),
         )
         readiness = Readiness()
-        told = Told(metrics.render, past.explain, beside.explain if beside else None)
+        told = Told(metrics.render, past.explain, candidate.explain if candidate else None)
         admin = await _listen(opened, back(told, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen = await _listen(opened, front, settings.listen, drain)
-        await opened.enter_async_context(watch)
+        await opened.enter_async_context(beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         log.info("listening", address=str(listen), admin=str(admin), version=proxy.__version__)
@@ -194,7 +195,7 @@ async def _rooms(
     )
 
 
-async def _beside(
+async def _candidate(
     settings: Settings,
     opened: AsyncExitStack,
     log: structlog.typing.FilteringBoundLogger,
@@ -207,7 +208,8 @@ async def _beside(
     reading = partial(read_folder, settings.candidate, None)
     clock = (time.monotonic, asyncio.sleep)
     store = PolicyStore(reading, *clock, log, lambda result: None, "candidate")
-    await opened.enter_async_context(Watch(settings.candidate, known, store.refresh))
+    watch = Watch(settings.candidate, known, store.refresh)
+    await opened.enter_async_context(beside(watch.run()))
     return Candidate(lambda: store.current, metrics.candidate)
 
 
@@ -230,7 +232,8 @@ async def _counters(
     shared = await opened.enter_async_context(RedisStore(server, _since_epoch))
     alone = Alone(time.monotonic, _since_epoch, settings.replicas)
     sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
-    return await opened.enter_async_context(sheltered)
+    await opened.enter_async_context(beside(sheltered.watch()))
+    return sheltered
 
 
 def _recall(

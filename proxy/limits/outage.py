@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol
 
 from proxy.limits.alone import Alone
 from proxy.limits.store import Store, StoreUnavailable
@@ -54,7 +53,7 @@ class Debt:
 
 @dataclass(slots=True)
 class Sheltered:
-    """A ``Store``; entering starts to look after the shared one, which is entered by its maker.
+    """A ``Store``; ``watch`` must go on beside it, or a shared one that was away stays away.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
     once. ``tell`` hears of each change. ``lost`` counts what there was no room to remember: such
@@ -77,8 +76,6 @@ class Sheltered:
     _owed: dict[tuple[str, str, str, int], Debt] = field(default_factory=dict)
     _bills: dict[str, Debt] = field(default_factory=dict)
     _look: asyncio.Event = field(default_factory=asyncio.Event)
-    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
-    _task: asyncio.Task[None] | None = None
 
     @property
     def degraded(self) -> bool:
@@ -189,8 +186,8 @@ class Sheltered:
             self._owed[name] = Debt(replace(claim, amount=total), going.tenant, ends)
             self._look.set()
 
-    async def _watch(self) -> None:
-        """Look, after each rest, whether the store is back; tell it what it missed."""
+    async def watch(self) -> None:
+        """Look, after each rest, whether the store is back; tell it what it missed. Never ends."""
         rest = self.rest_s
         while True:
             await self._look.wait()
@@ -234,18 +231,3 @@ class Sheltered:
         if wall < debt.ends:
             await self.remote.charge(bill, [debt.claim], debt.tenant)
         del self._bills[bill]
-
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        self._task = self._group.create_task(self._watch())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        await self._group.__aexit__(None, None, None)

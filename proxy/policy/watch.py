@@ -13,8 +13,6 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 LOOK_S = 0.25
 MAX_ENTRIES = 10_000
@@ -38,7 +36,7 @@ def look(folder: Path) -> Look:
 
 
 class Watch:
-    """Calls ``reload`` after each change while it is entered, and when it is told to hurry.
+    """Calls ``reload`` after each change while it runs, and when it is told to hurry.
 
     ``known`` is how the folder looked before it was read for the first time.
     """
@@ -48,29 +46,13 @@ class Watch:
         self._reload = reload
         self._known = known
         self._hurry = asyncio.Event()
-        self._group = asyncio.TaskGroup()
-        self._task: asyncio.Task[None] | None = None
 
     def hurry(self) -> None:
         """Read the folder now, changed or not."""
         self._hurry.set()
 
-    async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
-        self._task = self._group.create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-        await self._group.__aexit__(None, None, None)
-
-    async def _run(self) -> None:
+    async def run(self) -> None:
+        """Look for as long as the process lives."""
         before = self._known
         while True:
             hurried = await self._hurried()

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from proxy.beside import beside
 from proxy.limits.alone import Alone
 from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
@@ -58,9 +59,8 @@ async def instance(server: Server, prefix: str = "", replicas: int = 1) -> Async
     ids = (f"{uuid4().hex}-{n}" for n in count())
     async with shared(server, prefix=prefix or uuid4().hex, timeout_s=TIMEOUT_S) as remote:
         alone = Alone(time.monotonic, time.time, replicas)
-        async with Sheltered(
-            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids)
-        ) as store:
+        store = Sheltered(remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids))
+        async with beside(store.watch()):
             yield Instance(store, remote, told, rests)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.beside import beside
 from proxy.policy.watch import Watch, look
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
@@ -44,7 +45,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with Watch(folder, look(folder), reloads.reload):
+    async with beside(Watch(folder, look(folder), reloads.reload).run()):
         yield folder, reloads
 
 
@@ -100,7 +101,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
     reloads, known = Reloads(), look(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with Watch(tmp_path, known, reloads.reload):
+    async with beside(Watch(tmp_path, known, reloads.reload).run()):
         await reloads.wait()
 
 
