@@ -19,7 +19,6 @@ import structlog
 from aiohttp import web
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 import proxy
 from proxy import cache, edge, ledger
@@ -34,6 +33,8 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
+from proxy.emit.outbox import Outbox
+from proxy.emit.profiles import PROFILES
 from proxy.emit.trace import Traces
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
@@ -62,8 +63,6 @@ LINGER_S = 2.0
 CLOSING_S = 1.0
 KEEPALIVE_S = 75.0
 GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
-SPANS_QUEUED = 2048
-SPANS_A_BATCH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +143,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         all_sinks: tuple[Sink, ...] = (
             metrics,
             CallLog(writer.put),
-            *_traces(settings, opened),
+            *_traces(settings, opened, metrics),
             past := Past(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
             *_ledger(settings, opened, log, metrics),
@@ -272,17 +271,17 @@ async def _shelves(
     return shelves
 
 
-def _traces(settings: Settings, opened: AsyncExitStack) -> tuple[Sink, ...]:
+def _traces(settings: Settings, opened: AsyncExitStack, metrics: Metrics) -> tuple[Sink, ...]:
     """Give the sink of spans when there is a collector to send them to."""
     if settings.otlp_endpoint is None:
         return ()
     exporter = OTLPSpanExporter(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2)
-    processor = BatchSpanProcessor(
-        exporter, max_queue_size=SPANS_QUEUED, max_export_batch_size=SPANS_A_BATCH
-    )
-    opened.push_async_callback(asyncio.to_thread, processor.shutdown)
-    resource = Resource.create({"service.name": "headrace", "service.version": proxy.__version__})
-    return (Traces(processor, resource, settings.trace_ratio),)
+    outbox = Outbox(exporter, time.monotonic, partial(metrics.dropped, "traces"))
+    opened.push_async_callback(asyncio.to_thread, outbox.close)
+    who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
+    resource = Resource.create({"service.name": "headrace", **who})
+    profiles = [PROFILES[name] for name in settings.trace_profiles]
+    return (Traces(outbox, resource, settings.trace_ratio, profiles),)
 
 
 def _since_epoch() -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 SECRET_LENGTH = 16
 LEDGERS = ("sqlite", "jsonl")
+TRACE_PROFILES = ("openinference", "langfuse")
 
 
 class BadSetting(ValueError):
@@ -46,11 +47,12 @@ class Settings:
 
     ``candidate`` is a second folder of policies, decided beside the first and obeyed by none.
     ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
-    ``trace_ratio`` is the share of calls that are traced. ``drain_s`` is how long running calls
-    may go on after a signal to stop, ``body_bytes`` how large a request may be. ``cache_bytes``
-    bounds each store of the cache; one in a file or in Redis needs ``cache_secret``, by which its
-    questions are named. ``replicas`` processes share the server at ``redis_url``: each keeps to its
-    share of limits while that is away.
+    ``trace_ratio`` is the share of calls that are traced though nothing failed or was blocked,
+    ``trace_profiles`` are readers of traces whose own names are added. ``drain_s`` is how long
+    running calls may go on after a signal to stop, ``body_bytes`` how large a request may be.
+    ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
+    ``cache_secret``, by which its questions are named. ``replicas`` processes share the server at
+    ``redis_url``: each keeps to its share of limits while that is away.
     """
 
     policies: Path
@@ -59,6 +61,7 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=dict)
     otlp_endpoint: str | None = None
     trace_ratio: float = 1.0
+    trace_profiles: tuple[str, ...] = ()
     drain_s: float = 30.0
     body_bytes: int = 16 * 1024 * 1024
     candidate: Path | None = None
@@ -102,6 +105,7 @@ def from_environment(
         environ=environ,
         otlp_endpoint=endpoint or None,
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
+        trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
         body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
         cache_bytes=int(_number(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes)),
@@ -120,6 +124,15 @@ def _ledger(text: str) -> LedgerAt | None:
     if kind not in LEDGERS or not path:
         raise BadSetting(f"HEADRACE_LEDGER must be off, sqlite:PATH or jsonl:PATH, not {text!r}")
     return LedgerAt(kind, Path(path))
+
+
+def _profiles(text: str) -> tuple[str, ...]:
+    named = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in named:
+        if name not in TRACE_PROFILES:
+            known = ", ".join(TRACE_PROFILES)
+            raise BadSetting(f"HEADRACE_TRACE_PROFILES may name {known}, not {name!r}")
+    return named
 
 
 def _number(

@@ -259,6 +259,8 @@ class Meter:
     """
 
     __slots__ = (
+        "answer_id",
+        "answer_model",
         "finish_reasons",
         "first_token_at",
         "invalid_usage",
@@ -268,6 +270,8 @@ class Meter:
     )
 
     def __init__(self) -> None:
+        self.answer_id: object = None
+        self.answer_model: object = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
         self.output_chars = 0
@@ -279,6 +283,8 @@ class Meter:
         """Take one answer or stream event in OpenAI's form."""
         if data is None:
             return
+        if self.answer_id is None:
+            self.answer_id, self.answer_model = data.get("id"), data.get("model")
         usage = data.get("usage")
         if usage is not None:
             tokens = read_usage(usage)

@@ -32,6 +32,15 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
 sys.addaudithook(_stay_here)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the expected files anew")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
 @dataclass
 class Proxy:
     """A running proxy and what it recorded."""

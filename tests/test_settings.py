@@ -37,11 +37,16 @@ def test_an_ipv6_address_is_shown_in_brackets() -> None:
 
 
 def test_variables_are_read_and_defaults_stay() -> None:
-    environ = {"HEADRACE_TRACE_RATIO": "0.1", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}
+    environ = {
+        "HEADRACE_TRACE_RATIO": "0.1",
+        "HEADRACE_TRACE_PROFILES": "openinference, langfuse",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318",
+    }
 
     chosen = from_environment(Path("p"), HERE, HERE, environ)
 
     assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
+    assert chosen.trace_profiles == ("openinference", "langfuse")
     assert (chosen.drain_s, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
 
 
@@ -72,6 +77,7 @@ def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None
         ("HEADRACE_LEDGER", "csv:a"),
         ("HEADRACE_TRACE_RATIO", "2"),
         ("HEADRACE_TRACE_RATIO", "most"),
+        ("HEADRACE_TRACE_PROFILES", "langfuse,phoenix"),
         ("HEADRACE_DRAIN_SECONDS", "-1"),
         ("HEADRACE_MAX_BODY_BYTES", "nan"),
     ],

@@ -1,32 +1,35 @@
 """Spans: one for the client's call, one for the model call, one for each request to an upstream.
 
 No span is alive while a call runs. Its ids were drawn at the door; when it has ended the spans are
-built from its record, complete, and handed to OpenTelemetry's batch processor and its thread.
+built from its record, complete, and put into the outbox. So which calls are kept is decided by how
+they ended: a share of all, and each that failed or was blocked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from proxy.emit import semconv, summary
+from proxy.emit import attributes, semconv, summary
+from proxy.emit.attributes import Attributes
+from proxy.emit.profiles import Profile, SpanOf
 from proxy.record import Attempt, Record
 
-Value = str | bool | int | float | list[str]
+ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Processor(Protocol):
-    """OpenTelemetry's span processor, as far as finished spans need it."""
+class Outbox(Protocol):
+    """Where finished spans go."""
 
-    def on_end(self, span: ReadableSpan) -> None: ...
+    def take(self, spans: Sequence[ReadableSpan]) -> None:
+        """Take all spans of a call, at once; never wait."""
 
 
 def sampled(trace_id: str, ratio: float) -> bool:
@@ -38,175 +41,120 @@ def sampled(trace_id: str, ratio: float) -> bool:
 
 
 class Traces:
-    """The sink that makes spans of records."""
+    """The sink that makes spans of records.
 
-    def __init__(self, processor: Processor, resource: Resource, ratio: float) -> None:
-        self._processor = processor
+    ``ratio`` is the share of calls that is kept whatever came of them; ``profiles`` add what their
+    readers want.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        resource: Resource,
+        ratio: float,
+        profiles: Sequence[Profile] = (),
+    ) -> None:
+        self._outbox = outbox
         self._resource = resource
         self._ratio = ratio
+        self._profiles = profiles
         self._scope = InstrumentationScope("headrace")
 
     def begin(self, record: Record) -> None:
         return None
 
     def end(self, record: Record) -> None:
-        if not sampled(record.ids.trace_id, self._ratio):
+        if record.outcome not in ALWAYS and not sampled(record.ids.trace_id, self._ratio):
             return
-        for attempt in record.attempts:
-            self._emit_attempt(record, attempt)
+        spans = [self._attempt(record, attempt) for attempt in record.attempts]
         if record.attempts:
-            self._emit_model_call(record)
-        self._emit_server(record)
+            spans.append(self._model_call(record))
+        self._outbox.take([*spans, self._server(record)])
 
-    def _emit_server(self, record: Record) -> None:
+    def _server(self, record: Record) -> ReadableSpan:
         door = record.door
         parent = door.parent.span_id if door and door.parent else None
         method = "GET" if door and door.endpoint == "models" else "POST"
-        failed = record.status is not None and record.status >= 500
         route = door.route if door else "unknown"
-        self._emit(
+        return self._span(
             f"{method} {route}",
-            SpanKind.SERVER,
             (record.ids.trace_id, record.ids.server_span, parent),
-            (self._ns(record, record.started), self._ns(record, record.ended)),
-            _server_attributes(record, method, route),
-            Status(StatusCode.ERROR) if failed or record.bug else Status(),
+            (_ns(record, record.started), _ns(record, record.ended)),
+            self._said("server", record, attributes.server(record, method, route)),
+            failed=_failed(record),
+            events=_events(record),
         )
 
-    def _emit_model_call(self, record: Record) -> None:
+    def _model_call(self, record: Record) -> ReadableSpan:
         first, last = record.attempts[0], record.attempts[-1]
         operation = semconv.OPERATIONS.get(summary.endpoint(record), "chat")
-        self._emit(
+        return self._span(
             f"{operation} {last.target.model}",
-            SpanKind.CLIENT,
             (record.ids.trace_id, record.ids.model_span, record.ids.server_span),
-            (self._ns(record, first.started), self._ns(record, last.ended or record.ended)),
-            _model_attributes(record, last, operation),
-            Status(StatusCode.ERROR) if record.error is not None else Status(),
+            (_ns(record, first.started), _ns(record, last.ended or record.ended)),
+            self._said("model", record, attributes.model_call(record, last, operation)),
+            failed=record.error is not None,
         )
 
-    def _emit_attempt(self, record: Record, attempt: Attempt) -> None:
-        failed = attempt.error is not None
-        self._emit(
+    def _attempt(self, record: Record, attempt: Attempt) -> ReadableSpan:
+        return self._span(
             "POST",
-            SpanKind.CLIENT,
             (record.ids.trace_id, attempt.span_id, record.ids.model_span),
-            (self._ns(record, attempt.started), self._ns(record, attempt.ended or record.ended)),
-            _attempt_attributes(attempt),
-            Status(StatusCode.ERROR) if failed else Status(),
+            (_ns(record, attempt.started), _ns(record, attempt.ended or record.ended)),
+            self._said("attempt", record, attributes.attempt(attempt)),
+            failed=attempt.error is not None,
         )
 
-    def _emit(
+    def _said(self, of: SpanOf, record: Record, said: Attributes) -> Attributes:
+        for profile in self._profiles:
+            said = {**said, **profile(of, record, said)}
+        return said
+
+    def _span(
         self,
         name: str,
-        kind: SpanKind,
         ids: tuple[str, str, str | None],
         times: tuple[int, int],
-        attributes: Mapping[str, Value],
-        status: Status,
-    ) -> None:
+        said: Attributes,
+        *,
+        failed: bool,
+        events: Sequence[Event] | None = None,
+    ) -> ReadableSpan:
+        """Make a span; the one that may have events is the server's."""
         trace_id, span_id, parent = ids
-        span = ReadableSpan(
+        serves = events is not None
+        return ReadableSpan(
             name=name,
             context=_context(trace_id, span_id),
-            parent=_context(trace_id, parent, remote=kind is SpanKind.SERVER) if parent else None,
+            parent=_context(trace_id, parent, remote=serves) if parent else None,
             resource=self._resource,
-            attributes=attributes,
-            kind=kind,
-            status=status,
+            attributes=said,
+            events=events or (),
+            kind=SpanKind.SERVER if serves else SpanKind.CLIENT,
+            status=Status(StatusCode.ERROR) if failed else Status(),
             start_time=times[0],
             end_time=times[1],
             instrumentation_scope=self._scope,
         )
-        self._processor.on_end(span)
 
-    def _ns(self, record: Record, moment: float | None) -> int:
-        """Give a monotonic moment as nanoseconds since the epoch."""
-        after = timedelta(seconds=(moment or record.started) - record.started)
-        return int((record.started_at + after).timestamp() * 1e9)
+
+def _ns(record: Record, moment: float | None) -> int:
+    """Give a monotonic moment as nanoseconds since the epoch."""
+    after = timedelta(seconds=(moment or record.started) - record.started)
+    return int((record.started_at + after).timestamp() * 1e9)
+
+
+def _failed(record: Record) -> bool:
+    """Tell whether a call failed, and not by its client's fault; its head may have left before."""
+    ended_badly = record.outcome in ("proxy_error", "timeout", "upstream_error")
+    return ended_badly and not 400 <= (record.status or 500) < 500
+
+
+def _events(record: Record) -> list[Event]:
+    """Give what was decided. A record holds no moments of it, so that each has the call's end."""
+    at = _ns(record, record.ended)
+    return [Event(name, said, at) for name, said in attributes.decisions(record)]
 
 
 def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
     return SpanContext(int(trace_id, 16), int(span_id, 16), remote, _SAMPLED)
-
-
-def _server_attributes(record: Record, method: str, route: str) -> dict[str, Value]:
-    plan, door, cost = record.plan, record.door, record.cost
-    said: dict[str, Value | None] = {
-        semconv.HTTP_METHOD: method,
-        semconv.HTTP_ROUTE: route,
-        semconv.URL_PATH: route,
-        semconv.URL_SCHEME: "http",
-        semconv.HTTP_STATUS: record.status,
-        semconv.ERROR_TYPE: record.error.code if record.error else None,
-        semconv.REQUEST_ID: door.request_id if door else None,
-        semconv.DIALECT: summary.dialect(record),
-        semconv.KEY: record.key,
-        semconv.DEPLOYMENT: plan.deployment if plan else None,
-        semconv.TAGS: [f"{k}={v}" for k, v in plan.tags.items()] if plan else None,
-        semconv.POLICY: record.revision,
-        semconv.RULES: (list(plan.rules) or None) if plan else None,
-        semconv.WOULD: (list(plan.would) or None) if plan else None,
-        semconv.CACHE_STATUS: record.cache,
-        semconv.OUTCOME: record.outcome,
-        semconv.ATTEMPTS: len(record.attempts),
-        semconv.OVERHEAD_MS: round(summary.overhead(record) * 1000, 3),
-        semconv.USAGE_ESTIMATED: record.source == "partial_estimate" if record.attempts else None,
-        semconv.COST_SOURCE: _cost_source(record),
-        semconv.COST_USD: float(cost) / 1e6 if record.attempts and cost is not None else None,
-    }
-    return _known(said)
-
-
-def _cost_source(record: Record) -> str | None:
-    if not record.attempts:
-        return None
-    return "unknown" if record.cost is None else "table"
-
-
-def _model_attributes(record: Record, last: Attempt, operation: str) -> dict[str, Value]:
-    upstream, tokens, first = last.target.upstream, record.tokens, summary.first_token(record)
-    said: dict[str, Value | None] = {
-        semconv.OPERATION: operation,
-        semconv.PROVIDER: upstream.provider or upstream.dialect,
-        semconv.REQUEST_MODEL: last.target.model,
-        semconv.REQUEST_STREAM: True if record.call and record.call.stream else None,
-        semconv.RESPONSE_FINISH_REASONS: summary.finish_reasons(record) or None,
-        semconv.RESPONSE_FIRST_CHUNK: first,
-        semconv.ERROR_TYPE: record.error.code if record.error else None,
-        **_address(last),
-    }
-    if record.source != "none":
-        said |= {
-            semconv.INPUT_TOKENS: tokens.prompt_total,
-            semconv.OUTPUT_TOKENS: tokens.completion_total,
-            semconv.CACHE_READ: tokens.cached_input or None,
-            semconv.CACHE_WRITE: tokens.cache_write or None,
-            semconv.CACHE_CREATION: tokens.cache_write or None,
-            semconv.REASONING_TOKENS: tokens.reasoning or None,
-        }
-    return _known(said)
-
-
-def _attempt_attributes(attempt: Attempt) -> dict[str, Value]:
-    return _known(
-        {
-            semconv.HTTP_METHOD: "POST",
-            semconv.HTTP_STATUS: attempt.status,
-            semconv.ERROR_TYPE: attempt.error,
-            semconv.UPSTREAM: attempt.target.upstream.name,
-            semconv.WHY: attempt.why,
-            semconv.LOST: attempt.lost or None,
-            **_address(attempt),
-        }
-    )
-
-
-def _address(attempt: Attempt) -> dict[str, Value | None]:
-    parts = urlsplit(attempt.target.upstream.base_url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}
-
-
-def _known(said: Mapping[str, Value | None]) -> dict[str, Value]:
-    return {name: value for name, value in said.items() if value is not None}

@@ -3,63 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import RawTestServer
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from proxy.emit.trace import sampled
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy_events, stream
+from tests.emit.collector import Collector, said
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 SERVER, CLIENT = 2, 3
-
-
-class Collector:
-    """Keeps every span that was exported to it."""
-
-    def __init__(self) -> None:
-        self.url = ""
-        self.bodies: list[bytes] = []
-        self.spans: list[Any] = []
-
-    async def handle(self, request: web.BaseRequest) -> web.Response:
-        self.bodies.append(await request.read())
-        message = ExportTraceServiceRequest.FromString(self.bodies[-1])
-        for resource in message.resource_spans:
-            for scope in resource.scope_spans:
-                self.spans.extend(scope.spans)
-        return web.Response(body=b"")
-
-    def named(self, start: str) -> Any:
-        [span] = [each for each in self.spans if each.name.startswith(start)]
-        return span
-
-
-def said(span: Any) -> dict[str, Any]:
-    """Give a span's attributes as plain data."""
-    plain = {}
-    for pair in span.attributes:
-        kind = pair.value.WhichOneof("value")
-        value = getattr(pair.value, kind)
-        plain[pair.key] = [v.string_value for v in value.values] if kind == "array_value" else value
-    return plain
-
-
-@pytest.fixture
-async def collector() -> AsyncIterator[Collector]:
-    kept = Collector()
-    async with RawTestServer(kept.handle) as server:
-        kept.url = str(server.make_url("")).rstrip("/")
-        yield kept
 
 
 async def traced(
@@ -161,6 +119,16 @@ async def test_a_ratio_of_nothing_traces_nothing_though_the_client_asks(
     assert collector.spans == []
 
 
+async def test_what_failed_is_traced_whatever_the_ratio(
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
+) -> None:
+    upstream.answer_with(answer({}, 500))
+
+    await traced(tmp_path, upstream, collector, trace_ratio=0.0)
+
+    assert said(collector.named("POST /v1"))["headrace.outcome"] == "upstream_error"
+
+
 async def test_an_upstream_may_be_told_the_trace(
     tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
@@ -189,6 +157,17 @@ async def test_a_collector_that_is_away_hurts_no_call(
             client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
         ):
             assert response.status == 200
+            await proxy.sink.wait()
+            async with asyncio.timeout(15):
+                while b"traces" not in await metrics(client, proxy):
+                    pass
+
+
+async def metrics(client: aiohttp.ClientSession, proxy: Proxy) -> bytes:
+    """Give what is said of telemetry that was lost."""
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        lines = (await response.read()).splitlines()
+    return b"".join(line for line in lines if line.startswith(b"headrace_telemetry_dropped"))
 
 
 def test_a_trace_is_kept_as_a_whole_by_its_id() -> None:

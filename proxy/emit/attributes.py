@@ -1,0 +1,196 @@
+"""What spans say of a record: their attributes and events, without any text of the call.
+
+What a client or an upstream writes freely, as the name of a model that has answered, is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from urllib.parse import urlsplit
+
+from proxy.dialects.changing import changed
+from proxy.emit import semconv, summary
+from proxy.errors import LimitExceeded
+from proxy.record import Attempt, Record
+from proxy.types import Json
+from proxy.types.guard import Result, Stage
+
+Value = str | bool | int | float | list[str]
+Attributes = dict[str, Value]
+LONGEST = 200  # characters of what others have written
+
+ASKED: Mapping[str, str] = {
+    "max_tokens": semconv.MAX_TOKENS,
+    "max_completion_tokens": semconv.MAX_TOKENS,
+    "temperature": semconv.TEMPERATURE,
+    "top_p": semconv.TOP_P,
+    "top_k": semconv.TOP_K,
+    "frequency_penalty": semconv.FREQUENCY_PENALTY,
+    "presence_penalty": semconv.PRESENCE_PENALTY,
+    "seed": semconv.SEED,
+}
+"""Parameters of a request that are numbers, by what spans call them."""
+
+
+def server(record: Record, method: str, route: str) -> Attributes:
+    """Give the attributes of the span of a client's call."""
+    plan, door, cost, saved = record.plan, record.door, record.cost, record.saved
+    return known(
+        {
+            semconv.HTTP_METHOD: method,
+            semconv.HTTP_ROUTE: route,
+            semconv.URL_PATH: route,
+            semconv.URL_SCHEME: "http",
+            semconv.HTTP_STATUS: record.status,
+            semconv.ERROR_TYPE: record.error.code if record.error else None,
+            semconv.REQUEST_ID: door.request_id if door else None,
+            semconv.DIALECT: summary.dialect(record),
+            semconv.KEY: record.key,
+            semconv.DEPLOYMENT: plan.deployment if plan else None,
+            semconv.TAGS: [f"{k}={v}" for k, v in plan.tags.items()] if plan else None,
+            semconv.POLICY: record.revision,
+            semconv.RULES: (list(plan.rules) or None) if plan else None,
+            semconv.WOULD: (list(plan.would) or None) if plan else None,
+            semconv.CACHE_STATUS: record.cache,
+            semconv.OUTCOME: record.outcome,
+            semconv.ATTEMPTS: len(record.attempts),
+            semconv.OVERHEAD_MS: round(summary.overhead(record) * 1000, 3),
+            semconv.USAGE_ESTIMATED: _estimated(record),
+            semconv.COST_SOURCE: _cost_source(record),
+            semconv.COST_USD: usd(cost) if record.attempts else None,
+            # Not under the names of usage: what adds those up would count a cached answer again.
+            semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
+            semconv.SAVED_USD: usd(saved.cost) if saved else None,
+        }
+    )
+
+
+def _estimated(record: Record) -> bool | None:
+    return record.source == "partial_estimate" if record.attempts else None
+
+
+def _cost_source(record: Record) -> str | None:
+    if not record.attempts:
+        return None
+    return "unknown" if record.cost is None else "table"
+
+
+def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
+    """Give the attributes of the span of a model call, which is all attempts together."""
+    upstream, tokens, meter = last.target.upstream, record.tokens, last.meter
+    said: dict[str, Value | None] = {
+        semconv.OPERATION: operation,
+        semconv.PROVIDER: upstream.provider or upstream.dialect,
+        semconv.REQUEST_MODEL: last.target.model,
+        semconv.RESPONSE_ID: _cut(meter.answer_id),
+        semconv.RESPONSE_MODEL: _cut(meter.answer_model),
+        semconv.RESPONSE_FINISH_REASONS: summary.finish_reasons(record) or None,
+        semconv.RESPONSE_FIRST_CHUNK: summary.first_token(record),
+        semconv.ERROR_TYPE: record.error.code if record.error else None,
+        **_asked(record, last),
+        **_address(last),
+    }
+    if record.source != "none":
+        said |= {
+            semconv.INPUT_TOKENS: tokens.prompt_total,
+            semconv.OUTPUT_TOKENS: tokens.completion_total,
+            semconv.CACHE_READ: tokens.cached_input or None,
+            semconv.CACHE_WRITE: tokens.cache_write or None,
+            semconv.CACHE_CREATION: tokens.cache_write or None,
+            semconv.REASONING_TOKENS: tokens.reasoning or None,
+        }
+    return known(said)
+
+
+def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
+    """Give the parameters as the rules left them."""
+    if record.call is None or record.plan is None or record.door is None:
+        return {}
+    changes = record.plan.legs[last.leg].changes
+    body = changed(record.door.endpoint, record.call.body, changes)
+    said: dict[str, Value | None] = {
+        name: body[field] for field, name in ASKED.items() if _number(body.get(field))
+    }
+    choices, level = body.get("n"), body.get("reasoning_effort")
+    said[semconv.REQUEST_STREAM] = True if record.call.stream else None
+    said[semconv.CHOICE_COUNT] = choices if _number(choices) and choices != 1 else None
+    said[semconv.REASONING_LEVEL] = _cut(level)
+    said[semconv.OUTPUT_TYPE] = _output_type(body)
+    return said
+
+
+def _number(value: object) -> bool:
+    return type(value) in (int, float)
+
+
+def _output_type(body: Json) -> str | None:
+    form = body.get("response_format")
+    if not isinstance(form, dict):
+        return None
+    return "text" if form.get("type") == "text" else "json"
+
+
+def _cut(value: object) -> str | None:
+    return value[:LONGEST] if isinstance(value, str) and value else None
+
+
+def attempt(made: Attempt) -> Attributes:
+    """Give the attributes of the span of one request to an upstream."""
+    return known(
+        {
+            semconv.HTTP_METHOD: "POST",
+            semconv.HTTP_STATUS: made.status,
+            semconv.ERROR_TYPE: made.error,
+            semconv.UPSTREAM: made.target.upstream.name,
+            semconv.WHY: made.why,
+            semconv.LOST: made.lost or None,
+            **_address(made),
+        }
+    )
+
+
+def _address(made: Attempt) -> dict[str, Value | None]:
+    parts = urlsplit(made.target.upstream.base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}
+
+
+def decisions(record: Record) -> list[tuple[str, Attributes]]:
+    """Give what was decided on the way, as names and attributes of events."""
+    told = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in record.verdicts()]
+    if isinstance(record.error, LimitExceeded):
+        told.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
+    if record.plan is not None and record.plan.cache is not None:
+        told.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
+    for skip in record.skips:
+        names = f"{skip.target.upstream.name}/{skip.target.model}"
+        said: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
+        told.append((semconv.SKIP_EVENT, said))
+    return told
+
+
+def _guard(stage: Stage, result: Result) -> Attributes:
+    found = [f"{kind}={count}" for kind, count in result.findings.items()]
+    return known(
+        {
+            semconv.GUARD: result.guard,
+            semconv.GUARD_STAGE: stage,
+            semconv.GUARD_VERDICT: result.verdict,
+            semconv.GUARD_SHADOW: result.shadow or None,
+            semconv.GUARD_FINDINGS: found or None,
+            semconv.GUARD_BYTES: result.bytes,
+            semconv.GUARD_SECONDS: result.seconds,
+            semconv.ERROR_TYPE: result.error,
+        }
+    )
+
+
+def usd(cost: Decimal | None) -> float | None:
+    """Give micro-USD as USD."""
+    return None if cost is None else float(cost / 1_000_000)
+
+
+def known(said: Mapping[str, Value | None]) -> Attributes:
+    """Leave out what is not known."""
+    return {name: value for name, value in said.items() if value is not None}

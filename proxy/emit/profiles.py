@@ -1,0 +1,81 @@
+"""What some readers of traces want beside the conventions, each by its name in the settings.
+
+A profile also tells who the end user and what the session is, where a call says so: without one,
+no span does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from proxy.emit import semconv
+from proxy.emit.attributes import LONGEST, Attributes, Value, known, usd
+from proxy.record import Record
+
+SpanOf = Literal["server", "model", "attempt"]
+Profile = Callable[[SpanOf, Record, Attributes], Attributes]
+
+
+def openinference(of: SpanOf, record: Record, said: Attributes) -> Attributes:
+    """Give OpenInference's names, as Phoenix reads them."""
+    if of != "model":
+        return {semconv.OPENINFERENCE_KIND: "CHAIN"}
+    tokens = record.tokens
+    more: dict[str, Value | None] = {
+        semconv.OPENINFERENCE_KIND: _kind(record),
+        semconv.LLM_MODEL: said.get(semconv.RESPONSE_MODEL) or said[semconv.REQUEST_MODEL],
+        semconv.LLM_PROVIDER: said[semconv.PROVIDER],
+        semconv.LLM_COST: usd(record.cost),
+        semconv.INPUT_VALUE: said.get(semconv.INPUT_MESSAGES),
+        semconv.OUTPUT_VALUE: said.get(semconv.OUTPUT_MESSAGES),
+        **_who(record),
+    }
+    if record.source != "none":
+        more |= {
+            semconv.LLM_PROMPT: tokens.prompt_total,
+            semconv.LLM_COMPLETION: tokens.completion_total,
+            semconv.LLM_TOTAL: tokens.total,
+            semconv.LLM_CACHE_READ: tokens.cached_input or None,
+            semconv.LLM_CACHE_WRITE: tokens.cache_write or None,
+            semconv.LLM_REASONING: tokens.reasoning or None,
+        }
+    return known(more)
+
+
+def langfuse(of: SpanOf, record: Record, said: Attributes) -> Attributes:
+    """Give Langfuse's names, which it wants on every span."""
+    plan = record.plan
+    more: dict[str, Value | None] = {**_who(record)}
+    if of == "model":
+        more[semconv.USAGE_COST] = usd(record.cost)
+    if plan is not None:
+        more[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
+        more[semconv.LANGFUSE_TAGS] = [f"{k}={v}" for k, v in plan.tags.items()] or None
+        for name, value in plan.tags.items():
+            more[semconv.LANGFUSE_METADATA + name] = value
+    return known(more)
+
+
+PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": langfuse}
+
+
+def _kind(record: Record) -> str:
+    return "EMBEDDING" if record.door and record.door.endpoint == "embeddings" else "LLM"
+
+
+def _who(record: Record) -> dict[str, Value | None]:
+    if record.call is None:
+        return {}
+    door, body = record.call.door, record.call.body
+    session = door.headers.get("x-headrace-session")
+    user = door.user or body.get("user")
+    return {
+        semconv.USER: _text(user),
+        semconv.SESSION: _text(session),
+        semconv.CONVERSATION: _text(session),
+    }
+
+
+def _text(value: object) -> str | None:
+    return value[:LONGEST] if isinstance(value, str) and value else None

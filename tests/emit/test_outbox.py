@@ -1,0 +1,120 @@
+"""Spans on their way out: none is lost without being counted, and nothing waits for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from proxy.emit.outbox import Outbox
+
+
+def call(spans: int = 3) -> list[ReadableSpan]:
+    """The spans of one call."""
+    context = SpanContext(1, 2, False, TraceFlags(TraceFlags.SAMPLED))
+    return [ReadableSpan("span", context) for _ in range(spans)]
+
+
+class Gate(SpanExporter):
+    """A collector that takes nothing until it is opened."""
+
+    def __init__(self, result: SpanExportResult = SpanExportResult.SUCCESS) -> None:
+        self.open = threading.Event()
+        self.asked = threading.Event()
+        self.result = result
+        self.got = 0
+        self.largest = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.asked.set()
+        self.open.wait(10)
+        self.got += len(spans) if self.result is SpanExportResult.SUCCESS else 0
+        self.largest = max(self.largest, len(spans))
+        return self.result
+
+    def shutdown(self) -> None:
+        return None
+
+
+@pytest.fixture
+def lost() -> Counter[str]:
+    return Counter()
+
+
+def outbox(gate: SpanExporter, lost: Counter[str], most: int = 300) -> Outbox:
+    return Outbox(gate, time.monotonic, lambda why, count: lost.update({why: count}), most)
+
+
+def test_what_is_taken_arrives_in_small_batches(lost: Counter[str]) -> None:
+    gate = Gate()
+    gate.open.set()
+    box = outbox(gate, lost, most=2000)
+
+    for _ in range(200):
+        box.take(call())
+    box.close()
+
+    assert gate.got == 600
+    assert gate.largest <= 128
+    assert not lost
+
+
+def test_a_queue_that_is_full_drops_whole_calls_and_counts_them(lost: Counter[str]) -> None:
+    gate = Gate()
+    box = outbox(gate, lost)
+
+    for _ in range(1000):
+        box.take(call())
+    gate.open.set()
+    box.close()
+
+    assert gate.got == 300
+    assert lost == {"queue_full": 2700}
+
+
+def test_there_is_room_again_once_the_collector_takes_spans(lost: Counter[str]) -> None:
+    gate = Gate()
+    gate.open.set()
+    box = outbox(gate, lost, most=150)
+
+    deadline = time.monotonic() + 10
+    sent = 0
+    while sent < 450 and time.monotonic() < deadline:
+        before = lost["queue_full"]
+        box.take(call())
+        sent += 3 if lost["queue_full"] == before else 0
+    box.close()
+
+    assert gate.got == sent == 450
+
+
+def test_what_a_collector_refuses_is_counted(lost: Counter[str]) -> None:
+    gate = Gate(SpanExportResult.FAILURE)
+    gate.open.set()
+    box = outbox(gate, lost)
+
+    box.take(call())
+    box.close()
+
+    assert lost == {"export_failed": 3}
+
+
+def test_closing_waits_no_longer_than_it_is_told_and_counts_the_rest(lost: Counter[str]) -> None:
+    gate = Gate()
+    box = outbox(gate, lost, most=1000)
+    for _ in range(300):
+        box.take(call())
+    assert gate.asked.wait(10)
+    late = threading.Timer(0.2, gate.open.set)
+    late.start()
+
+    box.close(within_s=0.1)
+
+    assert gate.got == 128  # the batch that was under way
+    assert lost == {"shutdown": 900 - 128}
