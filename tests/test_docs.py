@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from proxy.cli import main
 from proxy.demo.examples import KEY, examples
+from proxy.guardrails.kinds import KINDS
 from proxy.policy import schema
 from proxy.policy.store import read_folder
 from proxy.rehearsal.cases import Suite, read_cases
@@ -72,6 +73,13 @@ def test_every_section_and_its_keys_are_documented(section: str) -> None:
     for kind in known:
         for name, each in kind.model_fields.items():
             assert re.search(rf"\b{each.alias or name}\b", POLICIES), f"{kind.__name__}.{name}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_guard_has_its_place_on_the_page_of_guards(kind: str) -> None:
+    text = (TOP / "docs" / "guards.md").read_text()
+
+    assert f"### `{kind}`" in text, "run make docs"
 
 
 def test_every_key_of_a_test_is_documented() -> None:

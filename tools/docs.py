@@ -13,7 +13,7 @@ from pathlib import Path
 from proxy import errors
 from proxy.dialects import ROUTES
 from proxy.emit.declared import declared
-from tools import losses
+from tools import guards, losses
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -43,6 +43,7 @@ def _kinds(kind: type[errors.ProxyError]) -> Iterator[type[errors.ProxyError]]:
 def _status(kind: type[errors.ProxyError]) -> str:
     special = {
         errors.BadField: "400, Scale 422",
+        errors.GuardBlocked: "400, Portkey 446",
         errors.UpstreamRefused: "the upstream's",
         errors.UpstreamUnavailable: "502, or its 429 or 503",
     }
@@ -60,6 +61,11 @@ def routes() -> Iterator[str]:
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "dialects.md": {"routes": routes, "losses": losses.tables},
     "errors.md": {"codes": codes},
+    "guards.md": {
+        "common": guards.common,
+        "kinds": guards.kinds,
+        "detectors": guards.detectors,
+    },
     "metrics.md": {"metrics": metrics},
 }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from proxy.dialects.fields import Fields
 from proxy.errors import ProxyError
 from proxy.types import Call, Door, Endpoint, Json, Secret
+from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
 Rule = Callable[[Json], None]  # raises BadField when fields do not fit each other
@@ -27,6 +28,10 @@ class Refusal:
     headers: tuple[tuple[str, str], ...] = ()
 
 
+def ok(verdicts: Verdicts) -> int:
+    return 200
+
+
 def unchanged(endpoint: Endpoint, body: Json) -> Json:
     return body
 
@@ -37,7 +42,9 @@ class Client:
 
     ``greet`` adds to the door what the dialect's own headers say. ``to_hub`` puts a checked body
     into OpenAI's form; ``named`` finds a model and a deployment in one name.
-    ``whole`` and ``event`` reword an answer; None means that OpenAI's form passes untouched.
+    ``whole`` rewords an answer; None means that OpenAI's form passes untouched. ``tell`` adds what
+    guards said to a whole answer and to an error, and where it ``tells_streams`` to the chunk that
+    finishes a choice; ``status`` is that of an answer, which they may change.
     ``headers`` gives those of an answer, by its document (None for a stream), its attempts and
     what the cache had to do with it.
     ``done`` says whether a stream ends with ``[DONE]``, ``always_usage`` whether its last chunk
@@ -51,7 +58,9 @@ class Client:
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    event: Callable[[Json], Json] | None = None
+    tell: Callable[[Json, Verdicts], Json] | None = None
+    tells_streams: bool = False
+    status: Callable[[Verdicts], int] = ok
     headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
     named: Callable[[str], tuple[str, str | None]] | None = None
     done: bool = True

@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from proxy.dialects import greet, openai
 from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.detections import detections
 from proxy.dialects.fields import Fields, integer, string
 from proxy.errors import ProxyError, Unauthorized
 from proxy.types import Call, Door, Endpoint, Json
+from proxy.types.guard import Verdicts
 
 EXTRAS: Fields = {
     "enkrypt_context": string(),
@@ -28,10 +30,8 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def no_detections() -> Json:
-    """What stands in an answer that no guard has looked at: nothing found, nothing claimed."""
-    empty: Json = {"summary": {}, "details": {}}
-    return {"input_guardrails": empty, "output_guardrails": empty}
+def tell(data: Json, verdicts: Verdicts) -> Json:
+    return {**data, "enkrypt_policy_detections": detections(verdicts)}
 
 
 def greet_enkrypt(headers: Headers, door: Door) -> Door:
@@ -52,27 +52,14 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
 
 
 def whole(call: Call, parts: Mapping[int, Json]) -> Json:
-    return {**parts[0], "prompt": [], "enkrypt_policy_detections": no_detections()}
-
-
-def event(data: Json) -> Json:
-    """The detections ride on the chunk that finishes a choice; other chunks pass untouched."""
-    choices = data.get("choices")
-    if not isinstance(choices, list):
-        return data
-    if not any(isinstance(c, dict) and c.get("finish_reason") is not None for c in choices):
-        return data
-    return {**data, "enkrypt_policy_detections": no_detections()}
+    return {**parts[0], "prompt": []}
 
 
 def refuse(error: ProxyError, request_id: str) -> Refusal:
     """The gateway in front speaks for a bad credential, the proxy for everything else."""
     if isinstance(error, Unauthorized):
         return Refusal(401, {"message": "Unauthorized", "request_id": request_id})
-    body: Json = {
-        "error": openai.error_object(error),
-        "enkrypt_policy_detections": no_detections(),
-    }
+    body = tell({"error": openai.error_object(error)}, ())
     return Refusal(error.status, body, openai.retry_headers(error))
 
 
@@ -94,7 +81,8 @@ ENKRYPT = Dialect(
         rules=openai.OPENAI.client.rules,
         to_hub=to_hub,
         whole=whole,
-        event=event,
+        tell=tell,
+        tells_streams=True,  # its document: both objects share the same shape
     ),
     server=Server(
         prefix="/ai-proxy",

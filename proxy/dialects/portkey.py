@@ -13,9 +13,11 @@ from typing import Any
 import orjson
 
 from proxy.dialects import greet, openai
-from proxy.dialects.base import Client, Dialect, Headers, Server
-from proxy.errors import BadRequest
+from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.hooks import DENIED, hook_results, status
+from proxy.errors import BadRequest, GuardBlocked, ProxyError
 from proxy.types import Door, Json, Secret
+from proxy.types.guard import Verdicts
 
 PREFIX = "x-portkey-"
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
@@ -109,6 +111,19 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     )
 
 
+def tell(data: Json, verdicts: Verdicts) -> Json:
+    return {**data, "hook_results": hook_results(verdicts)} if verdicts else data
+
+
+def refuse(error: ProxyError, request_id: str) -> Refusal:
+    """A guard that blocks is a hook that denies; its results are beside the error."""
+    refusal = openai.refuse(error, request_id)
+    if not isinstance(error, GuardBlocked):
+        return refusal
+    said = {**refusal.body["error"], "type": "hooks_failed"}
+    return replace(refusal, status=DENIED, body={"error": said})
+
+
 def say_key(key: str) -> tuple[str, str]:
     return ("x-portkey-api-key", key)
 
@@ -120,10 +135,12 @@ PORTKEY = Dialect(
         routes=openai.OPENAI.client.routes,
         credential=credential,
         greet=greet_portkey,
-        refuse=openai.refuse,
+        refuse=refuse,
         rules=openai.OPENAI.client.rules,
         to_hub=openai.to_hub,
         headers=answer_headers,
+        tell=tell,
+        status=status,
     ),
     server=Server(prefix="/v1", paths=openai.PATHS, authorize=say_key),
 )

@@ -1,14 +1,23 @@
-"""An answer in the client's dialect: chunks in OpenAI's form go in, bytes for the wire come out."""
+"""An answer in the client's dialect: chunks in OpenAI's form go in, bytes for the wire come out.
+
+What guards in shadow said is not for clients.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import orjson
 
 from proxy.dialects import sse
-from proxy.dialects.base import Client
+from proxy.dialects.base import Client, Refusal
+from proxy.errors import ProxyError
 from proxy.types import Call, Chunk, Json
+from proxy.types.guard import Verdicts
+
+Judged = Callable[[], Verdicts]
 
 
 class AnswerWriter(Protocol):
@@ -20,6 +29,34 @@ class AnswerWriter(Protocol):
     def feed(self, chunk: Chunk) -> bytes: ...
 
 
+def nobody() -> Verdicts:
+    return ()
+
+
+def answer_status(client: Client, verdicts: Verdicts) -> int:
+    """Give the status of an answer that passes; of a stream, by what is known at its beginning."""
+    return client.status(_shown(verdicts))
+
+
+def refusal(client: Client, error: ProxyError, request_id: str, verdicts: Verdicts) -> Refusal:
+    """Say no in the client's own form, and what guards have said so far where it has words for
+    that."""
+    said = client.refuse(error, request_id)
+    shown = _shown(verdicts)
+    return replace(said, body=client.tell(said.body, shown)) if client.tell and shown else said
+
+
+def _shown(verdicts: Verdicts) -> Verdicts:
+    return [each for each in verdicts if not each[1].shadow]
+
+
+def _finishes(data: Json) -> bool:
+    choices = data.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices
+    )
+
+
 def _bare_usage(data: Json) -> bool:
     return data.get("choices") == [] and data.get("usage") is not None
 
@@ -27,13 +64,14 @@ def _bare_usage(data: Json) -> bool:
 class EventWriter:
     """A stream. Untouched chunks pass as they came, bare usage only to whom it was promised."""
 
-    __slots__ = ("_done", "_event", "_wants_usage")
+    __slots__ = ("_done", "_tell", "_verdicts", "_wants_usage")
     media_type = "text/event-stream; charset=utf-8"
 
-    def __init__(self, client: Client, *, wants_usage: bool) -> None:
-        self._event = client.event
+    def __init__(self, client: Client, *, wants_usage: bool, verdicts: Judged = nobody) -> None:
+        self._tell = client.tell if client.tells_streams else None
         self._done = client.done
         self._wants_usage = wants_usage
+        self._verdicts = verdicts
 
     def feed(self, chunk: Chunk) -> bytes:
         said = b"" if chunk.data is None else self._said(chunk.data, chunk.raw)
@@ -42,28 +80,29 @@ class EventWriter:
     def _said(self, data: Json, raw: bytes | None) -> bytes:
         if not self._wants_usage and _bare_usage(data):
             return b""
-        if self._event is not None:
-            reworded = self._event(data)
-            raw = raw if reworded is data else None
-            data = reworded
+        if self._tell is not None and _finishes(data):
+            raw, data = None, self._tell(data, _shown(self._verdicts()))
         return sse.event(raw if raw is not None and b"\n" not in raw else orjson.dumps(data))
 
 
 class WholeWriter:
     """One document, written once the last leg is in."""
 
-    __slots__ = ("_call", "_client", "_parts")
+    __slots__ = ("_call", "_client", "_parts", "_verdicts")
     media_type = "application/json"
 
-    def __init__(self, client: Client, call: Call) -> None:
+    def __init__(self, client: Client, call: Call, verdicts: Judged = nobody) -> None:
         self._client = client
         self._call = call
         self._parts: dict[int, Json] = {}
+        self._verdicts = verdicts
 
     def feed(self, chunk: Chunk) -> bytes:
-        self._parts[chunk.leg] = chunk.data or {}
+        self._parts[chunk.leg] = data = chunk.data or {}
         if not chunk.last:
             return b""
-        if self._client.whole is not None:
-            return orjson.dumps(self._client.whole(self._call, self._parts))
-        return chunk.raw if chunk.raw is not None else orjson.dumps(chunk.data)
+        client = self._client
+        said = data if client.whole is None else client.whole(self._call, self._parts)
+        if client.tell is not None:
+            said = client.tell(said, _shown(self._verdicts()))
+        return chunk.raw if said is data and chunk.raw is not None else orjson.dumps(said)

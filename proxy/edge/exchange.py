@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from proxy import dialects
-from proxy.dialects import sse
+from proxy.dialects import sse, writing
 from proxy.dialects.strict import read_json
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
@@ -66,9 +66,9 @@ class HttpExchange:
         self._head = head
         self._record = record
         self._writer = (
-            EventWriter(self._client, wants_usage=self._call.wants_usage)
+            EventWriter(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
             if head.streamed
-            else WholeWriter(self._client, self._call)
+            else WholeWriter(self._client, self._call, record.verdicts)
         )
 
     async def send(self, chunk: Chunk) -> None:
@@ -76,7 +76,10 @@ class HttpExchange:
         if self._head.streamed:
             await self._stream(data, last=chunk.last)
         elif chunk.last:
-            await self._respond(200, data, self._answer_headers(chunk))
+            await self._respond(self._status(), data, self._answer_headers(chunk))
+
+    def _status(self) -> int:
+        return writing.answer_status(self._client, self._record.verdicts())
 
     def _answer_headers(self, chunk: Chunk) -> dict[str, str]:
         said = (self._record, self._head, self._client, self._writer.media_type)
@@ -85,8 +88,8 @@ class HttpExchange:
     async def _stream(self, data: bytes, *, last: bool) -> None:
         if self.response is None:
             said = self._answer_headers(Chunk(None))
-            response = web.StreamResponse(status=200, headers=self._named(said))
-            self._note(200)
+            response = web.StreamResponse(status=self._status(), headers=self._named(said))
+            self._note(response.status)
             self.response = response
             await self._out(response.prepare(self._request))
         if last:  # the last bytes and the end leave together
@@ -146,7 +149,8 @@ class HttpExchange:
         record.status = record.status or ClientGone.status
 
     async def _say_no(self, error: ProxyError) -> None:
-        refusal = self._client.refuse(error, self.request_id)
+        said_so_far = self._record.verdicts()
+        refusal = writing.refusal(self._client, error, self.request_id, said_so_far)
         body = orjson.dumps(refusal.body)
         if self.response is None:
             said = {**headers.of_every_response(self._record), **dict(refusal.headers)}

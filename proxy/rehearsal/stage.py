@@ -14,7 +14,7 @@ import orjson
 from proxy import dialects
 from proxy.app import Rooms, assembled
 from proxy.cache import Forgetful
-from proxy.dialects import Came, sse
+from proxy.dialects import Came, sse, writing
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
 from proxy.emit import Emitters
@@ -165,9 +165,9 @@ class _Exchange:
     async def begin(self, head: Head, record: Record) -> None:
         self._head = head
         self._writer = (
-            EventWriter(self._client, wants_usage=self._call.wants_usage)
+            EventWriter(self._client, wants_usage=self._call.wants_usage, verdicts=record.verdicts)
             if head.streamed
-            else WholeWriter(self._client, self._call)
+            else WholeWriter(self._client, self._call, record.verdicts)
         )
 
     async def send(self, chunk: Chunk) -> None:
@@ -175,11 +175,12 @@ class _Exchange:
         if not self._begun and (self._head.streamed or chunk.last):
             document = None if self._head.streamed else chunk.data
             said = (self._played.record, self._head, self._client, self._writer.media_type)
-            self._leave(200, headers.of_answer(*said, document))
+            status = writing.answer_status(self._client, self._played.record.verdicts())
+            self._leave(status, headers.of_answer(*said, document))
         self._played.body += data
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
-        refusal = self._client.refuse(error, REQUEST)
+        refusal = writing.refusal(self._client, error, REQUEST, record.verdicts())
         body = orjson.dumps(refusal.body)
         if self._begun:
             self._played.body += sse.event(body)

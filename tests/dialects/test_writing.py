@@ -5,11 +5,23 @@ from __future__ import annotations
 import json
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.writing import EventWriter, WholeWriter
+from proxy.dialects.writing import EventWriter, WholeWriter, answer_status, refusal
+from proxy.errors import GuardBlocked
 from proxy.types import Call, Chunk, Door
+from proxy.types.guard import Result, Verdicts
 from tests.doubles import legacy, legacy_events
 
 CALL = Call(Door("openai", "completions", "/v1/completions", "req_1"), {}, models=("m",))
+
+
+FOUND: Verdicts = [
+    ("input", Result("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", Result("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
+]
+
+
+def told() -> Verdicts:
+    return FOUND
 
 
 def events(dialect: str, *, wants_usage: bool = False) -> EventWriter:
@@ -50,3 +62,53 @@ def test_enkrypt_adds_its_detections_to_whole_answers_and_to_the_finish_of_strea
     assert json.loads(whole)["prompt"] == []
     assert events("enkrypt").feed(first) == b"data: {}\n\n"
     assert b"enkrypt_policy_detections" in events("enkrypt").feed(finish)
+
+
+def test_what_guards_said_is_told_to_enkrypts_clients_at_the_finish() -> None:
+    client = DIALECTS["enkrypt"].client
+    [first, finish] = [Chunk(e, b"{}") for e in legacy_events("x", with_usage=False)]
+    writer = EventWriter(client, wants_usage=False, verdicts=told)
+
+    whole = json.loads(WholeWriter(client, CALL, told).feed(Chunk(legacy(), last=True)))
+    said = [writer.feed(first), writer.feed(finish)]
+
+    streamed = json.loads(said[1].removeprefix(b"data: "))
+    assert said[0] == b"data: {}\n\n"
+    for answer in (whole, streamed):
+        detections = answer["enkrypt_policy_detections"]
+        assert detections["input_guardrails"]["summary"] == {"pii": 1}
+        assert detections["output_guardrails"]["summary"] == {}  # it is in shadow
+
+
+def test_what_guards_said_is_told_to_portkeys_clients_beside_the_answer() -> None:
+    client = DIALECTS["portkey"].client
+    raw = json.dumps(legacy()).encode()
+
+    whole = json.loads(WholeWriter(client, CALL, told).feed(Chunk(legacy(), raw, last=True)))
+    unguarded = WholeWriter(client, CALL).feed(Chunk(legacy(), raw, last=True))
+
+    [hook] = whole["hook_results"]["before_request_hooks"]
+    assert (hook["id"], hook["verdict"]) == ("mails", False)
+    assert whole["hook_results"]["after_request_hooks"] == []
+    assert unguarded == raw
+
+
+def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
+    blocked = GuardBlocked("No.", guard="mails", kind="email")
+    answers = {name: answer_status(each.client, FOUND) for name, each in DIALECTS.items()}
+    refusals = {
+        name: refusal(each.client, blocked, "req_1", FOUND) for name, each in DIALECTS.items()
+    }
+
+    assert (answers.pop("portkey"), set(answers.values())) == (246, {200})
+    assert refusals["portkey"].body["error"]["type"] == "hooks_failed"
+    assert refusals["portkey"].body["hook_results"]["before_request_hooks"]
+    assert "message" not in refusals["enkrypt"].body
+    detections = refusals["enkrypt"].body["enkrypt_policy_detections"]
+    assert detections["input_guardrails"]["summary"] == {"pii": 1}
+    assert (refusals.pop("portkey").status, {r.status for r in refusals.values()}) == (446, {400})
+    assert all(r.body["error"]["code"] == "guardrail_blocked" for r in refusals.values())
+
+
+def test_what_is_only_in_shadow_changes_no_status() -> None:
+    assert answer_status(DIALECTS["portkey"].client, FOUND[1:]) == 200

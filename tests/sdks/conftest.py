@@ -28,10 +28,12 @@ def drive(proxy: Proxy) -> Drive:
         assert not os.environ.get("CI"), "the SDKs are not installed: make test installs them"
         pytest.skip("the SDKs are not installed: make test installs them")
 
-    async def run(sdk: str, *steps: dict[str, Any], key: str = proxy.key) -> list[dict[str, Any]]:
+    async def run(
+        sdk: str, *steps: dict[str, Any], key: str = proxy.key, url: str = proxy.url
+    ) -> list[dict[str, Any]]:
         lines = "".join(json.dumps(step) + "\n" for step in steps).encode()
         process = await asyncio.create_subprocess_exec(
-            str(PYTHON), str(DRIVERS), sdk, proxy.url, key, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+            str(PYTHON), str(DRIVERS), sdk, url, key, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
         )
         async with asyncio.timeout(90):
             out, _ = await process.communicate(lines)

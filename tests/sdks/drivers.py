@@ -52,6 +52,14 @@ def streamed(chunks: list[Any]) -> Step:
     return {"ok": True, "text": said, "usage": usages[-1] if usages else None, "data": all_data}
 
 
+def document_of(response: Any) -> Any:
+    """What a response says, where it is JSON: an SDK's ``body`` is the inside of ``error``."""
+    try:
+        return response.json()
+    except Exception:
+        return None
+
+
 def failed(error: BaseException) -> Step:
     response = getattr(error, "response", None)
     return {
@@ -63,6 +71,7 @@ def failed(error: BaseException) -> Step:
         "code": getattr(error, "code", None),
         "param": getattr(error, "param", None),
         "body": getattr(error, "body", None),
+        "document": document_of(response),
         "request_id": getattr(error, "request_id", None),
     }
 

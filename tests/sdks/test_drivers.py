@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.guardrails.test_init import guarded
 from tests.sdks.conftest import Drive
 
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]
@@ -210,3 +212,43 @@ async def test_the_enkrypt_client_gets_its_detections_and_its_errors(
     record, _ = await proxy.sink.wait(2)
     assert record.plan.tags["beta"] == "true"
     assert "enkrypt_context" not in upstream.requests[0].json
+
+
+FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"
+BLOCK = "{guard: pii, entities: [email]}"
+
+
+async def test_portkeys_sdk_reads_what_hooks_said_of_answers_and_of_refusals(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
+    upstream.answer_with(stream(chat_events("A hip", "po.")))
+    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
+        flagged, denied, streamed = await drive(
+            "portkey", step("chat"), step("chat"), step("chat", stream=True), url=proxy.url
+        )
+
+    assert flagged["text"] == "A hippo."
+    results = flagged["data"]["hook_results"]
+    assert [h["verdict"] for h in results["after_request_hooks"]] == [False, True]
+    assert (denied["status"], denied["code"]) == (446, "guardrail_blocked")
+    assert denied["document"]["hook_results"]["after_request_hooks"][1]["deny"]
+    assert (streamed["ok"], streamed["text"]) == (True, "A hippo.")
+
+
+async def test_the_enkrypt_client_reads_what_was_detected(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.then(answer(chat("A hippo.")), answer(chat("jane@example.com")))
+    said = {"do": "chat", "with": {"model": "m", "messages": MESSAGES}}
+    said["client"] = {"return_error": True}
+    async with guarded(tmp_path, upstream, f"output: [{FLAG}, {BLOCK}]") as (proxy, _):
+        flagged, blocked = await drive("enkrypt", said, said, url=proxy.url)
+
+    def summary(result: dict[str, Any]) -> Any:
+        return result["data"]["enkrypt_policy_detections"]["output_guardrails"]["summary"]
+
+    assert (flagged["text"], flagged["kind"]) == ("A hippo.", "ChatCompletionResponse")
+    assert summary(flagged) == {"keyword_detected": 1, "pii": 0}
+    assert blocked["kind"] == "ChatCompletionErrorResponse"
+    assert summary(blocked) == {"keyword_detected": 0, "pii": 1}

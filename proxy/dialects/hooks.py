@@ -1,0 +1,60 @@
+"""What guards said of a call, as Portkey's clients read it: hook results, and two statuses.
+
+A guard is a hook with one check. As at Portkey, a check that could not be made fails no hook, and
+one that changed a text and let it pass has not failed either. 246 is a success with a failed hook;
+446 is a hook that denies, whose error is the client's to handle.
+"""
+
+from __future__ import annotations
+
+from proxy.types import Json
+from proxy.types.guard import Result, Stage, Verdicts
+
+FAILED, DENIED = 246, 446
+
+
+def hook_results(verdicts: Verdicts) -> Json:
+    """Give the results of both stages."""
+
+    def of(stage: Stage) -> list[Json]:
+        return [_hook(result) for at, result in verdicts if at == stage]
+
+    return {"before_request_hooks": of("input"), "after_request_hooks": of("output")}
+
+
+def status(verdicts: Verdicts) -> int:
+    """Give the status of an answer: one that passes although a hook has failed has its own."""
+    return 200 if all(_holds(result) for _, result in verdicts) else FAILED
+
+
+def _holds(result: Result) -> bool:
+    return result.verdict not in ("flagged", "blocked")
+
+
+def _hook(result: Result) -> Json:
+    masked = result.verdict == "masked"
+    took_ms = round(result.seconds * 1000, 3)
+    return {
+        "verdict": _holds(result),
+        "id": result.guard,
+        "type": "guardrail",
+        "deny": result.action == "block",
+        "async": False,
+        "transformed": masked,
+        "skipped": result.verdict == "unseen",
+        "execution_time": took_ms,
+        "checks": [_check(result, transformed=masked, took_ms=took_ms)],
+    }
+
+
+def _check(result: Result, *, transformed: bool, took_ms: float) -> Json:
+    check: Json = {
+        "id": f"headrace.{result.kind}",
+        "verdict": _holds(result) and result.error is None,
+        "data": {"findings": dict(result.findings), "score": round(result.score, 3)},
+        "transformed": transformed,
+        "execution_time": took_ms,
+    }
+    if result.error is not None:
+        check["error"] = {"name": "Check error", "message": "The check could not be made."}
+    return check

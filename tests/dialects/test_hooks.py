@@ -1,0 +1,64 @@
+"""Verdicts as Portkey's hook results, and the status that they make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
+from proxy.types.guard import Action, Result, Stage
+
+
+def said(
+    verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
+) -> tuple[Stage, Result]:
+    found = {} if verdict in ("passed", "failed", "unseen") else {"email": 1}
+    return stage, Result("mails", verdict, False, found, 0.5, 9, 1, 0.002, error, "pii", action)
+
+
+def test_a_guard_is_a_hook_with_one_check() -> None:
+    results = hook_results([said("flagged"), said("passed", "block", "output")])
+
+    [failed], [held] = results["before_request_hooks"], results["after_request_hooks"]
+    assert (failed["id"], failed["verdict"], failed["deny"]) == ("mails", False, False)
+    assert (held["verdict"], held["deny"], held["transformed"]) == (True, True, False)
+    assert failed["checks"] == [
+        {
+            "id": "headrace.pii",
+            "verdict": False,
+            "data": {"findings": {"email": 1}, "score": 0.5},
+            "transformed": False,
+            "execution_time": 2.0,
+        }
+    ]
+
+
+def test_a_text_that_was_masked_has_passed_transformed() -> None:
+    [hook] = hook_results([said("masked", "mask")])["before_request_hooks"]
+
+    assert (hook["verdict"], hook["transformed"]) == (True, True)
+
+
+def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
+    [hook] = hook_results([said("failed", error="ZeroDivisionError")])["before_request_hooks"]
+
+    [check] = hook["checks"]
+    assert (hook["verdict"], check["verdict"]) == (True, False)
+    assert "ZeroDivisionError" not in str(check)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([], 200),
+        ([said("passed"), said("unseen"), said("failed"), said("masked", "mask")], 200),
+        ([said("passed"), said("flagged")], FAILED),
+        ([said("flagged", stage="output")], FAILED),
+    ],
+)
+def test_an_answer_that_passes_with_a_failed_hook_has_its_own_status(
+    verdicts: Any, code: int
+) -> None:
+    assert status(verdicts) == code
+    assert DENIED == 446

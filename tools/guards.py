@@ -1,0 +1,87 @@
+"""The generated parts of the page on guards: every kind with its keys, and Enkrypt's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from proxy.dialects.detections import DETECTORS
+from proxy.guardrails.kinds import KINDS
+from proxy.policy.schema.guards import COMMON, AnyGuard, Guard
+
+
+def _classes() -> Iterator[tuple[str, type[Guard]]]:
+    """Give the class of each kind, by the word that policies use."""
+    for each in get_args(get_args(AnyGuard)[0]):
+        yield get_args(each.model_fields["guard"].annotation)[0], each
+
+
+def common() -> Iterator[str]:
+    yield from _table(Guard.model_fields.items())
+
+
+def kinds() -> Iterator[str]:
+    for word, kind in _classes():
+        yield f"### `{word}`"
+        yield ""
+        yield f"{_line(kind.__doc__)} {_held_back(word, kind)}{_without_action(kind)}"
+        own = [(n, f) for n, f in kind.model_fields.items() if n not in COMMON | {"guard"}]
+        if own:
+            yield ""
+            yield from _table(own)
+        yield ""
+
+
+def detectors() -> Iterator[str]:
+    yield "| Enkrypt's detector | word of the summary | guards |"
+    yield "|---|---|---|"
+    told: dict[tuple[str, str], list[str]] = {}
+    for kind, those in DETECTORS.items():
+        for each in those:
+            told.setdefault((each.name, each.summary[0]), []).append(f"`{kind}`")
+    for (name, word), by in told.items():
+        yield f"| `{name}` | `{word}` | {', '.join(by)} |"
+
+
+def _table(fields: Any) -> Iterator[str]:
+    yield "| key | default | what it says |"
+    yield "|---|---|---|"
+    for name, field in fields:
+        yield f"| `{field.alias or name}` | {_default(field)} | {_line(field.description)} |"
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "must be said"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ([], {}):
+        return ""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{', '.join(value)}`" if isinstance(value, list) else f"`{value}`"
+
+
+def _line(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", "\\|")
+
+
+def _held_back(word: str, kind: type[Guard]) -> str:
+    """Say how much of a stream waits for it, as it is made of its defaults."""
+    fields = kind.model_fields.items()
+    said = {n: f.get_default(call_default_factory=True) for n, f in fields if not f.is_required()}
+    try:
+        made: Any = KINDS[word].make({n: v for n, v in said.items() if n not in COMMON})
+    except (KeyError, ValueError):
+        return "How much of a stream it holds back depends on its keys."
+    if not hasattr(made, "reach"):
+        return "It judges whole texts."
+    if made.reach is None:
+        return "It judges whole texts, so a stream that it may change waits for its end."
+    return f"Of a stream it holds back {made.reach} characters."
+
+
+def _without_action(kind: type[Guard]) -> str:
+    default = kind.model_fields["action"].default
+    return "" if default == "block" else f" Where no action is said, it is `{default}`."
