@@ -16,7 +16,7 @@ from decimal import Decimal
 import orjson
 
 from bench.decide import BODY, microseconds
-from proxy.app import new_record
+from proxy.app.site import new_record
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore

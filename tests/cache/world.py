@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp import web
 
 from proxy import edge
-from proxy.app import new_record, new_span_id
+from proxy.app.site import new_record, new_span_id
 from proxy.cache import Exact
 from proxy.cache.memory import Memory
 from proxy.cache.store import Shelf

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import orjson
 
-from proxy.app import new_record
+from proxy.app.site import new_record
 from proxy.emit.log import MAX_LINES, CallLog, LineWriter, canonical, events
 from proxy.types import Call, Door
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from proxy.app import new_record
+from proxy.app.site import new_record
 from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types import Call, Door, Plan, Target, Upstream

@@ -1,0 +1,200 @@
+"""Composition: the only place where the parts of a process are made and joined."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+from aiohttp import web
+
+import proxy
+from proxy import cache, edge
+from proxy.app import stores, telling
+from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
+from proxy.beside import beside
+from proxy.edge.admin import Readiness, Told, back
+from proxy.edge.calls import Calls
+from proxy.edge.request import Bounds
+from proxy.emit import Emitters, Sink
+from proxy.emit.log import CallLog, LineWriter, events
+from proxy.emit.metrics import Metrics
+from proxy.guardrails import Guards
+from proxy.guardrails.engine import Engine
+from proxy.limits import Admission
+from proxy.pipeline import Pipeline
+from proxy.policy.candidate import Candidate
+from proxy.policy.past import Past
+from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.watch import Watch, look
+from proxy.ports import Cache, Policies
+from proxy.record import Record
+from proxy.settings import Address, Settings
+from proxy.upstream import Upstreams
+from proxy.upstream.client import HttpClient
+from proxy.upstream.health import Health
+
+LINGER_S = 2.0
+CLOSING_S = 1.0
+KEEPALIVE_S = 75.0
+GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A proxy that answers. ``listen`` and ``admin`` are the addresses it really has."""
+
+    listen: Address
+    admin: Address
+    policies: PolicyStore
+    watch: Watch
+    readiness: Readiness
+    log: structlog.typing.FilteringBoundLogger
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """What a call goes through between policy and emitters."""
+
+    limits: Admission
+    guards: Guards
+    cache: Cache
+    upstreams: Upstreams
+
+
+def assembled(
+    policies: Policies,
+    rooms: Rooms,
+    emitter: Emitters,
+    start_record: Callable[[], Record] = new_record,
+) -> Pipeline:
+    """Join the rooms to the pipeline; what serves calls and what rehearses them differ in these
+    parameters alone."""
+    return Pipeline(
+        policies=policies,
+        limits=rooms.limits,
+        guards=rooms.guards,
+        cache=rooms.cache,
+        upstreams=rooms.upstreams,
+        emitter=emitter,
+        start_record=start_record,
+    )
+
+
+@asynccontextmanager
+async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIterator[Running]:
+    """Run the proxy until the block is left; then drain, close and flush what was opened.
+
+    ``sinks`` are told of every call beside the usual emitters. Raises ``PolicyError`` when the
+    policies cannot be taken into force, ``ledger.Unusable`` when no ledger can be kept and
+    ``OSError`` when an address cannot be had.
+    """
+    async with AsyncExitStack() as opened:
+        site = _site(settings, opened, log_fd)
+        clock = (time.monotonic, asyncio.sleep)
+        known = look(settings.policies)  # before it is read, so that no change is missed
+        reading = partial(read_folder, settings.policies, settings.environ)
+        store = PolicyStore(reading, *clock, site.log, site.metrics.reloaded)
+        watch = Watch(settings.policies, known, store.refresh)
+        candidate = await _candidate(site)
+        all_sinks: tuple[Sink, ...] = (
+            site.metrics,
+            CallLog(site.put),
+            *telling.traces(site),
+            past := Past(store.find, candidate.current if candidate else None),
+            *([candidate] if candidate else []),
+            *stores.rows(site),
+            *sinks,
+        )
+        soon = asyncio.get_running_loop().call_soon
+        emitters = Emitters(all_sinks, telling.report(site), soon)
+        opened.callback(emitters.tell)  # of the calls that end last
+        via = f"{random.getrandbits(64):016x}"  # an id, not a secret
+        pipeline = assembled(store, await _rooms(site, via), emitters)
+        calls = Calls()
+        front = edge.front(
+            pipeline,
+            via=via,
+            new_id=new_request_id,
+            bounds=Bounds(body_bytes=settings.body_bytes),
+            calls=calls,
+            on_bug=telling.bug(site),
+        )
+        readiness = Readiness()
+        told = Told(site.metrics.render, past.explain, candidate.explain if candidate else None)
+        admin = await _listen(opened, back(told, readiness), settings.admin)
+        drain = partial(calls.drain, settings.drain_s)
+        listen = await _listen(opened, front, settings.listen, drain)
+        await opened.enter_async_context(beside(watch.run()))
+        readiness.ready = True
+        opened.callback(setattr, readiness, "ready", False)
+        version = proxy.__version__
+        site.log.info("listening", address=str(listen), admin=str(admin), version=version)
+        yield Running(listen, admin, store, watch, readiness, site.log)
+
+
+def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
+    metrics = Metrics(proxy.__version__)
+    writer = LineWriter(log_fd, lambda reason, count: metrics.dropped("logs", reason, count))
+    opened.callback(writer.close)
+    return Site(settings, opened, writer.put, events(writer.put), metrics)
+
+
+async def _rooms(site: Site, via: str) -> Rooms:
+    http = await site.opened.enter_async_context(HttpClient())
+    counters = await stores.counters(site)
+    pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
+    return Rooms(
+        Admission(counters, telling.warn(site), stores.recall(site)),
+        Guards(Engine(time.monotonic, pool)),
+        cache.Exact(await stores.shelves(site), since_epoch),
+        Upstreams(http, via, new_span_id, Health(time.monotonic, site.metrics.circuit)),
+    )
+
+
+async def _candidate(site: Site) -> Candidate | None:
+    """Give the sink of a candidate where there is one, its folder watched; it needs no secrets."""
+    folder = site.settings.candidate
+    if folder is None:
+        return None
+    known = look(folder)
+    reading = partial(read_folder, folder, None)
+    clock = (time.monotonic, asyncio.sleep)
+    store = PolicyStore(reading, *clock, site.log, lambda result: None, "candidate")
+    watch = Watch(folder, known, store.refresh)
+    await site.opened.enter_async_context(beside(watch.run()))
+    return Candidate(lambda: store.current, site.metrics.candidate)
+
+
+async def _nothing() -> None:
+    """What there is to wait for where calls are short."""
+
+
+async def _listen(
+    opened: AsyncExitStack,
+    handler: edge.Handler,
+    at: Address,
+    drain: Callable[[], Awaitable[None]] = _nothing,
+) -> Address:
+    """Open a listener. Leaving it stops accepting, waits for what runs, then closes the rest."""
+    server = edge.Server(
+        handler,
+        access_log=None,
+        keepalive_timeout=KEEPALIVE_S,
+        lingering_time=LINGER_S,
+    )
+    runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
+    await runner.setup()
+    opened.push_async_callback(runner.cleanup)
+    opened.push_async_callback(drain)
+    site = web.TCPSite(runner, at.host, at.port)
+    await site.start()
+    opened.push_async_callback(site.stop)
+    host, port, *_ = runner.addresses[0]
+    return Address(host, port)

@@ -1,0 +1,50 @@
+"""What parts are made with, and what they draw: clocks, ids."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from proxy.emit.metrics import Metrics
+from proxy.record import Record, TraceIds
+from proxy.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a process is put together.
+
+    ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log.
+    """
+
+    settings: Settings
+    opened: AsyncExitStack
+    put: Callable[[bytes], None]
+    log: structlog.typing.FilteringBoundLogger
+    metrics: Metrics
+
+
+def new_record() -> Record:
+    """Begin the account of a call: its clocks and the ids of its spans."""
+    drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
+    ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
+    return Record(ids, time.monotonic(), datetime.now(UTC), time.monotonic)
+
+
+def new_span_id() -> str:
+    return f"{random.getrandbits(64) | 1:016x}"  # an id, not a secret
+
+
+def new_request_id() -> str:
+    return f"req_{random.getrandbits(96):024x}"  # an id, not a secret
+
+
+def since_epoch() -> float:
+    """Give the seconds since 1970, as calendars and expiry need them."""
+    return datetime.now(UTC).timestamp()

@@ -1,0 +1,90 @@
+"""The stores of a process: counters, kept answers, rows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Literal
+
+import proxy
+from proxy import ledger
+from proxy.app.site import Site, new_request_id, since_epoch
+from proxy.beside import beside
+from proxy.cache.key import secret_of
+from proxy.cache.memory import Memory
+from proxy.cache.sqlite import Sqlite
+from proxy.cache.store import Shelf
+from proxy.emit import Sink
+from proxy.ledger import budgets
+from proxy.limits.alone import Alone
+from proxy.limits.memory import MemoryStore
+from proxy.limits.outage import Sheltered
+from proxy.limits.store import Store
+from proxy.types import Secret
+from proxy.types.limit import Limit
+
+
+async def counters(site: Site) -> Store:
+    """Open the store of the counters of limits: in memory, or in a server that may be away."""
+    if site.settings.redis_url is None:
+        return MemoryStore(time.monotonic, since_epoch)
+    from proxy.limits.redis import RedisStore, connect  # noqa: PLC0415  # an extra
+
+    def tell(state: Literal["degraded", "recovered"]) -> None:
+        site.metrics.counters_degraded(state == "degraded")
+        site.log.warning(f"limits.{state}")
+
+    server = connect(Secret(site.settings.redis_url))
+    shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
+    alone = Alone(time.monotonic, since_epoch, site.settings.replicas)
+    sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
+    await site.opened.enter_async_context(beside(sheltered.watch()))
+    return sheltered
+
+
+def recall(site: Site) -> Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]:
+    """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
+
+    async def ask(limit: Limit, of: Mapping[str, str]) -> int | None:
+        at, found = site.settings.ledger, None
+        if at is not None and at.kind == "sqlite":
+            since_ms = limit.calendar.around(int(since_epoch() * 1000))[1]
+            found = await budgets.spent(at.path, since_ms, of)
+        site.log.info("budget.begins", limit=limit.name, recalled_micro_usd=found)
+        return found
+
+    return ask
+
+
+async def shelves(site: Site) -> dict[str, Shelf]:
+    """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
+    path, most = site.settings.cache_file, site.settings.cache_bytes
+    memory = Memory(most, time.monotonic, site.metrics)
+    shelves = {
+        "memory": Shelf(await site.opened.enter_async_context(memory), secrets.token_bytes(32)),
+    }
+    secret = secret_of(site.settings.cache_secret or "")
+    if path is not None:
+        file = Sqlite(path, most, since_epoch, site.metrics)
+        shelves["sqlite"] = Shelf(await site.opened.enter_async_context(file), secret)
+    if site.settings.redis_url is not None:
+        from proxy.cache.redis import Redis  # noqa: PLC0415  # an extra
+
+        shared = Redis(Secret(site.settings.redis_url), time.monotonic, site.metrics)
+        shelves["redis"] = Shelf(await site.opened.enter_async_context(shared), secret)
+    return shelves
+
+
+def rows(site: Site) -> tuple[Sink, ...]:
+    """Give the sink of rows when they are kept. It closes after the last call has ended."""
+    if site.settings.ledger is None:
+        return ()
+    kind, path = site.settings.ledger.kind, site.settings.ledger.path
+    dropped = partial(site.metrics.dropped, "ledger")
+    kept = ledger.opened(kind, path, proxy.__version__, dropped, site.log)
+    site.opened.push_async_callback(asyncio.to_thread, kept.close)
+    return (kept,)
