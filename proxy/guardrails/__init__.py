@@ -6,17 +6,19 @@ Every text of a question and of an answer is looked at, in every dialect, stream
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.engine import Engine, Watching
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.question import bound, parted
 from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import answer_texts, request_texts
+from proxy.guardrails.texts import Texts, answer_texts, request_texts
 from proxy.ports import Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Plan
-from proxy.types.guard import Guarding
+from proxy.types import Call, Chunk, Json, Plan
+from proxy.types.guard import Rule, Stage
 
 UNREADABLE = "The request holds content that no guard can read."
 
@@ -42,53 +44,68 @@ class Guards:
         rules = plan.guards.input
         if not rules:
             return call
-        found = request_texts(call.body)
-        if found.opaque and not plan.guards.opaque and any(rule.enforces for rule in rules):
-            raise GuardBlocked(UNREADABLE, guard="opaque", kind=found.opaque[0].kind)
-        inspection = await self.engine.inspect(rules, found.texts)
-        record.guarded("input", inspection.results)
-        inspection.permit()
-        return replace(call, body=replaced(call.body, inspection.changes))
+        opaque = request_texts(call.body).opaque
+        if opaque and not plan.guards.opaque and any(rule.enforces for rule in rules):
+            raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
+        desk = Desk(self.engine, record, "input", request_texts)
+        return replace(call, body=await desk.cleared(rules, call.body))
 
     def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         """Start watching one answer."""
         if not plan.guards.output:
             return NOTHING
-        return (Streamed if call.stream else Whole)(self.engine, plan.guards, record)
+        rules = bound(plan.guards.output, call.body)
+        if not call.stream:
+            return Whole(Desk(self.engine, record, "output", answer_texts), rules, call.body)
+        inquiry = partial(self.engine.inquiry, call.body, record)
+        watching = self.engine.watch(rules, inquiry)
+        record.watched = watching.results
+        return watching
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """Where whole documents of one call are looked at, question or answers."""
+
+    engine: Engine
+    record: Record
+    stage: Stage
+    read: Callable[[Json], Texts]
+
+    async def cleared(self, rules: Sequence[Rule], data: Json, asked: Json | None = None) -> Json:
+        """Give a document as its rules leave it: first those that look by themselves, then those
+        that ask somebody else. ``asked`` is the question where the document is not."""
+        own, services = parted(bound(rules, asked or data))
+        if own:
+            looked = await self.engine.inspect(own, self.read(data).texts)
+            self.record.guarded(self.stage, looked.results)
+            if looked.blocked is not None:
+                self.record.guarded(self.stage, self.engine.unasked(services))
+            data = _allowed(looked, data)
+        if services:
+            inquiry = self.engine.inquiry(asked or data, self.record)
+            told = await self.engine.ask(services, self.read(data).texts, inquiry)
+            self.record.guarded(self.stage, told.results)
+            data = _allowed(told, data)
+        return data
+
+
+def _allowed(inspection: Inspection, data: Json) -> Json:
+    """Give a document with its changes made. Raises ``GuardBlocked``."""
+    inspection.permit()
+    return replaced(data, inspection.changes)
+
+
+@dataclass(frozen=True, slots=True)
 class Whole:
     """An answer of one document for each leg: each is looked at as a whole."""
 
-    engine: Engine
-    guards: Guarding
-    record: Record
+    desk: Desk
+    rules: Sequence[Rule]
+    asked: Json
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         if chunk.data is None:
             return (chunk,)
-        texts = answer_texts(chunk.data).texts
-        inspection = await self.engine.inspect(self.guards.output, texts)
-        self.record.guarded("output", inspection.results)
-        inspection.permit()
-        if not inspection.changes:
-            return (chunk,)
-        return (replace(chunk, data=replaced(chunk.data, inspection.changes), raw=None),)
-
-
-@dataclass(slots=True)
-class Streamed:
-    """A stream: what may still be part of a finding is held back, the rest goes on."""
-
-    engine: Engine
-    guards: Guarding
-    record: Record
-    _watching: Watching = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._watching = self.engine.watch(self.guards.output)
-        self.record.watched = self._watching.results
-
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        return self._watching.deltas.feed(chunk)
+        data = await self.desk.cleared(self.rules, chunk.data, self.asked)
+        return (chunk,) if data is chunk.data else (replace(chunk, data=data, raw=None),)

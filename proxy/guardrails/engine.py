@@ -7,16 +7,22 @@ when the first of them has already stopped the call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.errors import GuardBlocked
+from proxy.guardrails.asking import Asking, Inquiry, Nowhere, seen, unasked
 from proxy.guardrails.deltas import Deltas
 from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within_json
+from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Path, Text
 from proxy.guardrails.view import View, readings
+from proxy.ports import Outsides
+from proxy.record import Record
+from proxy.types import Chunk, Json
 from proxy.types.guard import Result, Rule
 
 ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
@@ -45,11 +51,13 @@ class _Read:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Runs rules. ``pool`` is bounded by who makes it; without one all is done on the loop."""
+    """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it; without one
+    all is done on the loop. ``outsides`` gives the ways to those whom rules ask."""
 
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
+    outsides: Outsides = Nowhere()  # noqa: RUF009  # it is frozen
 
     async def inspect(
         self, rules: Sequence[Rule], texts: Sequence[Text], replace: Replace = named
@@ -63,9 +71,38 @@ class Engine:
             found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
         return _inspection(tallies, texts, found, replace)
 
-    def watch(self, rules: Sequence[Rule], replace: Replace = named) -> Watching:
-        """Start to look at a stream."""
-        return Watching(rules, self.clock, replace)
+    async def ask(
+        self,
+        rules: Sequence[Rule],
+        texts: Sequence[Text],
+        inquiry: Inquiry,
+        replace: Replace = named,
+    ) -> Inspection:
+        """Ask services of whole texts; like ``inspect`` in all else."""
+        read = _readings(texts)
+        reads = [each for text in read for each in seen(text.views, text.text.kind, text.text.role)]
+        tallies = await inquiry.tallies(rules, reads)
+        found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
+        return _inspection(tallies, texts, found, replace)
+
+    def inquiry(self, body: Json, record: Record) -> Inquiry:
+        """Prepare to ask about one call, whose request this is."""
+        return Inquiry(question_of(body), self.outsides.of(record), self.clock)
+
+    def unasked(self, services: Sequence[Rule]) -> list[Result]:
+        """Give what is to be told of services when a call is stopped before they are asked."""
+        return [tally.result() for tally in unasked(services, self.clock)]
+
+    def watch(
+        self, rules: Sequence[Rule], inquiry: Callable[[], Inquiry], replace: Replace = named
+    ) -> Watching:
+        """Start to look at a stream; ``inquiry`` is called where a rule asks somebody."""
+        own, services = parted(rules)
+        tallies = [Tally(rule, self.clock) for rule in own]
+        if not services:
+            return Watching(tallies, replace)
+        ask = partial(inquiry().tallies, services)
+        return Watching(tallies, replace, Asking(services, self.clock, ask, replace))
 
     async def _aside(
         self, pool: Executor, tallies: Sequence[Tally], texts: Sequence[Text]
@@ -91,17 +128,26 @@ class Engine:
 
 
 class Watching:
-    """One stream under its rules. ``deltas`` is fed its chunks; ``results`` says how it went."""
+    """One stream under its rules."""
 
-    __slots__ = ("_tallies", "deltas")
+    __slots__ = ("_asking", "_deltas", "_tallies")
 
-    def __init__(self, rules: Sequence[Rule], clock: Clock, replace: Replace) -> None:
-        self._tallies = [Tally(rule, clock) for rule in rules]
-        self.deltas = Deltas(self._tallies, replace=replace)
+    def __init__(
+        self, tallies: Sequence[Tally], replace: Replace, asking: Asking | None = None
+    ) -> None:
+        self._tallies = tallies
+        self._deltas = Deltas(tallies, replace=replace)
+        self._asking = asking
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
+        safe = self._deltas.feed(chunk)
+        return safe if self._asking is None else await self._asking.feed(safe)
 
     def results(self) -> tuple[Result, ...]:
         """Say what each guard has seen and found so far."""
-        return tuple(tally.result() for tally in self._tallies)
+        asked = self._asking.results() if self._asking is not None else ()
+        return (*(tally.result() for tally in self._tallies), *asked)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,17 +20,17 @@ from proxy.guardrails.topic import Topic
 from proxy.guardrails.toxicity import Toxicity
 from proxy.guardrails.urls import Urls
 from proxy.guardrails.view import folded
-from proxy.types.guard import Detector
+from proxy.types.guard import Looking
 
 Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a detector is made of a policy's keys, which raises ``ValueError``; whether it reads
-    texts with their capitals, and which fields it looks at where the policy names none."""
+    """How a way of looking is made of a policy's keys, which raises ``ValueError``; whether it
+    reads texts with their capitals, and which fields it looks at where the policy names none."""
 
-    make: Callable[[Options], Detector]
+    make: Callable[[Options], Looking]
     cased: bool = True
     fields: frozenset[str] | None = None
 

@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.view import View
-from proxy.types.guard import Action, Finding, Result, Rule, Verdict
+from proxy.types.guard import Action, Detector, Finding, Result, Rule, Verdict, looks
 
 Clock = Callable[[], float]
 
 
 @dataclass(slots=True)
 class Tally:
-    """One rule at work on one call: runs its detector and counts what came of it."""
+    """One rule at work on one call: runs its detector and counts what came of it.
+
+    ``waited`` are the seconds that somebody else took to answer. The rule is bound to the call
+    already, and what it asks for is answered: its detector looks. Raises ``TypeError`` if not.
+    """
 
     rule: Rule
     clock: Clock
@@ -26,8 +30,15 @@ class Tally:
     bytes: int = 0
     fields: int = 0
     seconds: float = 0.0
+    waited: float = 0.0
     error: str | None = None
     blocked: bool = False
+    detector: Detector = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not looks(self.rule.detector):
+            raise TypeError(self.rule.name)
+        self.detector = self.rule.detector
 
     def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
         """Give the findings from a place of a reading on; nothing once the detector has failed.
@@ -40,9 +51,9 @@ class Tally:
         text = view.cased if self.rule.cased else view.folded
         began = self.clock()
         try:
-            found = self.rule.detector.find(text[since:] if since else text)
+            found = self.detector.find(text[since:] if since else text)
         except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
-            self.fail(type(bug).__name__)
+            self.fail("deadline" if isinstance(bug, TimeoutError) else type(bug).__name__)
             return ()
         spent = self.clock() - began
         self.seconds += spent
@@ -75,7 +86,7 @@ class Tally:
             score=self.score,
             bytes=self.bytes,
             fields=self.fields,
-            seconds=self.seconds,
+            seconds=self.seconds + self.waited,
             error=self.error,
             kind=self.rule.kind,
             action=self.rule.action,

@@ -97,12 +97,13 @@ _WORDS = ROLES | {
 _KEYS = (
     frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | SILENT_ANSWER.keys() | _SAYS_TYPE
 ) | {
-    "additionalProperties", "anyOf", "best_of", "cache_control", "content", "data", "default",
-    "description", "echo", "enum", "examples", "file", "format", "frequency_penalty", "function",
-    "image_url", "include_usage", "input_audio", "items", "json_schema", "logprobs", "maximum",
-    "max_completion_tokens", "max_tokens", "minimum", "n", "parallel_tool_calls", "parameters",
-    "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
-    "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
+    "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "content", "data",
+    "default", "delta", "description", "echo", "enum", "examples", "file", "format",
+    "frequency_penalty", "function", "image_url", "include_usage", "input_audio", "items",
+    "json_schema", "logprobs", "max_completion_tokens", "max_tokens", "maximum", "message",
+    "minimum", "n", "parallel_tool_calls", "parameters", "presence_penalty", "properties",
+    "required", "schema", "seed", "store", "stream", "strict", "temperature", "text",
+    "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
 _OPAQUE = frozenset(
     {"audio", "document", "file", "file_data", "file_id", "image", "image_url", "images",

@@ -71,9 +71,7 @@ class Window:
         self._tallies = tallies
         self._escaped = escaped
         self._replace = within_json(replace) if escaped else replace
-        self._eyes = [
-            Eye(tally, rule, tally.rule.detector.reach) for rule, tally in enumerate(tallies)
-        ]
+        self._eyes = [Eye(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)]
         holding = [eye.reach for eye in self._eyes if eye.holds]
         self._whole = None in holding
         finite = [eye.reach for eye in self._eyes if eye.reach is not None]
@@ -128,7 +126,7 @@ class Window:
             self._text = whole
         if self._text:
             self._look(final=True)
-        if self._parts is not None and not self._whole:
+        if whole and not self._whole:
             self._glance(whole)
         pieces = self._release()
         self._text = self._before = ""

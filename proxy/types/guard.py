@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
 
 Action = Literal["block", "mask", "flag"]
 Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
@@ -100,9 +100,22 @@ class Service(Protocol):
 Looking = Detector | Bound | Service
 
 
+def looks(way: Looking) -> TypeGuard[Detector]:
+    return hasattr(way, "find")
+
+
+def binds(way: Looking) -> TypeGuard[Bound]:
+    return hasattr(way, "about")
+
+
+def asks(way: Looking) -> TypeGuard[Service]:
+    return hasattr(way, "ask")
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A detector, and what its findings lead to. ``kind`` is the word that policies have for it.
+    """A way of looking, and what its findings lead to. ``kind`` is the word that policies have for
+    it.
 
     ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
@@ -112,7 +125,7 @@ class Rule:
     """
 
     name: str
-    detector: Detector
+    detector: Looking
     action: Action = "block"
     shadow: bool = False
     on_error: Literal["closed", "open"] = "closed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import re
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.guardrails.rule import Tally
-from proxy.types.guard import Finding, Rule
+from proxy.types.guard import Detector, Finding, Outside, Piece, Question, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,33 @@ class Broken:
 
     def find(self, text: str) -> Sequence[Finding]:
         raise ZeroDivisionError
+
+
+@dataclass(slots=True)
+class Elsewhere:
+    """A service that makes everybody wait, and then finds words; it notes what it was asked."""
+
+    words: Words = Words(("secret",))
+    asked: list[Sequence[Piece]] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
+        self.asked.append(texts)
+        self.questions.append(question)
+        turn = asyncio.Event()
+        asyncio.get_running_loop().call_soon(turn.set)
+        await turn.wait()
+        return [self.words.find(each.text) for each in texts]
+
+
+@dataclass(frozen=True, slots=True)
+class AsAsked:
+    """Finds what the user has said; nothing to judge by where that is nothing."""
+
+    def about(self, question: Question) -> Detector | None:
+        return Words((question.asked,)) if question.asked else None
 
 
 @dataclass(slots=True)

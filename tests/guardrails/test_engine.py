@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.app.site import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.replacing import replaced
@@ -177,12 +178,14 @@ async def test_a_masked_text_is_clean(text: str) -> None:
     assert again.results[0].findings == {}
 
 
-def test_a_stream_has_the_same_results() -> None:
-    watching = Engine(Ticks()).watch([rule("secret", action="mask"), rule("x", name="other")])
-    out = []
+async def test_a_stream_has_the_same_results() -> None:
+    engine = Engine(Ticks())
+    rules = [rule("secret", action="mask"), rule("x", name="other")]
+    watching = engine.watch(rules, lambda: engine.inquiry({}, new_record()))
+    out: list[Chunk] = []
     for part in ("a sec", "ret", " ok"):
-        out += watching.deltas.feed(Chunk({"choices": [{"index": 0, "text": part}]}))
-    out += watching.deltas.feed(Chunk(None, last=True))
+        out += await watching.feed(Chunk({"choices": [{"index": 0, "text": part}]}))
+    out += await watching.feed(Chunk(None, last=True))
 
     assert "".join(each.data["choices"][0]["text"] for each in out if each.data) == "a [WORD] ok"
     assert [(each.verdict, each.bytes) for each in watching.results()] == [

@@ -248,6 +248,15 @@ def test_tokens_that_spell_the_text_are_not_looked_at_twice() -> None:
     assert [text.text for text in answer_texts({"choices": [choice]}).texts] == ["a cat"]
 
 
+def test_the_frame_of_an_answer_is_no_text() -> None:
+    whole = {"message": {"role": "assistant", "content": "Hi", "annotations": []}}
+    part = {"delta": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+
+    for choice in (whole, part):
+        found = answer_texts({"id": "1", "choices": [{"index": 0, **choice}]}).texts
+        assert [each.text for each in found] == ["Hi"]
+
+
 def test_vectors_are_no_text() -> None:
     assert answer_texts({"object": "list", "data": [{"embedding": "AAAA"}]}).texts == ()
 

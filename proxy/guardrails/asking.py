@@ -1,0 +1,182 @@
+"""Guards that ask somebody else: what they are asked about, and what they say put to use.
+
+They see what the guards that look by themselves leave: what another masks is not told outside, and
+nothing is asked about a call that is stopped already. What is said of a text is then a detector of
+that very text, so that all else is as for any other guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.masking import Replace
+from proxy.guardrails.question import Raising
+from proxy.guardrails.rule import Clock, Tally
+from proxy.guardrails.texts import KINDS
+from proxy.guardrails.view import View
+from proxy.record import Record
+from proxy.types import Chunk
+from proxy.types.guard import Finding, Outside, Piece, Question, Result, Rule, Service, asks
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """The ways out of a process that has none."""
+
+    request_id: str = ""
+
+    def of(self, record: Record) -> Outside:
+        return self
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        raise OSError("no way out")
+
+    async def complete(self, deployment: str, body: Mapping[str, object]) -> str:
+        raise OSError("no way out")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One reading of a text, as a service sees it."""
+
+    text: str
+    kind: str
+    role: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a service has said of texts, as the detector of those texts; of others it cannot."""
+
+    findings: Mapping[str, Sequence[Finding]]
+    reach: int | None = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        return self.findings[text]
+
+
+class Unfit(Exception):
+    """A service has answered with something that is no answer to what it was asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """One call's questions to services: what they may know of it, and the ways to them."""
+
+    question: Question
+    outside: Outside
+    clock: Clock
+
+    async def tallies(self, rules: Sequence[Rule], reads: Iterable[Read]) -> list[Tally]:
+        """Ask all services at once, each about the texts that its rule applies to and until its
+        deadline. One that cannot tell becomes a detector that raises what it has raised."""
+        each_once = [*dict.fromkeys(reads)]
+        async with asyncio.TaskGroup() as group:
+            jobs = [group.create_task(self._told(rule, each_once)) for rule in rules]
+        return [job.result() for job in jobs]
+
+    async def _told(self, rule: Rule, reads: Sequence[Read]) -> Tally:
+        about = [read for read in reads if rule.applies(read.role, read.kind)]
+        service = rule.detector
+        if not about or not asks(service):
+            return unasked([rule], self.clock)[0]
+        began = self.clock()
+        try:
+            async with asyncio.timeout(rule.deadline_s):
+                said = await self._asked(service, about)
+            told: Told | Raising = Told(said)
+        except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
+            told = Raising(error, reach=None)
+        tally = Tally(replace(rule, detector=told), self.clock)
+        tally.waited = self.clock() - began
+        return tally
+
+    async def _asked(
+        self, service: Service, about: Sequence[Read]
+    ) -> Mapping[str, Sequence[Finding]]:
+        pieces: Sequence[Piece] = about
+        said = await service.ask(pieces, self.question, self.outside)
+        found: dict[str, list[Finding]] = {}
+        if len(said) != len(about):
+            raise Unfit
+        for read, findings in zip(about, said, strict=True):
+            if any(not 0 <= each.start <= each.end <= len(read.text) for each in findings):
+                raise Unfit
+            found.setdefault(read.text, []).extend(findings)
+        return found
+
+
+def unasked(rules: Iterable[Rule], clock: Clock) -> list[Tally]:
+    """Give what is to be told of services that nothing was asked of."""
+    return [Tally(replace(rule, detector=Told({})), clock) for rule in rules]
+
+
+def seen(views: Iterable[View], kind: str, role: str | None) -> list[Read]:
+    """Give the readings of one text as services see them."""
+    return [Read(view.cased, kind, role) for view in views]
+
+
+@dataclass(frozen=True, slots=True)
+class Ear:
+    """Hears the texts of one kind in a stream, when each is whole."""
+
+    kind: str
+    heard: list[Read]
+    reach: int | None = None
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.heard.append(Read(text, self.kind, "assistant"))
+        return ()
+
+
+class Asking:
+    """A stream as other guards leave it, of which services are asked when all of it is there.
+
+    Where one of them enforces, nothing is shown before; else all but the end of the stream is.
+    """
+
+    __slots__ = ("_ask", "_ears", "_heard", "_holds", "_kept", "_replace", "_tallies")
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        clock: Clock,
+        ask: Callable[[Iterable[Read]], Awaitable[list[Tally]]],
+        replace: Replace,
+    ) -> None:
+        self._ask = ask
+        self._replace = replace
+        self._holds = any(rule.enforces for rule in rules)
+        self._kept: list[Chunk] = []
+        self._heard: list[Read] = []
+        self._tallies = unasked(rules, clock)
+        kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
+        self._ears = Deltas([Tally(_ear(kind, self._heard), clock) for kind in kinds])
+
+    def results(self) -> list[Result]:
+        return [tally.result() for tally in self._tallies]
+
+    async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Take the next chunks, give what may be shown. Raises ``GuardBlocked``."""
+        for chunk in chunks:
+            self._ears.feed(chunk)
+        self._kept += chunks
+        ended = bool(chunks) and chunks[-1].last
+        safe = await self._ended() if ended else []
+        return safe if self._holds else chunks
+
+    async def _ended(self) -> list[Chunk]:
+        self._tallies = await self._ask(self._heard)
+        deltas = Deltas(self._tallies, replace=self._replace)
+        return [safe for chunk in self._kept for safe in deltas.feed(chunk)]
+
+
+def _any_applies(rules: Sequence[Rule], kind: str) -> bool:
+    return any(rule.applies("assistant", kind) for rule in rules)
+
+
+def _ear(kind: str, heard: list[Read]) -> Rule:
+    return Rule("ear", Ear(kind, heard), "flag", fields=frozenset({kind}), cased=True)

@@ -1,0 +1,88 @@
+"""What a call asks, for guards that judge by it, and rules bound to it.
+
+A body in OpenAI's form is read as it is; what is not said, or not in words, is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxy.types import Json
+from proxy.types.guard import Bound, Finding, Question, Rule, asks, binds
+
+NOWHERE: frozenset[str] = frozenset()
+_SYSTEM = frozenset({"system", "developer"})
+
+
+@dataclass(frozen=True, slots=True)
+class Raising:
+    """A detector in the place of one that could not be made."""
+
+    error: Exception
+    reach: int | None = 0
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise self.error
+
+
+def bound(rules: Sequence[Rule], body: Json) -> Sequence[Rule]:
+    """Give the rules with detectors for one call; those that have nothing to judge by look
+    nowhere. Services stay as they are."""
+    if not any(binds(rule.detector) for rule in rules):
+        return rules
+    question = question_of(body)
+    return [
+        _about(rule, rule.detector, question) if binds(rule.detector) else rule for rule in rules
+    ]
+
+
+def parted(rules: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
+    """Give the rules that look by themselves, and those that ask somebody else."""
+    own = [rule for rule in rules if not asks(rule.detector)]
+    return own, [rule for rule in rules if asks(rule.detector)]
+
+
+def _about(rule: Rule, way: Bound, question: Question) -> Rule:
+    try:
+        detector = way.about(question)
+    except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
+        return replace(rule, detector=Raising(bug))
+    if detector is None:
+        return replace(rule, detector=Raising(LookupError()), fields=NOWHERE)
+    return replace(rule, detector=detector)
+
+
+def question_of(body: Json) -> Question:
+    """Read what a call asks."""
+    messages = [each for each in _list(body.get("messages")) if isinstance(each, dict)]
+    system = (_said(each) for each in messages if each.get("role") in _SYSTEM)
+    asked = [_said(each) for each in messages if each.get("role") == "user"]
+    prompt = body.get("prompt", body.get("input"))
+    context = body.get("context", body.get("enkrypt_context"))
+    return Question(
+        system=_joined(system),
+        asked=asked[-1] if asked else _words(prompt),
+        context=_words(context),
+    )
+
+
+def _said(message: Json) -> str:
+    return _words(message.get("content"))
+
+
+def _words(value: Any) -> str:
+    """Give the text of a value: a string, or a list of strings and parts with a text."""
+    if isinstance(value, str):
+        return value
+    parts = (each.get("text") if isinstance(each, dict) else each for each in _list(value))
+    return _joined(each for each in parts if isinstance(each, str))
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n".join(each for each in parts if each)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
