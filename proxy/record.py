@@ -110,7 +110,8 @@ class Saved:
 class Record:
     """One call's account. ``now`` and ``today`` are the clocks it is kept by.
 
-    ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared.
+    ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
+    or on those whom guards have asked.
     """
 
     ids: TraceIds

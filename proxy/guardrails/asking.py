@@ -34,7 +34,7 @@ class Nowhere:
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         raise OSError("no way out")
 
-    async def complete(self, deployment: str, body: Mapping[str, object]) -> str:
+    async def complete(self, guard: str, deployment: str, body: Mapping[str, object]) -> str:
         raise OSError("no way out")
 
 

@@ -48,7 +48,7 @@ class Candidate:
     def _divergences(self, record: Record) -> list[Divergence] | None:
         """Decide the call once more; None for one that no policy decided."""
         door, call = record.door, record.call
-        if door is None:
+        if door is None or door.guard is not None:  # what a guard asks, nobody has a key for
             return None
         key = _known(self.current(), door)
         if call is None:

@@ -55,7 +55,8 @@ class Door:
     that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
     headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
     this kind that the call has come through. ``headers`` are all of the request's, by lower-case
-    name, for the conditions of rules; ``at`` is the moment it came, in UTC.
+    name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
+    guard that asks, where it is the proxy itself that calls.
     """
 
     dialect: str
@@ -75,6 +76,7 @@ class Door:
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     at: datetime = EPOCH
+    guard: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

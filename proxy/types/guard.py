@@ -84,9 +84,9 @@ class Outside(Protocol):
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Give the status and the body of a service's answer. Raises ``OSError``."""
 
-    async def complete(self, deployment: str, body: Mapping[str, Any]) -> str:
+    async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
         """Give the text that a deployment answers to a chat. The call has no guards and no cache,
-        and is accounted for by itself. Raises ``ProxyError``."""
+        and is accounted for by itself, as one of that guard. Raises ``ProxyError``."""
 
 
 class Service(Protocol):

@@ -60,6 +60,7 @@ class Forwarded:
     asked: Asked
     _source: AsyncIterator[Chunk] | None = None
     _first: Chunk | None = None
+    _left: bool = False
 
     async def begin(self) -> Self:
         """Wait for the first chunk. Raises ``UpstreamError`` when none comes."""
@@ -88,10 +89,17 @@ class Forwarded:
             raise self.asked.fail(error) from None
 
     def _noted(self, chunk: Chunk) -> Chunk:
-        """A target has worked once its answer is whole."""
+        """A target has worked, and is free for others, once its answer is whole: what guards then
+        do with it is none of its time."""
         if chunk.last:
             self.asked.slot.worked = True
+            self._leave()
         return chunk
+
+    def _leave(self) -> None:
+        if not self._left:
+            self._left = True
+            self.asked.leave()
 
     async def __aenter__(self) -> Self:
         return self
@@ -102,7 +110,7 @@ class Forwarded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.asked.leave()
+        self._leave()
         await self.reply.__aexit__(kind, error, trace)
 
 

@@ -340,4 +340,4 @@ async def test_a_process_without_ways_out_says_so() -> None:
 
     assert isinstance(record, Record)
     with pytest.raises(OSError, match="no way out"):
-        await outside.complete("support-chat", {})
+        await outside.complete("house", "support-chat", {})

@@ -1,0 +1,103 @@
+"""The ways out for guards that ask somebody else: an address of the policy, or a deployment of it.
+
+A call to a deployment goes through the very pipeline that serves clients, so its limits, its cost
+and its fallbacks are those of any call; log, metrics and ledger see it as one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from proxy.errors import UpstreamError, UpstreamTimeout
+from proxy.outside.exchange import OwnExchange
+from proxy.ports import Exchange
+from proxy.record import Record
+from proxy.types import Door, Parent, Timeouts
+from proxy.upstream.reply import Http
+
+DIALECT, ROUTE = "openai", "guard"
+MOST_BYTES = 1024 * 1024  # of a service's answer
+PATIENCE = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=60.0)  # beyond any deadline
+
+
+class TooMuch(OSError):
+    """A service answers more than anybody reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The ways out of the process. ``run`` carries a call through the pipeline for guards;
+    ``new_id`` draws the id of such a call."""
+
+    http: Http
+    run: Callable[[Exchange], Awaitable[None]]
+    new_id: Callable[[], str]
+
+    def of(self, record: Record) -> Ways:
+        return Ways(self, record)
+
+
+@dataclass(slots=True)
+class Ways:
+    """Those of one client's call. The time that it waits here is not the proxy's own."""
+
+    outside: Outside
+    record: Record
+    _waiting: int = field(default=0, init=False)
+    _since: float = field(default=0.0, init=False)
+
+    @property
+    def request_id(self) -> str:
+        return self.record.door.request_id if self.record.door else ""
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        """Redirects are not followed: what is not an answer of this very address is none."""
+        with self._noted():
+            try:
+                async with await self.outside.http.post(url, headers, body, PATIENCE) as reply:
+                    status, said = reply.status, await reply.body(MOST_BYTES + 1)
+            except UpstreamTimeout:
+                raise TimeoutError from None
+            except UpstreamError:
+                raise ConnectionError from None
+        if len(said) > MOST_BYTES:
+            raise TooMuch
+        return status, said
+
+    async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
+        exchange = OwnExchange(self._door(guard, deployment), body)
+        with self._noted():
+            await self.outside.run(exchange)
+        return exchange.answer()
+
+    def _door(self, guard: str, deployment: str) -> Door:
+        outer, own = self.record, self.outside.new_id()
+        return Door(
+            dialect=DIALECT,
+            endpoint="chat",
+            route=ROUTE,
+            request_id=own,
+            nonce=own,
+            deployment=deployment,
+            guard=guard,
+            parent=Parent(outer.ids.trace_id, outer.ids.server_span),
+            via=outer.door.via if outer.door else (),
+            at=datetime.now(UTC),
+        )
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """Note the time for which anything is waited for, once where several are at a time."""
+        if not self._waiting:
+            self._since = self.record.now()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting and all(a.ended is not None for a in self.record.attempts):
+                self.record.waited += self.record.now() - self._since

@@ -1,0 +1,58 @@
+"""A call that the proxy makes itself: the pipeline's exchange, without a client at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from proxy import dialects
+from proxy.errors import ProxyError, UpstreamInvalid
+from proxy.record import Record
+from proxy.types import Call, Chunk, Door, Head
+
+
+class OwnExchange:
+    """Asks one chat, and keeps what is answered, or why nothing is."""
+
+    def __init__(self, door: Door, body: Mapping[str, Any]) -> None:
+        self._door = door
+        self._body = body
+        self._record: Record | None = None
+        self._document: Any = None
+        self._error: ProxyError | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Who asks is this very task: where it is cancelled, nobody is left."""
+        return True
+
+    def knock(self) -> Door:
+        return self._door
+
+    async def read_call(self, door: Door) -> Call:
+        return dialects.read_call(door, {**self._body, "model": door.deployment})
+
+    async def begin(self, head: Head, record: Record) -> None:
+        self._record = record
+
+    async def send(self, chunk: Chunk) -> None:
+        self._document = chunk.data
+        if self._record is not None:
+            self._record.status = 200
+            self._record.first_sent = self._record.now()
+
+    async def refuse(self, error: ProxyError, record: Record) -> None:
+        self._error = error
+        record.status = error.status
+
+    def answer(self) -> str:
+        """Give the text of the first choice. Raises ``ProxyError``."""
+        if self._error is not None:
+            raise self._error
+        try:
+            text = self._document["choices"][0]["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            text = None
+        if not isinstance(text, str):
+            raise UpstreamInvalid("The upstream answered without a text.")
+        return text

@@ -1,0 +1,64 @@
+"""Policy for the calls that guards make: any deployment, under its own rules and limits.
+
+Such a call has no guards, so that none can ask itself, and no cache, so that a verdict is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from proxy.errors import NotFound, Unauthorized
+from proxy.policy import decide_for
+from proxy.policy.conditions import Known
+from proxy.policy.rules import course
+from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
+from proxy.types import Call, Door, Plan
+from proxy.types.guard import UNGUARDED
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The policies as guards meet them. ``current`` gives what is in force."""
+
+    current: Callable[[], Snapshot]
+
+    async def read(self, door: Door) -> Asked:
+        return Asked(self.current())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One revision, for one call of a guard."""
+
+    snapshot: Snapshot
+
+    @property
+    def revision(self) -> str:
+        return self.snapshot.revision
+
+    def identify(self, door: Door) -> Guard:
+        """Take the guard at its word: no client can write a door that names one."""
+        if door.guard is None:
+            raise Unauthorized
+        deployment = self.snapshot.deployments.get(door.deployment or "")
+        if deployment is None:
+            raise NotFound("The deployment that a guard asks does not exist any more.")
+        return Guard(self.snapshot, f"guard/{door.guard}", deployment)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard as a caller. No virtual key can have such a name."""
+
+    snapshot: Snapshot
+    key: str
+    deployment: Deployment
+
+    def decide(self, call: Call) -> Plan:
+        name, tags = self.deployment.name, self.deployment.tags
+        by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
+        known = Known(self.key, tags, by_callers)
+        reach = Reach(self.deployment, tags, course(self.deployment.sections, known))
+        key = Key(self.key, b"", {name: reach}, {}, (), {}, may_refresh=False)
+        return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -1,0 +1,56 @@
+"""Those whom guards ask, as tests have them: a way out over real sockets, and a deployment that
+says what the test wants."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.app.site import new_record
+from proxy.outside import Outside, Ways
+from proxy.ports import Exchange
+from proxy.types import Door
+from proxy.types.guard import Question
+from proxy.upstream.client import HttpClient
+
+UNASKED = Question()
+
+
+@dataclass(frozen=True)
+class Said:
+    """A text of a call."""
+
+    text: str
+    kind: str = "content"
+    role: str | None = "user"
+
+
+async def nowhere(exchange: Exchange) -> None:
+    raise AssertionError("no deployment is asked here")
+
+
+@asynccontextmanager
+async def ways() -> AsyncIterator[Ways]:
+    """Give the ways out of a call with the id ``req_1``."""
+    record = new_record()
+    record.join(Door("openai", "chat", "/v1/chat/completions", "req_1"))
+    async with HttpClient() as http:
+        yield Outside(http, nowhere, lambda: "req_2").of(record)
+
+
+@dataclass
+class Deployment:
+    """A way out behind which a deployment answers one thing; it notes what it was asked."""
+
+    says: str
+    asked: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
+    request_id: str = "req_1"
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        raise AssertionError("nothing is posted here")
+
+    async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
+        self.asked.append((guard, deployment, body))
+        return self.says

@@ -1,0 +1,59 @@
+"""A call of the proxy's own: what it asks, and what it makes of an answer or a refusal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.app.site import new_record
+from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
+from proxy.outside.exchange import OwnExchange
+from proxy.types import Chunk, Door, Head
+from tests.doubles import chat
+
+DOOR = Door("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
+BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
+
+
+async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> None:
+    exchange = OwnExchange(DOOR, BODY)
+    call = await exchange.read_call(exchange.knock())
+
+    assert (call.door, call.models, call.stream) == (DOOR, ("judge-smol",), False)
+    assert call.body["messages"] == BODY["messages"]
+    with pytest.raises(BadField):
+        await OwnExchange(DOOR, {"messages": []}).read_call(DOOR)
+
+
+async def test_an_answer_is_its_first_choice() -> None:
+    exchange, record = OwnExchange(DOOR, BODY), new_record()
+    await exchange.begin(Head(streamed=False), record)
+    await exchange.send(Chunk(chat("It is."), last=True))
+
+    assert exchange.answer() == "It is."
+    assert record.status == 200
+    assert record.first_sent is not None
+
+
+@pytest.mark.parametrize("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
+async def test_an_answer_without_a_text_is_none(said: Any) -> None:
+    exchange = OwnExchange(DOOR, BODY)
+    await exchange.begin(Head(streamed=False), new_record())
+    await exchange.send(Chunk(said, last=True))
+
+    with pytest.raises(UpstreamInvalid):
+        exchange.answer()
+
+
+async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
+    exchange, record = OwnExchange(DOOR, BODY), new_record()
+    await exchange.refuse(LimitExceeded("No.", "two", "requests", 1.0), record)
+
+    with pytest.raises(LimitExceeded):
+        exchange.answer()
+    assert record.status == 429
+
+
+def test_nobody_is_left_where_the_asking_is_cancelled() -> None:
+    assert OwnExchange(DOOR, BODY).gone
