@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 WORKERS ?= 2
-DEBIAN := curl openssl redis-server
+# Where an init system runs, Debian starts Prometheus as a service too; tests run one of their own.
+DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test check fix bench docs lock clean
+.PHONY: help install run test check fix bench docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -36,6 +37,9 @@ bench: .venv/.dev ## Measure the cost of a call against a bare relay in the same
 
 docs: .venv/.dev ## Write the generated parts of the documentation
 	$(BIN)/python -m tools.docs
+
+dashboards: .venv/.dev ## Write the dashboards from their code
+	$(BIN)/python -m dashboards
 
 lock: .venv/.dev ## Resolve the locks anew
 	$(PIP) uv

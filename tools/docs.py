@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+from dashboards.build import BOARDS
+from dashboards.build.panels import Board
 from proxy import errors
 from proxy.dialects import ROUTES
 from proxy.emit.declared import declared
@@ -58,7 +61,16 @@ def routes() -> Iterator[str]:
         yield f"| {method} | `{path}` | {dialect}{shared} | {endpoint} |"
 
 
+def panels(board: Board) -> Iterator[str]:
+    yield "| question | panel |"
+    yield "|---|---|"
+    for row in board.rows:
+        for panel in row.panels:
+            yield f"| {panel.question} | {row.title}: **{panel.title}** |"
+
+
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
+    "dashboards.md": {name: partial(panels, board) for name, board in BOARDS.items()},
     "dialects.md": {"routes": routes, "losses": losses.tables},
     "errors.md": {"codes": codes},
     "guards.md": {

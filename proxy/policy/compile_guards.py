@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.around import Around
 from proxy.policy.rules import Guards
-from proxy.policy.schema.guards import COMMON, AnyGuard, Economics
+from proxy.policy.schema.guards import COMMON, AnyGuard
 from proxy.policy.source import Path_
-from proxy.types.guard import DEAR, MESSAGE, Ceiling, Rule
+from proxy.types.guard import MESSAGE, Rule
 
 KIND = {"guard"}
 
@@ -26,35 +26,10 @@ class GuardCompiler:
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
     ) -> Guards:
         """Give the guards of one part of the policies, in and out."""
-        for index, each in enumerate(goes or ()):
-            if isinstance(each, Economics):
-                said = "economics stands under input: what a call costs is then not spent yet"
-                self._around.complain((*path, "output", index), said)
-        return Guards(
-            self._rules((*path, "input"), came),
-            self._rules((*path, "output"), goes),
-            tuple(self._ceiling(each) for each in came or () if isinstance(each, Economics)),
-        )
-
-    def _ceiling(self, said: Economics) -> Ceiling:
-        name = said.name or said.guard
-        self.names.add(name)
-        return Ceiling(
-            name=name,
-            most=int(said.max_cost_usd * 1_000_000),
-            action=said.action,
-            shadow=said.mode == "shadow",
-            on_error=said.on_error,
-            message=said.message or DEAR,
-            digest=_digest(said),
-        )
+        return Guards(self._rules((*path, "input"), came), self._rules((*path, "output"), goes))
 
     def _rules(self, path: Path_, said: Sequence[AnyGuard] | None) -> tuple[Rule, ...]:
-        found = (
-            self._rule((*path, index), each)
-            for index, each in enumerate(said or ())
-            if not isinstance(each, Economics)
-        )
+        found = (self._rule((*path, index), each) for index, each in enumerate(said or ()))
         return tuple(rule for rule in found if rule is not None)
 
     def _rule(self, path: Path_, said: AnyGuard) -> Rule | None:
@@ -67,6 +42,7 @@ class GuardCompiler:
             self._around.complain(path, str(error))
             return None
         fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
+        written = said.model_dump_json(by_alias=True)
         return Rule(
             name=name,
             detector=detector,
@@ -78,10 +54,6 @@ class GuardCompiler:
             fields=fields,
             cased=kind.cased,
             message=said.message or MESSAGE,
-            digest=_digest(said),
+            digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             kind=said.guard,
         )
-
-
-def _digest(said: AnyGuard) -> str:
-    return hashlib.sha256(said.model_dump_json(by_alias=True).encode()).hexdigest()[:16]

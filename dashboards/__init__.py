@@ -1,0 +1,1 @@
+"""Dashboards, rules and the code that writes them."""

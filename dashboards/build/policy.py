@@ -1,0 +1,225 @@
+"""What policies do to calls: guards, limits, rules, the cache, and which policies are in force."""
+
+from __future__ import annotations
+
+from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
+from dashboards.build.promql import Selecting, by, grown, quantile, rate, ratio, zero
+
+USD, SHARE, SECONDS, PER_S, BYTES = "currencyUSD", "percentunit", "s", "cps", "bytes"
+
+of = Selecting(("deployment", "guard", "limit"))
+GUARDS = of("guard_decisions_total", shadow="false")
+LIMITS = of("limit_decisions_total")
+CACHE = of("cache_lookups_total")
+KEPT = of("cache_lookups_total", result="=~hit|coalesced")
+
+FORCE = Row(
+    "At a glance",
+    (
+        stat(
+            "Calls blocked by guards",
+            "What share of the calls did a guard stop?",
+            SHARE,
+            ratio(
+                zero(by("", grown(of("requests_total", outcome="blocked")))),
+                by("", grown(of("requests_total"))),
+            ),
+        ),
+        stat(
+            "Calls over a limit",
+            "What share of the calls was refused by a limit or a budget?",
+            SHARE,
+            ratio(
+                zero(by("", grown(of("requests_total", outcome="limited")))),
+                by("", grown(of("requests_total"))),
+            ),
+        ),
+        stat(
+            "Guards that failed",
+            "How often could a guard not say anything? What its rule says of that was done.",
+            "short",
+            zero(by("", grown(of("guard_decisions_total", verdict="=~failed|unseen")))),
+            steps=((None, "green"), (1, "red")),
+        ),
+        stat(
+            "Answers from the cache",
+            "What share of the calls that a cache rule covers had a kept or shared answer?",
+            SHARE,
+            ratio(zero(by("", grown(KEPT))), by("", grown(CACHE))),
+        ),
+        stat(
+            "Saved by the cache",
+            "What would the kept and shared answers of the range have cost?",
+            USD,
+            by("", grown(of("cache_saved_usd_total"))),
+        ),
+        stat(
+            "Policies in force",
+            "Is the folder as it was last read in force, on every instance?",
+            "none",
+            by("", of("policy_last_reload_success"), "min"),
+            words=((0, "rejected", "red"), (1, "yes", "green")),
+        ),
+    ),
+)
+
+GUARD = Row(
+    "Guards",
+    (
+        stacked(
+            "What guards decide",
+            "What becomes of the texts that guards look at, by stage?",
+            PER_S,
+            Ask(by("stage, verdict", rate(GUARDS)), "{{stage}} {{verdict}}"),
+        ),
+        bars(
+            "Blocks, masks and flags by guard",
+            "Which guards act, in the range shown?",
+            "short",
+            Ask(
+                by(
+                    "guard, verdict",
+                    grown(
+                        of(
+                            "guard_decisions_total",
+                            shadow="false",
+                            verdict="!~passed|failed|unseen",
+                        )
+                    ),
+                ),
+                "{{guard}} {{verdict}}",
+            ),
+        ),
+        bars(
+            "Would have, in shadow",
+            "What would guards in shadow have done, had they been in force?",
+            "short",
+            Ask(
+                by(
+                    "guard, verdict",
+                    grown(of("guard_decisions_total", shadow="true", verdict="!=passed")),
+                ),
+                "{{guard}} {{verdict}}",
+            ),
+        ),
+        lines(
+            "Time of guards, p95",
+            "Which guard is slow?",
+            SECONDS,
+            Ask(
+                quantile(0.95, of("guard_duration_seconds_bucket"), "guard, stage"),
+                "{{guard}} {{stage}}",
+            ),
+        ),
+    ),
+)
+
+LIMIT = Row(
+    "Limits and budgets",
+    (
+        stacked(
+            "What limits decide",
+            "How often do limits let calls pass, and refuse?",
+            PER_S,
+            Ask(by("decision", rate(LIMITS)), "{{decision}}"),
+        ),
+        bars(
+            "Refused by limit",
+            "Which limits refuse, in the range shown? Those in shadow would have.",
+            "short",
+            Ask(
+                by("limit, decision", grown(of("limit_decisions_total", decision="!=allow"))),
+                "{{limit}} {{decision}}",
+            ),
+        ),
+        bars(
+            "Warnings",
+            "Which limits were taken past their warn_at?",
+            "short",
+            Ask(by("limit", grown(of("limit_warnings_total"))), "{{limit}}"),
+        ),
+    ),
+)
+
+RULE = Row(
+    "Rules",
+    (
+        bars(
+            "Rules that applied",
+            "Which rules apply, and how often, in the range shown?",
+            "short",
+            Ask(f"topk(12, {by('rule', grown(of('policy_rules_total')))})", "{{rule}}"),
+        ),
+        bars(
+            "Rules that would have applied",
+            "What would the rules in shadow have done?",
+            "short",
+            Ask(f"topk(12, {by('rule', grown(of('policy_would_total')))})", "{{rule}}"),
+        ),
+        lines(
+            "Tags dropped",
+            "Which deployments are sent tags that the policy does not allow?",
+            PER_S,
+            Ask(zero(by("deployment", rate(of("dropped_tags_total")))), "{{deployment}}"),
+        ),
+    ),
+)
+
+KEPT_ANSWERS = Row(
+    "Cache",
+    (
+        stacked(
+            "Lookups by result",
+            "How often is an answer kept, shared, missed, refreshed or bypassed?",
+            PER_S,
+            Ask(by("result", rate(CACHE)), "{{result}}"),
+        ),
+        lines(
+            "Size by store",
+            "How much is kept?",
+            BYTES,
+            Ask(by("store", of("cache_bytes")), "{{store}}"),
+        ),
+        lines(
+            "Kept answers let go",
+            "Is the cache too small, or its store away?",
+            PER_S,
+            Ask(zero(by("reason", rate(of("cache_evictions_total")))), "{{reason}}"),
+            Ask(zero(by("store", rate(of("cache_store_failures_total")))), "{{store}} failed"),
+        ),
+    ),
+)
+
+RELOADS = Row(
+    "Policies in force",
+    (
+        stacked(
+            "Readings of the folder",
+            "When did policies change, and was a change rejected?",
+            "short",
+            Ask(
+                by("result", "increase(headrace_policy_reloads_total[$__rate_interval])"),
+                "{{result}}",
+            ),
+        ),
+        lines(
+            "Last read",
+            "How long ago did each instance last read its folder?",
+            SECONDS,
+            Ask("time() - headrace_policy_last_reload_timestamp_seconds", "{{instance}}"),
+        ),
+    ),
+)
+
+BOARD = Board(
+    uid="headrace-policy",
+    title="Headrace: policy",
+    description="What guards, limits, rules and the cache do to calls, and what is in force.",
+    span="24h",
+    variables=(
+        Variable("deployment", "Deployment", "headrace_requests_total"),
+        Variable("guard", "Guard", "headrace_guard_decisions_total"),
+        Variable("limit", "Limit", "headrace_limit_decisions_total"),
+    ),
+    rows=(FORCE, GUARD, LIMIT, RULE, KEPT_ANSWERS, RELOADS),
+)

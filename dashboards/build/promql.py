@@ -1,0 +1,90 @@
+"""Expressions over metrics that the proxy declares: a wrong name or label stops the build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from proxy.emit.declared import declared
+
+LABELS: Mapping[str, tuple[str, ...]] = {name: labels for name, _, labels, _ in declared()}
+HISTOGRAMS = frozenset(name for name, kind, _, _ in declared() if kind == "histogram")
+SCRAPED = ("instance", "job")  # what Prometheus adds
+PARTS = ("_bucket", "_sum", "_count")
+OPERATORS = ("!~", "!=", "=~")
+
+
+def labels_of(series: str) -> tuple[str, ...]:
+    """Give the labels of a series by its scraped name. Raises ``KeyError`` for an unknown one."""
+    for part in PARTS:
+        whole = series.removesuffix(part)
+        if whole != series and whole in HISTOGRAMS:
+            return (*LABELS[whole], "le") if part == "_bucket" else LABELS[whole]
+    if series in HISTOGRAMS:
+        raise KeyError(f"{series} is a histogram: name its _bucket, _sum or _count")
+    return LABELS[series]
+
+
+@dataclass(frozen=True, slots=True)
+class Selecting:
+    """Gives selectors that follow a dashboard's variables, wherever a metric has their label."""
+
+    variables: tuple[str, ...] = ()
+
+    def __call__(self, name: str, *ignored: str, **wanted: str) -> str:
+        """Select ``headrace_<name>``.
+
+        ``wanted`` are values, or patterns that begin with ``=~``, ``!~`` or ``!=``; ``ignored``
+        are variables that this selector does not follow.
+        """
+        series = f"headrace_{name}"
+        labels = labels_of(series)
+        for label in (*wanted, *ignored):
+            if label not in labels:
+                raise KeyError(f"{series} has no label {label}")
+        followed = [v for v in self.variables if v in labels and v not in (*wanted, *ignored)]
+        matchers = [f'{label}=~"${label}"' for label in followed]
+        matchers += [_matcher(label, value) for label, value in wanted.items()]
+        return f"{series}{{{', '.join(matchers)}}}" if matchers else series
+
+
+def _matcher(label: str, value: str) -> str:
+    for operator in OPERATORS:
+        if value.startswith(operator):
+            return f'{label}{operator}"{value.removeprefix(operator)}"'
+    return f'{label}="{value}"'
+
+
+def by(labels: str, inner: str, how: str = "sum") -> str:
+    """Aggregate by labels, or to one number where there are none."""
+    return f"{how} by ({labels}) ({inner})" if labels else f"{how}({inner})"
+
+
+def rate(selector: str) -> str:
+    return f"rate({selector}[$__rate_interval])"
+
+
+def grown(selector: str, window: str = "$__range") -> str:
+    """Give by how much counters grew within a window.
+
+    ``increase`` alone misses the first count of a series that began within the window, so one that
+    was not there before counts whole, unless a restart made that the smaller number.
+    """
+    increase = f"increase({selector}[{window}])"
+    new = f"({selector} unless {selector} offset {window})"
+    return f"({increase} > {new} or {new} or {increase})"
+
+
+def quantile(share: float, buckets: str, labels: str = "") -> str:
+    grouped = f"{labels}, le" if labels else "le"
+    return f"histogram_quantile({share}, {by(grouped, rate(buckets))})"
+
+
+def ratio(part: str, whole: str) -> str:
+    """Divide, and say nothing where there was nothing."""
+    return f"{part} / ({whole} > 0)"
+
+
+def zero(expr: str) -> str:
+    """Show 0 where nothing was counted yet."""
+    return f"({expr} or vector(0))"

@@ -1,0 +1,205 @@
+"""Whether calls are answered, how fast, by whom, and what the proxy itself does to them."""
+
+from __future__ import annotations
+
+from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
+from dashboards.build.promql import Selecting, by, quantile, rate, ratio, zero
+
+SHARE, SECONDS, PER_S = "percentunit", "s", "reqps"
+ALLOWED = 0.005  # the share of calls that may fail: the objective of dashboards/alerts.yaml
+BAD = "=~upstream_error|timeout|proxy_error"
+JUDGED = "=~success|upstream_error|timeout|proxy_error"
+
+of = Selecting(("deployment", "upstream"))
+REQUESTS = of("requests_total")
+DURATIONS = of("request_duration_seconds_bucket")
+FIRST_TOKENS = of("time_to_first_token_seconds_bucket")
+OVERHEADS = of("overhead_seconds_bucket")
+ATTEMPTS = of("upstream_attempts_total")
+
+
+def failed(window: str, labels: str = "") -> str:
+    """Give the share of calls that failed, of those that no caller had spoilt or left."""
+    judged = by(labels, f"rate({of('requests_total', outcome=JUDGED)}[{window}])")
+    bad = by(labels, f"rate({of('requests_total', outcome=BAD)}[{window}])")
+    return ratio(f"({bad} or {judged} * 0)", judged)
+
+
+WORKING = Row(
+    "Is it working",
+    (
+        stat(
+            "Availability",
+            "What share of the calls was answered, of those that no caller spoilt or left?",
+            SHARE,
+            f"1 - {failed('$__range')}",
+            steps=((None, "red"), (0.99, "orange"), (0.995, "green")),
+            decimals=2,
+        ),
+        stat(
+            "Error budget left",
+            "How much of the failures that 30 days allow (0.5 %) is left?",
+            SHARE,
+            f"1 - {failed('30d')} / {ALLOWED}",
+            steps=((None, "red"), (0.0, "orange"), (0.25, "green")),
+        ),
+        stat(
+            "Burn rate",
+            "How fast does the last hour use that up? 1 lasts for the 30 days, 14 for two.",
+            "none",
+            f"{failed('1h')} / {ALLOWED}",
+            steps=((None, "green"), (1, "orange"), (14.4, "red")),
+            decimals=1,
+        ),
+        stat(
+            "Calls per second",
+            "How many calls end in a second, now?",
+            PER_S,
+            by("", rate(REQUESTS)),
+        ),
+        stat(
+            "First text, p95",
+            "How long do 95 of 100 callers wait for the first text, at most?",
+            SECONDS,
+            quantile(0.95, FIRST_TOKENS),
+        ),
+        stat(
+            "Overhead, p99",
+            "What does the proxy itself add to 99 of 100 calls, at most?",
+            SECONDS,
+            quantile(0.99, OVERHEADS),
+        ),
+    ),
+)
+
+CALLS = Row(
+    "Calls",
+    (
+        stacked(
+            "Calls by outcome",
+            "How do calls end?",
+            PER_S,
+            Ask(by("outcome", rate(REQUESTS)), "{{outcome}}"),
+        ),
+        lines(
+            "Failures by deployment",
+            "Whose calls fail?",
+            SHARE,
+            Ask(failed("$__rate_interval", "deployment"), "{{deployment}}"),
+        ),
+        lines(
+            "Burn rate over time",
+            "Is the error budget burning now (5 minutes), or has it for hours?",
+            "none",
+            *(Ask(f"{failed(each)} / {ALLOWED}", each) for each in ("5m", "1h", "6h")),
+        ),
+        lines(
+            "Duration",
+            "How long do calls take, from the request's head to the last byte of the answer?",
+            SECONDS,
+            *(Ask(quantile(q, DURATIONS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+            traced=True,
+        ),
+        lines(
+            "Time to first text",
+            "How long until the answer begins?",
+            SECONDS,
+            *(Ask(quantile(q, FIRST_TOKENS), f"p{q * 100:g}") for q in (0.5, 0.95)),
+            traced=True,
+        ),
+        bars(
+            "Duration by deployment, p95",
+            "Which deployments are slow?",
+            SECONDS,
+            Ask(quantile(0.95, DURATIONS, "deployment"), "{{deployment}}"),
+        ),
+    ),
+)
+
+UPSTREAMS = Row(
+    "Upstreams",
+    (
+        stacked(
+            "Attempts by result",
+            "What do upstreams answer?",
+            PER_S,
+            Ask(by("upstream, result", rate(ATTEMPTS)), "{{upstream}} {{result}}"),
+        ),
+        lines(
+            "Duration by upstream, p95",
+            "Which upstream is slow?",
+            SECONDS,
+            Ask(
+                quantile(0.95, of("upstream_request_duration_seconds_bucket"), "upstream"),
+                "{{upstream}}",
+            ),
+            traced=True,
+        ),
+        stacked(
+            "Retries, hedges, fallbacks and skips",
+            "How often did an upstream have to be asked again, or another one instead?",
+            PER_S,
+            Ask(by("why", rate(of("upstream_repeats_total"))), "{{why}}"),
+            Ask(
+                by("upstream, to_upstream", rate(of("fallbacks_total"))),
+                "{{upstream}} to {{to_upstream}}",
+            ),
+            Ask(by("reason", rate(of("upstream_skipped_total"))), "skipped: {{reason}}"),
+        ),
+        stat(
+            "Circuits",
+            "Which targets are left alone because they failed too often?",
+            "none",
+            by("upstream, model", of("circuit_state"), "max"),
+            words=((0, "closed", "green"), (1, "half open", "orange"), (2, "open", "red")),
+            width=8,
+            height=8,
+        ),
+        stacked(
+            "Streams cut short",
+            "Who ends streams before their end, and before or after the first text?",
+            PER_S,
+            Ask(by("side, phase", rate(of("stream_aborts_total"))), "{{side}} {{phase}}"),
+        ),
+    ),
+)
+
+PROCESS = Row(
+    "The proxy itself",
+    (
+        lines(
+            "Overhead",
+            "What does the proxy add to a call, beside the time of its upstreams?",
+            SECONDS,
+            *(Ask(quantile(q, OVERHEADS), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+            traced=True,
+        ),
+        lines(
+            "Calls under way",
+            "How much is there to do at once, by instance?",
+            "short",
+            Ask(by("instance", of("inflight_requests")), "{{instance}}"),
+        ),
+        stacked(
+            "Telemetry lost",
+            "Are log lines, spans or rows missing, and why?",
+            "cps",
+            Ask(
+                zero(by("signal, reason", rate(of("telemetry_dropped_total")))),
+                "{{signal}} {{reason}}",
+            ),
+        ),
+    ),
+)
+
+BOARD = Board(
+    uid="headrace-reliability",
+    title="Headrace: reliability",
+    description="Whether calls are answered, how fast, and where a bad minute comes from.",
+    span="6h",
+    variables=(
+        Variable("deployment", "Deployment", "headrace_requests_total"),
+        Variable("upstream", "Upstream", "headrace_upstream_attempts_total"),
+    ),
+    rows=(WORKING, CALLS, UPSTREAMS, PROCESS),
+)

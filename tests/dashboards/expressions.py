@@ -1,0 +1,118 @@
+"""Every expression of dashboards and rules, with where it stands, and what it is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import yaml
+
+TOP = Path(__file__).parents[2]
+BOARDS = sorted((TOP / "dashboards").glob("*.json"))
+RULES = sorted((TOP / "dashboards" / "rules").glob("*.yaml"))
+COMPARING = ("==", "!=", ">", "<", ">=", "<=", "and", "unless", "or")
+ALL = {"deployment": ".*", "model": ".*", "upstream": ".*", "guard": ".*", "limit": ".*"}
+
+
+@dataclass(frozen=True)
+class Said:
+    """An expression and its place. ``column`` is the legend or column it fills."""
+
+    where: str
+    expr: str
+    legend: str = ""
+
+    def filled(self, **values: str) -> str:
+        """Put values where Grafana would put them, such as ``range="5m"``."""
+        text = self.expr
+        for name in ("range", "interval", "rate_interval"):
+            text = text.replace(f"$__{name}", values.get(name, "1m"))
+        for name, value in {**ALL, "tag": "team", **values}.items():
+            text = text.replace(f"${name}", value)
+        return text
+
+
+@cache
+def board(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def panels(path: Path) -> list[dict[str, Any]]:
+    return [panel for panel in board(path)["panels"] if panel["type"] != "row"]
+
+
+def of_boards() -> Iterator[Said]:
+    for path in BOARDS:
+        for annotation in board(path)["annotations"]["list"]:
+            yield Said(f"{path.stem}: {annotation['name']}", annotation["expr"])
+        for panel in panels(path):
+            for target in panel["targets"]:
+                where = f"{path.stem}: {panel['title']} {target['refId']}"
+                yield Said(where, target["expr"], target.get("legendFormat", ""))
+
+
+def rules() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in RULES:
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                yield path.stem, rule
+
+
+def of_rules() -> Iterator[Said]:
+    for name, rule in rules():
+        yield Said(f"{name}: {rule.get('alert') or rule['record']}", rule["expr"])
+
+
+def recorded() -> set[str]:
+    return {rule["record"] for _, rule in rules() if "record" in rule}
+
+
+def nodes(expr: promql.Expr) -> list[Any]:
+    found: list[Any] = []
+    promql.walk(expr, found.append)
+    return found
+
+
+def selectors(text: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Give each metric that is selected, and the labels it is matched by."""
+    for node in nodes(promql.parse(text)):
+        selector = getattr(node, "vector_selector", node)
+        if isinstance(selector, promql.VectorSelector):
+            matchers = selector.matchers.matchers
+            yield selector.name or "", {each.name: each.value for each in matchers}
+
+
+def grouped(text: str) -> Iterator[tuple[list[str], set[str]]]:
+    """Give the labels of each aggregation, and the metrics inside it."""
+    for node in nodes(promql.parse(text)):
+        if isinstance(node, promql.AggregateExpr) and node.modifier is not None:
+            inside = {name for name, _ in selectors(node.expr.prettify())}
+            yield list(node.modifier.labels), inside
+
+
+def operands(text: str) -> Iterator[str]:
+    """Give what an alert compares: it is silent when all is well, they are not."""
+    for part in _operands(promql.parse(text)):
+        if not part.startswith("absent("):
+            yield part
+
+
+def _operands(expr: Any) -> Iterator[str]:
+    if isinstance(expr, promql.ParenExpr):
+        yield from _operands(expr.expr)
+    elif isinstance(expr, promql.BinaryExpr) and str(expr.op) in COMPARING:
+        yield from _operands(expr.lhs)
+        yield from _operands(expr.rhs)
+    elif not isinstance(expr, promql.NumberLiteral):
+        yield expr.prettify()
+
+
+def legends(text: str) -> set[str]:
+    return set(re.findall(r"\{\{(\w+)\}\}", text))

@@ -1,0 +1,106 @@
+"""Debian's Prometheus: started on a port of its own, asked over HTTP, stopped by its process."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboards.expressions import RULES
+from tests.limits.conftest import free_port
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running server."""
+
+    url: str
+
+    def get(self, path: str, **asked: str) -> Any:
+        query = urllib.parse.urlencode(asked)
+        with urllib.request.urlopen(f"{self.url}{path}?{query}", timeout=10) as response:  # noqa: S310  # our own
+            return json.load(response)["data"]
+
+    def ask(self, expr: str, at: float | None = None) -> list[Any]:
+        """Give the series of an expression at a moment. Fails on what Prometheus refuses."""
+        when = {"time": f"{at:.3f}"} if at is not None else {}
+        try:
+            found = self.get("/api/v1/query", query=expr, **when)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{expr}: {error.read().decode()}") from None
+        if found["resultType"] == "scalar":
+            return [{"metric": {}, "value": found["result"]}]
+        series: list[Any] = found["result"]
+        return series
+
+    def number(self, expr: str, at: float | None = None) -> float | None:
+        """Give the value of an expression that has one series, else None."""
+        found = self.ask(expr, at)
+        return float(found[0]["value"][1]) if len(found) == 1 else None
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    """Look often until it is so. Fails after a while."""
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.05)
+
+
+def program(name: str) -> str:
+    """Find a program of Debian's package. Where everything must be tested, it must be there."""
+    found = shutil.which(name)
+    if found is None:
+        assert not os.environ.get("CI"), f"{name} is missing: make debian"
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@contextmanager
+def prometheus(folder: Path, scraped: str) -> Iterator[Prometheus]:
+    """Run Prometheus with our rules on one target until the block is left."""
+    port = free_port()
+    config = {
+        "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+        "rule_files": [str(path) for path in RULES],
+        "scrape_configs": [{"job_name": "headrace", "static_configs": [{"targets": [scraped]}]}],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+    command = [
+        program("prometheus"),
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--enable-feature=exemplar-storage",
+        "--log.level=error",
+    ]
+    process = subprocess.Popen(command)
+    server = Prometheus(f"http://127.0.0.1:{port}")
+    try:
+        eventually(lambda: _ready(server), "Prometheus starts")
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _ready(server: Prometheus) -> bool:
+    try:
+        with urllib.request.urlopen(f"{server.url}/-/ready", timeout=1) as response:  # noqa: S310  # our own
+            return bool(response.status == 200)
+    except OSError:
+        return False

@@ -1,0 +1,110 @@
+"""Real traffic, a real Prometheus: every expression answers, and money is what the ledger says."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.settings import LedgerAt
+from tests.conftest import running_proxy
+from tests.dashboards import expressions
+from tests.dashboards.expressions import Said, board
+from tests.dashboards.prometheus import Prometheus, eventually, prometheus
+from tests.dashboards.traffic import Models, drive, policies
+from tests.doubles import scripted_upstream
+
+WAVES = 4
+
+
+@dataclass(frozen=True)
+class History:
+    """What Prometheus saw of a proxy up to its last scrape, and that proxy's ledger."""
+
+    server: Prometheus
+    last: float
+    ledger: Path
+
+    def ask(self, said: Said, expr: str | None = None) -> list[Any]:
+        filled = Said(said.where, expr or said.expr).filled(range="10m", rate_interval="1m")
+        for before in (" offset 1w", " offset 1d", " offset 30m", " offset 15m"):
+            filled = filled.replace(before, "")  # there is no past yet
+        return self.server.ask(filled, self.last)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    with ExitStack() as opened:
+        yield asyncio.run(lived(tmp_path_factory.mktemp("live"), opened))
+
+
+async def lived(folder: Path, opened: ExitStack) -> History:
+    """Drive waves of calls through a proxy that is scraped; Prometheus stays for the tests."""
+    ledger = folder / "ledger"
+    candidate = folder / "candidate"
+    candidate.mkdir()
+    async with scripted_upstream() as upstream:
+        upstream.answer_with(Models())
+        said = policies(upstream.url)
+        (candidate / "policies.yaml").write_text(said.replace("max_tokens: 200", "max_tokens: 100"))
+        at = LedgerAt("sqlite", ledger)
+        async with running_proxy(
+            folder / "policies", said, ledger=at, candidate=candidate
+        ) as proxy:
+            target = proxy.admin.removeprefix("http://")
+            server = opened.enter_context(prometheus(folder, target))
+            await scraped(server, 0)
+            async with aiohttp.ClientSession(base_url=proxy.url) as client:
+                calls = 0
+                for number in range(WAVES):
+                    calls += await drive(client, number)
+                    await proxy.sink.wait(calls)
+                    await scraped(server, calls)
+                    (proxy.policies / "policies.yaml").write_text(f"{said}# {number}\n")
+            last = server.number("max(timestamp(headrace_build_info))")
+    assert last is not None
+    return History(server, last, ledger)
+
+
+async def scraped(server: Prometheus, calls: int) -> None:
+    """Wait until Prometheus knows of so many calls, and has evaluated its rules since."""
+
+    def knows() -> bool:
+        return server.number("(sum(headrace_requests_total) or vector(0)) * scalar(up)") == calls
+
+    await asyncio.to_thread(eventually, knows, f"{calls} calls are scraped")
+
+
+def test_every_expression_of_every_panel_gives_series(history: History) -> None:
+    silent = [said.where for said in expressions.of_boards() if not history.ask(said)]
+
+    assert not silent, "\n".join(silent)
+
+
+def test_every_variable_has_values(history: History) -> None:
+    for path in expressions.BOARDS:
+        for variable in board(path)["templating"]["list"][1:]:
+            metric, label = variable["query"][len("label_values(") : -1].split(", ")
+            values = history.server.get(f"/api/v1/label/{label}/values", **{"match[]": metric})
+            assert values, variable["query"]
+
+
+def rows(ledger: Path, query: str) -> dict[str, int]:
+    with sqlite3.connect(ledger) as file:
+        return dict(file.execute(query).fetchall())
+
+
+def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(history: History) -> None:
+    [spent] = [s for s in expressions.of_boards() if s.where == "cost: Spent in range A"]
+
+    [total] = history.ask(spent)
+
+    [kept] = rows(history.ledger, "SELECT 0, SUM(cost_micro_usd) FROM attempts").values()
+    assert round(float(total["value"][1]) * 1e6, 3) == kept > 0

@@ -1,0 +1,137 @@
+"""Mixed traffic: all dialects, streams, blocks, limits, faults and cache hits, of two teams."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.conftest import KEY
+from tests.doubles import (
+    Asked,
+    Script,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    hang,
+    legacy,
+    legacy_events,
+    stream,
+    usage,
+)
+from tests.test_pipeline import BEARER, ROUTES, SCALE
+
+SEARCH_KEY = "hr-search-key"
+SEARCH = {"Authorization": f"Bearer {SEARCH_KEY}"}
+HEADROOM = ("x-ratelimit-remaining-requests: 900", "x-ratelimit-remaining-tokens: 41000")
+RICH = {
+    **usage(40, 30),
+    "prompt_tokens_details": {"cached_tokens": 16},
+    "completion_tokens_details": {"reasoning_tokens": 12},
+}
+
+
+def policies(upstream: str) -> str:
+    said = (Path(__file__).parent / "world.yaml").read_text()
+    digests = {
+        "{support}": hashlib.sha256(KEY.encode()).hexdigest(),
+        "{search}": hashlib.sha256(SEARCH_KEY.encode()).hexdigest(),
+    }
+    for name, digest in digests.items():
+        said = said.replace(name, digest)
+    return said.replace("{upstream}", upstream)
+
+
+class Models:
+    """What each model does: most answer, some are flaky, down, slow or cut off."""
+
+    def __init__(self) -> None:
+        self._asked = count()
+
+    async def __call__(self, asked: Asked, wire: Wire) -> None:
+        await self._script(asked)(asked, wire)
+
+    def _script(self, asked: Asked) -> Script:
+        body = asked.json
+        text = str(body.get("messages") or body.get("prompt"))
+        if body["model"] == "down" or (body["model"] == "flaky" and next(self._asked) % 3):
+            return answer({"error": {"message": "overloaded"}}, 503)
+        if body["model"] == "slow":
+            return hang()
+        if "refuse this" in text:
+            return answer({"error": {"message": "no"}}, 400)
+        said = " It is classified." if "secret" in text else " Paris is the capital."
+        if body.get("stream"):
+            return self._streamed(asked, said, cut="break off" in text)
+        return self._whole(asked, said)
+
+    def _streamed(self, asked: Asked, said: str, *, cut: bool) -> Script:
+        events = chat_events if asked.path.endswith("chat/completions") else legacy_events
+        words = [f" {word}" for word in said.split()]
+        return stream(events(*words), cut_after=2 if cut else None)
+
+    def _whole(self, asked: Asked, said: str) -> Script:
+        if asked.path.endswith("chat/completions"):
+            return answer(chat(said, usage=RICH), 200, *HEADROOM)
+        return answer(legacy(said, usage=RICH), 200, *HEADROOM)
+
+
+def wave(number: int) -> Iterator[tuple[str, dict[str, str], dict[str, Any]]]:
+    """Give the calls of one wave: path, headers, body."""
+    for name, route in ROUTES.items():
+        for streamed in (False, True) if route.streams else (False,):
+            said = route.body(streamed=streamed, user=f"{name}-{number}")
+            yield route.path, {**route.credential, "x-headrace-tags": "cost_center=CC-1001"}, said
+    chats = "/v1/chat/completions"
+
+    def ask(text: str, **more: Any) -> dict[str, Any]:
+        messages = [{"role": "user", "content": text}]
+        return {"model": "support-chat", "messages": messages, **more}
+
+    for _ in range(3):
+        yield chats, BEARER, ask("What is the capital of France?")
+    for text in (
+        "Is Hydropolis better?",
+        "Have you heard the rumour?",
+        f"Tell me a secret {number}",
+        f"Write to a@example.com {number}",
+        f"refuse this {number}",
+    ):
+        yield chats, BEARER, ask(text)
+    yield chats, BEARER, ask(f"break off {number}", stream=True)
+    yield chats, BEARER, ask(f"leave {number}", stream=True)
+    yield chats, BEARER, ask(f"none {number}", model="no-such-model")
+    yield chats, {"Authorization": "Bearer hr-wrong"}, ask("stranger")
+    for model in ("resilient", "resilient", "hedged"):
+        yield chats, BEARER, ask(f"again {number}", model=model)
+    for _ in range(4):
+        yield chats, SEARCH, ask(f"found {number}", model="search-answers")
+    yield chats, {**SEARCH, "x-headrace-tags": "wrong=1"}, ask(f"tagged {number}")
+    several = {"model": ["first", "second"], "prompt": f"compare {number}"}
+    yield "/v1/completion", {**BEARER, "x-headrace-deployment": "compare"}, several
+    yield "/v4/beta/chat/completions", SCALE, ask(f"scale {number}", stream=False)
+
+
+async def drive(client: aiohttp.ClientSession, number: int) -> int:
+    """Send a wave, a few calls at a time; give how many calls that were."""
+    calls = list(wave(number))
+    places = asyncio.Semaphore(8)
+
+    async def send(path: str, headers: dict[str, str], body: dict[str, Any]) -> None:
+        async with places:
+            with suppress(aiohttp.ClientError):
+                async with client.post(path, headers=headers, json=body) as response:
+                    if "leave" in str(body):
+                        await response.content.readany()
+                        return  # in the middle of its stream
+                    await response.read()
+
+    await asyncio.gather(*(send(*call) for call in calls))
+    return len(calls)
