@@ -6,7 +6,7 @@ answer and no key text. Moments are seconds of ``time.monotonic``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -23,7 +23,7 @@ from proxy.errors import (
 from proxy.types import Call, Door, Plan, Target
 from proxy.types.guard import Result, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
-from proxy.usage import Meter, Source, Tokens, Usage, in_force, prompt_length
+from proxy.usage import Meter, Price, Source, Tokens, Usage, in_force, micro_usd, prompt_length
 
 Outcome = Literal[
     "success",
@@ -69,6 +69,11 @@ class Attempt:
     ended: float | None = None
     status: int | None = None
     error: str | None = None
+    left: Mapping[str, int] = field(default_factory=dict)
+
+
+Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
+MAX_WHOLE = 2**53
 
 
 @dataclass(slots=True)
@@ -82,6 +87,37 @@ class Bill:
     usage: Usage
     cost: Decimal | None
     served: bool = True
+    price: Price | None = None
+
+    @property
+    def whole(self) -> int | None:
+        """The cost in whole micro-USD: rounded here and nowhere else, so that all who add up
+        agree. What no money on earth could pay is taken as unknown."""
+        if self.cost is None:
+            return None
+        whole = micro_usd(self.cost)
+        return whole if whole <= MAX_WHOLE else None
+
+    def parts(self) -> dict[str, int]:
+        """Give the whole micro-USD by what they were for; they add up to ``whole``."""
+        return self.price.parts(self.usage.tokens) if self.price else {}
+
+
+def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
+    """Say what became of the attempt of that number, from 0, and so of its money.
+
+    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back.
+    ``retried``: it failed, and another was asked in its place. ``abandoned``: nobody got its
+    answer, or not to the end. The other words are for attempts that are made elsewhere.
+    """
+    attempt = attempts[number]
+    if served:
+        if outcome == "blocked":
+            return "blocked"
+        return "useful" if attempt.error is None and outcome == "success" else "abandoned"
+    later = attempts[number + 1 :]
+    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a in later)
+    return "retried" if followed and not attempt.lost else "abandoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +147,7 @@ class Record:
     """One call's account. ``now`` and ``today`` are the clocks it is kept by.
 
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
-    or on those whom guards have asked.
+    or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.
     """
 
     ids: TraceIds
@@ -136,6 +172,7 @@ class Record:
     cache: CacheResult = "bypass"
     saved: Saved | None = None
     waited: float = 0.0
+    looked: float | None = None
     first_sent: float | None = None
     ended: float | None = None
     _final: list[Bill] | None = None
@@ -206,7 +243,23 @@ class Record:
         usage = attempt.meter.settle(lambda: prompt_length(body))
         price = in_force(attempt.target.prices, self.started_at.date())
         cost = price.cost(usage.tokens) if price else None
-        return Bill(attempt.target, usage, cost, self.serving.get(attempt.leg) is attempt)
+        served = self.serving.get(attempt.leg) is attempt
+        return Bill(attempt.target, usage, cost, served, price)
+
+    def billed(self) -> list[tuple[Attempt, Bill | None]]:
+        """Give each attempt with its bill."""
+        bills = iter(self.bills())
+        return [
+            (each, next(bills) if each.began is not None or each.lost else None)
+            for each in self.attempts
+        ]
+
+    def money(self) -> Iterator[tuple[Money, int]]:
+        """Give what became of the money of each attempt that cost any, in whole micro-USD."""
+        outcome = self.outcome
+        for number, (_, bill) in enumerate(self.billed()):
+            if bill is not None and bill.whole:
+                yield money(self.attempts, number, outcome, served=bill.served), bill.whole
 
     def served(self) -> Bill | None:
         """Give the bill of the answer that was used, as known now; of several, the first leg's."""

@@ -157,6 +157,23 @@ class Price:
             total += count * rate
         return total
 
+    def parts(self, tokens: Tokens) -> dict[str, int]:
+        """Give the cost in whole micro-USD by what it is for; together they are all of it, rounded.
+
+        Only for tokens whose cost is known.
+        """
+        price, parts = self._at(tokens.prompt_total), dict.fromkeys(COST_TYPES.values(), 0)
+        before, total = 0, Decimal(0)
+        for name, stands_for in STANDS_FOR:
+            count = getattr(tokens, name)
+            if count:
+                own = getattr(price, name)
+                total += count * (own if own is not None else getattr(price, stands_for))
+                upto, kind = micro_usd(total), COST_TYPES[name]
+                parts[kind] += upto - before
+                before = upto
+        return {kind: part for kind, part in parts.items() if part}
+
     def _at(self, prompt: int) -> Price:
         """Give the prices that hold for a prompt of this size."""
         if not self.tiers:
@@ -186,6 +203,16 @@ STANDS_FOR = (
     ("audio_output", "output"),
 )
 """Each type of tokens, and the one as whose it costs where it has no price of its own."""
+
+COST_TYPES = {
+    "input": "input",
+    "cached_input": "cached",
+    "cache_write": "other",
+    "output": "output",
+    "reasoning": "output",
+    "audio_input": "other",
+    "audio_output": "other",
+}
 
 
 def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:

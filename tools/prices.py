@@ -67,6 +67,7 @@ HEADER = f"""\
 # without `from` counts before them. These are the prices of the standard service tier; where they
 # change with the hour, those of the dearest hour. What is also charged by other measures (pictures,
 # minutes, requests) or said to be free is not here: its price is unknown, not 0.
+price_table: {{as_of: {TAKEN}}}
 prices:
 """
 

@@ -16,13 +16,14 @@ from aiohttp import web
 
 import proxy
 from proxy import cache, edge
-from proxy.app import stores, telling
+from proxy.app import measuring, stores, telling
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
 from proxy.edge.admin import Readiness, Told, back
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
+from proxy.emit.lag import LoopLag
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.guardrails import Guards
@@ -100,7 +101,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
         reading = partial(read_folder, settings.policies, settings.environ)
-        store = PolicyStore(reading, *clock, site.log, site.metrics.reloaded)
+        store = PolicyStore(reading, *clock, site.log, measuring.policies(site.metrics))
         watch = Watch(settings.policies, known, store.refresh)
         candidate = await _candidate(site)
         all_sinks: tuple[Sink, ...] = (
@@ -116,7 +117,8 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         emitters = Emitters(all_sinks, telling.report(site), soon)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        pipeline = assembled(store, await _rooms(site, via), emitters)
+        rooms = await _rooms(site, via)
+        pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.front(
             pipeline,
@@ -127,10 +129,15 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             on_bug=telling.bug(site),
         )
         readiness = Readiness()
-        told = Told(site.metrics.render, past.explain, candidate.explain if candidate else None)
-        admin = await _listen(opened, back(told, readiness), settings.admin)
+        look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
+        otherwise = candidate.explain if candidate else None
+        told = Told(look_up, site.metrics.render, past.explain, otherwise)
+        admin, _ = await _listen(opened, back(told, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
-        listen = await _listen(opened, front, settings.listen, drain)
+        listen, server = await _listen(opened, front, settings.listen, drain)
+        clients = lambda: len(server.connections)  # noqa: E731
+        site.metrics.watch("headrace_open_connections", "client", read=clients)
+        await opened.enter_async_context(LoopLag(site.metrics.late))
         await opened.enter_async_context(beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
@@ -143,11 +150,14 @@ def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     metrics = Metrics(proxy.__version__)
     writer = LineWriter(log_fd, lambda reason, count: metrics.dropped("logs", reason, count))
     opened.callback(writer.close)
+    metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
     return Site(settings, opened, writer.put, events(writer.put), metrics)
 
 
 async def _rooms(site: Site, via: str) -> Rooms:
     http = await site.opened.enter_async_context(HttpClient())
+    site.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
+    site.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(site)
     pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     return Rooms(
@@ -166,7 +176,8 @@ async def _candidate(site: Site) -> Candidate | None:
     known = look(folder)
     reading = partial(read_folder, folder, None)
     clock = (time.monotonic, asyncio.sleep)
-    store = PolicyStore(reading, *clock, site.log, lambda result: None, "candidate")
+    told = measuring.candidate(site.metrics)
+    store = PolicyStore(reading, *clock, site.log, told, "candidate")
     watch = Watch(folder, known, store.refresh)
     await site.opened.enter_async_context(beside(watch.run()))
     return Candidate(lambda: store.current, site.metrics.candidate)
@@ -181,7 +192,7 @@ async def _listen(
     handler: edge.Handler,
     at: Address,
     drain: Callable[[], Awaitable[None]] = _nothing,
-) -> Address:
+) -> tuple[Address, edge.Server]:
     """Open a listener. Leaving it stops accepting, waits for what runs, then closes the rest."""
     server = edge.Server(
         handler,
@@ -197,4 +208,4 @@ async def _listen(
     await site.start()
     opened.push_async_callback(site.stop)
     host, port, *_ = runner.addresses[0]
-    return Address(host, port)
+    return Address(host, port), server

@@ -86,5 +86,7 @@ def rows(site: Site) -> tuple[Sink, ...]:
     kind, path = site.settings.ledger.kind, site.settings.ledger.path
     dropped = partial(site.metrics.dropped, "ledger")
     kept = ledger.opened(kind, path, proxy.__version__, dropped, site.log)
+    waiting = partial(getattr, kept, "waiting")
+    site.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)
     return (kept,)

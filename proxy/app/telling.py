@@ -26,6 +26,8 @@ def traces(site: Site) -> tuple[Sink, ...]:
         return ()
     exporter = OTLPSpanExporter(f"{site.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2)
     outbox = Outbox(exporter, time.monotonic, partial(site.metrics.dropped, "traces"))
+    waiting = partial(getattr, outbox, "waiting")
+    site.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, outbox.close)
     who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
     resource = Resource.create({"service.name": "headrace", **who})

@@ -101,12 +101,19 @@ class Visit:
 
     async def _alone(self) -> None:
         """Leave no trace: nothing is kept of the answer, nobody shares it."""
-        kept = await self.asked.find()
+        kept = await self._found()
         if kept is not None and self.asked.suits(kept):
             await self._replay(kept)
         else:
             self.record.cache = "miss"
             await self.forward(self.client)
+
+    async def _found(self) -> Kept | None:
+        began = self.record.now()
+        try:
+            return await self.asked.find()
+        finally:
+            self.record.looked = self.record.now() - began
 
     async def _served(self) -> bool:
         """Join the others or lead them. False when that came to nothing for this call."""
@@ -167,7 +174,7 @@ class Visit:
         name = self.asked.flight
         flight = self.flights[name] = Flight()
         try:
-            flight.kept = kept = await self.asked.find()
+            flight.kept = kept = await self._found()
             if kept is None:
                 await self._fetch(flight)
                 return True

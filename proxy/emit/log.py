@@ -114,6 +114,11 @@ class LineWriter:
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """How many lines are not written yet."""
+        return len(self._lines)
+
     def put(self, line: bytes) -> None:
         if len(self._lines) >= MAX_LINES:
             self._dropped("queue_full", 1)

@@ -73,9 +73,14 @@ class Outbox:
             schedule_delay_millis=WAITS_MS,
         )
 
+    @property
+    def waiting(self) -> int:
+        """How many spans were taken and have not gone either way."""
+        return self._taken - self._sending.handled
+
     def take(self, spans: Sequence[ReadableSpan]) -> None:
         """Take all spans of a call, or drop all of them where there is no room."""
-        if self._taken - self._sending.handled + len(spans) > self._most:
+        if self.waiting + len(spans) > self._most:
             self._lost("queue_full", len(spans))
             return
         self._taken += len(spans)

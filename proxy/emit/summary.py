@@ -52,6 +52,14 @@ def first_token(record: Record) -> float | None:
     return min(moments) - record.started if moments else None
 
 
+def between_tokens(attempt: Attempt, tokens: int) -> float | None:
+    """Give the mean time between tokens; None where the answer came as a whole."""
+    first, last = attempt.meter.first_token_at, attempt.meter.last_token_at
+    if tokens < 2 or first is None or last is None or last <= first:
+        return None
+    return (last - first) / (tokens - 1)
+
+
 def overhead(record: Record) -> float:
     """Seconds that the proxy itself took: all but the time from first to last of its upstreams,
     and the time for which it shared the answer of another call."""

@@ -7,7 +7,13 @@ format stay the library's.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import accumulate
+
+from prometheus_client.samples import Exemplar
+
+Bucket = tuple[str, float, Exemplar | None]
 
 
 class Count:
@@ -42,21 +48,48 @@ class Level:
         self.value = float(value)
 
 
-class Spread:
-    """How many values were up to each of the ``edges``, and their sum."""
+class Watched:
+    """A number that somebody else keeps, read when it is scraped."""
 
-    __slots__ = ("_counts", "edges", "sum")
+    __slots__ = ("_read",)
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = read
+
+    @property
+    def value(self) -> float:
+        return float(self._read())
+
+
+class Spread:
+    """How many values were up to each of the ``edges``, and their sum; of each range the trace of
+    the last value in it."""
+
+    __slots__ = ("_counts", "_traces", "edges", "sum")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges = edges
         self._counts = [0] * (len(edges) + 1)
+        self._traces: list[tuple[str, float] | None] = [None] * (len(edges) + 1)
         self.sum = 0.0
 
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self.edges, value)] += 1
+    def observe(self, value: float, trace_id: str | None = None) -> None:
+        at = bisect_left(self.edges, value)
+        self._counts[at] += 1
         self.sum += value
+        if trace_id is not None:
+            self._traces[at] = (trace_id, value)
 
-    def buckets(self) -> list[tuple[str, float]]:
+    def buckets(self) -> list[Bucket]:
         """Give the count up to each edge, the last one without an end, as they are scraped."""
-        names = [*(str(float(edge)) for edge in self.edges), "+Inf"]
-        return list(zip(names, map(float, accumulate(self._counts)), strict=True))
+        counts = map(float, accumulate(self._counts))
+        return list(zip(_names(self.edges), counts, map(_exemplar, self._traces), strict=True))
+
+
+@lru_cache(maxsize=64)
+def _names(edges: tuple[float, ...]) -> tuple[str, ...]:
+    return (*(str(float(edge)) for edge in edges), "+Inf")
+
+
+def _exemplar(trace: tuple[str, float] | None) -> Exemplar | None:
+    return None if trace is None else Exemplar({"trace_id": trace[0]}, trace[1])

@@ -35,6 +35,11 @@ class Ledger:
         self._writer = writer
         self._tally = tally
 
+    @property
+    def waiting(self) -> int:
+        """How many calls are in no row yet."""
+        return self._writer.waiting
+
     def begin(self, record: Record) -> None:
         self._tally.begin()
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
-from proxy.record import Attempt, Bill, Outcome, Record, Saved, TraceIds
+from proxy.record import Attempt, Bill, Outcome, Record, Saved, TraceIds, money
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES, micro_usd
 
-Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
 Value = str | int | None
 Row = tuple[Value, ...]
 
 CACHE = "cache"
 MAX_NAME = 64
 MAX_MODELS = 16
-MAX_WHOLE = 2**53
 MILLISECOND = timedelta(milliseconds=1)
 
 CALL = (
@@ -106,7 +104,6 @@ class Entry(NamedTuple):
 def noted(seq: int, record: Record) -> Entry:
     """Note a record that is complete. The call's body is let go here."""
     door, call, plan, error = record.door, record.call, record.plan, record.error
-    bills = iter(record.bills())
     return Entry(
         seq,
         record.started_at,
@@ -125,7 +122,7 @@ def noted(seq: int, record: Record) -> Entry:
         record.outcome,
         error.code if error else None,
         record.cache,
-        [(a, next(bills) if a.began is not None or a.lost else None) for a in record.attempts],
+        record.billed(),
         record.saved,
         plan.legs[0].targets[0].model if plan and plan.legs else "",
     )
@@ -150,7 +147,7 @@ def _kept_row(entry: Entry, saved: Saved) -> Row:
 
 
 def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Row:
-    target = attempt.target
+    target, served = attempt.target, bill is not None and bill.served
     return (
         entry.seq,
         number,
@@ -163,37 +160,14 @@ def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None)
         attempt.error,
         *(_counts(bill.usage.tokens) if bill else _NOTHING),
         bill.usage.source if bill else "none",
-        _whole_cost(bill),
+        bill.whole if bill else None,
         0,  # an upstream was asked, so nothing was saved
-        int(bill is not None and bill.served),
-        money(entry, number, attempt, bill),
+        int(served),
+        money([a for a, _ in entry.attempts], number - 1, entry.outcome, served=served),
     )
 
 
 _NOTHING = (None,) * len(TOKENS)
-
-
-def _whole_cost(bill: Bill | None) -> int | None:
-    """Round here and nowhere else. What no money on earth could pay is taken as unknown."""
-    if bill is None or bill.cost is None:
-        return None
-    whole = micro_usd(bill.cost)
-    return whole if whole <= MAX_WHOLE else None
-
-
-def money(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Money:
-    """Say what became of an attempt, and so of its money.
-
-    ``useful``: its answer was the client's, to the end. ``retried``: it failed, and another was
-    asked in its place. ``abandoned``: nobody got its answer, or not to the end. The other words
-    are for attempts that are not made yet.
-    """
-    if bill is not None and bill.served:
-        done = attempt.error is None and entry.outcome == "success"
-        return "useful" if done else "abandoned"
-    later = entry.attempts[number:]
-    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a, _ in later)
-    return "retried" if followed and not attempt.lost else "abandoned"
 
 
 def call_row(entry: Entry, attempts: list[Row]) -> Row:

@@ -52,6 +52,11 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
+    @property
+    def waiting(self) -> int:
+        """How many entries are not written yet."""
+        return len(self._queue) + len(self._batch)
+
     def put(self, entry: Entry) -> None:
         if self._done:
             self._tell("closed", 1)

@@ -73,6 +73,7 @@ class _Compiler:
             places=MappingProxyType(places),
             limits=MappingProxyType(self.limits.names),
             headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
+            prices_as_of=self.policies.price_table.as_of,
         )
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:

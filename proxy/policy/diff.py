@@ -45,7 +45,8 @@ def changes(old: Policies, new: Policies) -> Iterator[str]:
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
-    yield from _walk("caller_tags", before["caller_tags"], after["caller_tags"])
+    for section in ("caller_tags", "price_table"):
+        yield from _walk(section, before[section], after[section])
 
 
 def _plain(policies: Policies) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 
 from proxy.policy.patterns import Pattern
 from proxy.policy.routes import Routes, Sticky
@@ -75,7 +76,7 @@ class Snapshot:
 
     ``places`` tell where each part was written, but for prices: there are too many of them.
     ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
-    limit is written.
+    limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
     """
 
     revision: str
@@ -86,6 +87,7 @@ class Snapshot:
     places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
     headers: frozenset[str] = frozenset()
     limits: Mapping[str, Path_] = field(default_factory=dict)
+    prices_as_of: date | None = None
 
     def key_named(self, name: str | None) -> Key | None:
         """Find a key by its name, for people who ask; calls find theirs by its digest."""

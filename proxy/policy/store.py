@@ -49,12 +49,13 @@ class PolicyStore:
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
         log: Log,
-        tell: Callable[[Result], None],
+        tell: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:
         """Read the folder for the first time. Raises ``PolicyError``.
 
-        ``tell`` is told how each reading went; ``subject`` begins the names of what is logged.
+        ``tell`` is told how each reading went and what is in force then; ``subject`` begins the
+        names of what is logged.
         """
         self._subject = subject
         self._read = read
@@ -67,7 +68,7 @@ class PolicyStore:
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = now() - SECONDS_BETWEEN
         log.info(f"{subject}.in_force", revision=self.current.revision)
-        tell("in_force")
+        tell("in_force", self.current)
 
     async def read(self, door: Door) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
@@ -109,7 +110,7 @@ class PolicyStore:
         self._log.error(
             f"{self._subject}.rejected", in_force=self.current.revision, problems=problems
         )
-        self._tell("rejected")
+        self._tell("rejected", self.current)
 
     def _take(self, fresh: Snapshot) -> None:
         """Files may say the same while a secret that they refer to has changed.
@@ -128,4 +129,4 @@ class PolicyStore:
             self._kept.popitem(last=False)
         if changed:
             self._log.info(f"{self._subject}.in_force", revision=fresh.revision)
-        self._tell("in_force" if changed else "unchanged")
+        self._tell("in_force" if changed else "unchanged", fresh)

@@ -19,6 +19,7 @@ from proxy.errors import UpstreamRefused as Refused
 from proxy.ports import Answer
 from proxy.record import Record, Why
 from proxy.types import Call, Head, Plan, Target, Timeouts
+from proxy.upstream.allowance import left_of
 from proxy.upstream.errand import Errand
 from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
 from proxy.upstream.health import Health
@@ -136,6 +137,7 @@ class Upstreams:
             limits = Timeouts(limits.connect, limits.first_byte, limits.idle, left)
         reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
         asked.attempt.status = reply.status
+        asked.attempt.left = left_of(reply.headers)
         return reply
 
     async def _answer(self, asked: Asked, reply: Reply) -> Forwarded:

@@ -143,6 +143,16 @@ class HttpClient:
         self._pool.close()
         await asyncio.sleep(0)  # the loop closes sockets in its next round
 
+    @property
+    def open(self) -> int:
+        """How many connections there are, at work or at rest."""
+        return self._pool.lent + self._pool.resting
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a connection, as all that may be open are in use."""
+        return self._pool.waiting
+
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
     ) -> Reply:

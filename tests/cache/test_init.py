@@ -15,6 +15,7 @@ from proxy.errors import ProxyError, Refused
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Plan
+from proxy.usage import micro_usd
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
@@ -94,7 +95,7 @@ async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
     assert said["x-headrace-cost-usd"] == "0"
     assert cached.counted('headrace_cache_lookups_total{result="hit"}') == 1
     assert cached.counted('headrace_cache_lookups_total{result="miss"}') == 1
-    assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(float(COST) / 1e6)
+    assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(micro_usd(COST) / 1e6)
     assert cached.counted('headrace_cache_entries{store="memory"}') == 1
     assert cached.counted('headrace_cache_bytes{store="memory"}') > 0
 

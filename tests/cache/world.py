@@ -25,6 +25,7 @@ from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
 from proxy.policy import Caller, InForce
+from proxy.policy.roster import roster
 from proxy.policy.store import read_folder
 from proxy.ports import Guards
 from proxy.types import CacheRule, Call, Door, Plan
@@ -91,11 +92,11 @@ class Cached:
         self.policies.ruled = lambda plan: replace(plan, cache=rule, may_refresh=may_refresh)
 
     def counted(self, series: str) -> float:
-        """Give the value of a series as it is scraped; 0 for one that is not there."""
-        for line in self.metrics.render()[0].decode().splitlines():
-            if line.startswith(f"{series} "):
-                return float(line.split()[-1])
-        return 0.0
+        """Give what the series of a name, and of labels if it says some, add up to as scraped."""
+        name, _, labels = series.rstrip("}").partition("{")
+        lines = self.metrics.render()[0].decode().splitlines()
+        mine = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+        return sum(float(line.split()[-1]) for line in mine if labels in line)
 
     async def post(self, path: str, headers: dict[str, str], body: Any) -> tuple[int, str, bytes]:
         """Give status, what the cache had to do with it, and the body as far as it came."""
@@ -125,6 +126,7 @@ async def cached_proxy(
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
     snapshot = read_folder(folder, {"UPSTREAM_KEY": "sk-upstream-secret"})
     metrics, sink, clock, calls = Metrics("1"), MemorySink(), Clock(), Calls()
+    metrics.in_force(roster(snapshot))
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     shelf = Shelf(Memory(10_000_000, clock, metrics), b"s" * 32)

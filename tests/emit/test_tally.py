@@ -20,7 +20,7 @@ def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
         ours.observe(value)
         theirs.observe(value)
 
-    for edge, count in ours.buckets():
+    for edge, count, _ in ours.buckets():
         assert registry.get_sample_value("x_bucket", {"le": edge}) == count
     assert registry.get_sample_value("x_sum") == ours.sum
 

@@ -108,7 +108,7 @@ class Revisions:
             lambda: clock.now,
             clock.sleep,
             Events(),
-            self.told.append,
+            lambda result, in_force: self.told.append(result),
         )
         self.models = {self.store.current.revision: model(0)}
 

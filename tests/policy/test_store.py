@@ -59,8 +59,11 @@ class Stored:
         self.told: list[str] = []
         self.folder = folder
         self.store = PolicyStore(
-            self.read, lambda: self.clock.now, self.clock.sleep, self.log, self.told.append
+            self.read, lambda: self.clock.now, self.clock.sleep, self.log, self.tell
         )
+
+    def tell(self, result: str, in_force: object) -> None:
+        self.told.append(result)
 
     def read(self) -> Any:
         self.readings += 1
@@ -132,7 +135,7 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
         return stored.read()
 
     stored.readings = 0
-    store = PolicyStore(broken, time.monotonic, let_others_come, stored.log, stored.told.append)
+    store = PolicyStore(broken, time.monotonic, let_others_come, stored.log, stored.tell)
 
     decided = await store.read(DOOR)
 

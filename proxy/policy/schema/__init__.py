@@ -14,7 +14,7 @@ from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
 from proxy.policy.schema.keys import Key
 from proxy.policy.schema.limits import Limit
-from proxy.policy.schema.prices import Price, Tier
+from proxy.policy.schema.prices import Price, PriceTable, Tier
 from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When, Without
 from proxy.policy.schema.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.tags import CallerTags, Tag
@@ -34,6 +34,7 @@ __all__ = [
     "Policies",
     "Policy",
     "Price",
+    "PriceTable",
     "Refusal",
     "Retry",
     "Rule",
@@ -66,3 +67,5 @@ class Policies(Section):
     """The names that applications call."""
     prices: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What tokens cost, by provider and model; `name*` stands for all that begin so."""
+    price_table: PriceTable = Field(default_factory=PriceTable)
+    """What is to be known of the prices as a whole."""

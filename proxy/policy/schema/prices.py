@@ -1,4 +1,4 @@
-"""The section ``prices``, and prices of a target's own."""
+"""The sections ``prices`` and ``price_table``, and prices of a target's own."""
 
 from __future__ import annotations
 
@@ -39,3 +39,10 @@ class Price(Section):
         if not self.model_dump(exclude={"since", "tiers"}, exclude_none=True):
             raise ValueError("must say a price, such as input: 0.15")
         return self
+
+
+class PriceTable(Section):
+    """What is to be known of the prices as a whole."""
+
+    as_of: Day = None
+    """The day on which they were taken, for an alert on old ones."""

@@ -38,6 +38,7 @@ class Pool:
         self._lent: set[Connection] = set()
         self._resting: dict[Origin, list[Connection]] = {}
         self._closed = False
+        self.waiting = 0
 
     @property
     def resting(self) -> int:
@@ -68,11 +69,14 @@ class Pool:
         return connection
 
     async def _wait_for_place(self, until: float) -> None:
+        self.waiting += 1
         try:
             async with asyncio.timeout_at(until):
                 await self._places.acquire()
         except TimeoutError:
             raise UpstreamTimeout("connect") from None
+        finally:
+            self.waiting -= 1
 
     def _rested(self, origin: Origin) -> Connection | None:
         resting = self._resting.get(origin)

@@ -1,0 +1,61 @@
+"""What joins the policies, the limits and the parts of a process to its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+
+from proxy.emit.metrics import Metrics
+from proxy.limits import TENANT
+from proxy.limits.store import Store, StoreUnavailable
+from proxy.policy.roster import roster
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import Result
+from proxy.types.limit import Claim
+
+READ_S = 1.0
+MAX_SHOWN = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Gauges:
+    """What is looked up when metrics are scraped. ``utc`` gives seconds since 1970."""
+
+    metrics: Metrics
+    store: Store
+    utc: Callable[[], float]
+
+    async def look(self) -> None:
+        """Look where limits stand, within ``READ_S``; else what was seen last stays."""
+        self.metrics.retire()
+        listed = self.metrics.roster.deployments.values()
+        scopes = dict.fromkeys(pair for each in listed for pair in each.scopes)
+        claims = [Claim(limit, scope, 0) for limit, scope in islice(scopes, MAX_SHOWN)]
+        with suppress(TimeoutError, StoreUnavailable):
+            async with asyncio.timeout(READ_S):
+                standings = await self.store.read(claims, TENANT) if claims else ()
+                self.metrics.stand(standings, self.utc())
+
+
+def policies(metrics: Metrics) -> Callable[[Result, Snapshot], None]:
+    """Count readings of the policies, and let their names be labels."""
+
+    def tell(result: Result, snapshot: Snapshot) -> None:
+        metrics.reloaded(result)
+        if result == "in_force":
+            metrics.in_force(roster(snapshot))
+
+    return tell
+
+
+def candidate(metrics: Metrics) -> Callable[[Result, Snapshot], None]:
+    """Let the rules of a candidate be labels of what it would do."""
+
+    def tell(result: Result, snapshot: Snapshot) -> None:
+        if result == "in_force":
+            metrics.candidate_in_force(roster(snapshot))
+
+    return tell

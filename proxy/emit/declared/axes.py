@@ -1,0 +1,205 @@
+"""The labels of metrics, each with where its values come from: the policies, or a closed set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+from proxy.emit.declared.metric import OTHER, Axis, Values, closed
+from proxy.errors import ProxyError
+from proxy.record import CacheResult, Money, Outcome
+from proxy.types import Endpoint, Target
+from proxy.types.guard import Verdict
+from proxy.types.roster import Roster
+from proxy.usage import TOKEN_TYPES
+
+UNKNOWN = "unknown"
+NONE = "none"
+PHASES = ("connect", "first_byte", "idle", "total")
+
+
+def _codes(kind: type[ProxyError] = ProxyError) -> Iterator[str]:
+    yield kind.code
+    for each in kind.__subclasses__():
+        yield from _codes(each)
+
+
+ERRORS = ("cancelled", *sorted({*_codes(), *(f"upstream_{phase}_timeout" for phase in PHASES)}))
+STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
+DIALECTS = ("openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt", UNKNOWN)
+ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
+STORES = ("memory", "sqlite", "redis")
+SINKS = ("metrics", "calllog", "traces", "ledger", "past", "candidate", "decisions")
+
+
+def provider(target: Target) -> str:
+    return target.upstream.provider or UNKNOWN
+
+
+def _deployments(roster: Roster) -> list[Values]:
+    return [*((name,) for name in roster.deployments), (UNKNOWN,)]
+
+
+def _named(roster: Roster) -> list[Values]:
+    return [(name,) for name in roster.deployments]
+
+
+def _targets(roster: Roster) -> Iterator[tuple[str, Target]]:
+    for name, listed in roster.deployments.items():
+        for target in listed.targets:
+            yield name, target
+
+
+def _served(roster: Roster) -> set[Values]:
+    return {(name, provider(target), target.model) for name, target in _targets(roster)}
+
+
+def _priced(roster: Roster) -> set[Values]:
+    """An unknown price is no price of zero, so such a target begins with no cost at all."""
+    priced = ((name, target) for name, target in _targets(roster) if target.prices)
+    return {(name, provider(target), target.model) for name, target in priced}
+
+
+def _unpriced(roster: Roster) -> set[Values]:
+    return _served(roster) - _priced(roster)
+
+
+def _models(roster: Roster) -> set[Values]:
+    return {(name, target.model) for name, target in _targets(roster)}
+
+
+def _asked(roster: Roster) -> set[Values]:
+    return {(target.upstream.name, target.model) for _, target in _targets(roster)}
+
+
+def _falls(roster: Roster) -> set[Values]:
+    pairs: set[Values] = set()
+    for name, listed in roster.deployments.items():
+        names = {target.upstream.name for target in listed.targets}
+        pairs |= {(name, one, other) for one in names for other in names}
+    return pairs
+
+
+def _fallen(roster: Roster) -> set[Values]:
+    return {each for each in _falls(roster) if each[1] != each[2]}
+
+
+def _tagged(roster: Roster) -> set[Values]:
+    return {
+        (tag, value, name)
+        for tag, values in roster.tags.items()
+        for value in (*values, NONE, OTHER)
+        for (name,) in _deployments(roster)
+    }
+
+
+def _tagged_usual(roster: Roster) -> set[Values]:
+    """The tags that a deployment's calls have anyhow; one that they need not have is ``none``."""
+    usual: set[Values] = set()
+    for name, listed in roster.deployments.items():
+        said = {tag for tag, _ in listed.tags}
+        usual |= {(tag, v, name) for tag, v in listed.tags if v in roster.tags.get(tag, ())}
+        usual |= {(tag, NONE, name) for tag in roster.tags if tag not in said}
+    return usual
+
+
+def _info(roster: Roster) -> set[Values]:
+    return {
+        (name, tag, value)
+        for name, listed in roster.deployments.items()
+        for tag, value in (listed.tags or {(NONE, NONE)})
+    }
+
+
+def _keys(roster: Roster) -> list[Values]:
+    return [*((name,) for name in roster.keys), (UNKNOWN,)]
+
+
+def _rules(roster: Roster) -> list[Values]:
+    return [(name, rule) for name, listed in roster.deployments.items() for rule in listed.rules]
+
+
+def _each_rule(roster: Roster) -> set[Values]:
+    return {("",), *((rule,) for listed in roster.deployments.values() for rule in listed.rules)}
+
+
+def _guards(roster: Roster) -> set[Values]:
+    return {
+        (guard, stage) for listed in roster.deployments.values() for stage, guard in listed.guards
+    }
+
+
+def _limits(roster: Roster) -> set[Values]:
+    return {(limit.name,) for listed in roster.deployments.values() for limit in listed.limits}
+
+
+def _scopes(roster: Roster) -> set[Values]:
+    return {
+        (limit.name, scope or "all")
+        for listed in roster.deployments.values()
+        for limit, scope in listed.scopes
+    }
+
+
+def _budgets(roster: Roster) -> set[Values]:
+    return {
+        (limit.name, scope or "all")
+        for listed in roster.deployments.values()
+        for limit, scope in listed.scopes
+        if limit.kind == "usd"
+    }
+
+
+DEPLOYMENT = Axis(("deployment",), _deployments, _named)
+DIALECT = closed("dialect", *DIALECTS, usual=("openai",))
+ENDPOINT = closed("endpoint", *ENDPOINTS, usual=("chat",))
+OUTCOME = closed("outcome", *get_args(Outcome))
+STREAM = closed("stream", "true", "false")
+MODEL = Axis(("deployment", "model"), _models, _models)
+SERVED = Axis(("deployment", "provider", "model"), _served, _served)
+PRICED = Axis(("deployment", "provider", "model"), _served, _priced)
+UNPRICED = Axis(("deployment", "provider", "model"), _served, _unpriced)
+TOKEN_TYPE = closed("token_type", *TOKEN_TYPES, usual=("input", "output"))
+COST_TYPE = closed("cost_type", "input", "output", "cached", "other", usual=("input", "output"))
+ESTIMATED = closed("estimated", "true", "false", usual=("false",))
+DIRECTION = closed("direction", "input", "output")
+USE = closed("use", *get_args(Money), usual=("useful", "retried", "abandoned", "blocked"))
+TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_usual)
+INFO = Axis(("deployment", "tag", "value"), _info, _info)
+KEY = Axis(("key",), _keys, _keys)
+UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
+FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)
+RESULT = closed("result", *STATUSES, *ERRORS, usual=("2xx",))
+WHY = closed("why", "retry", "hedge")
+SKIPPED = closed("reason", "upstream_circuit_open", "upstream_busy")
+SIDE = closed("side", "client", "upstream", "proxy")
+PHASE = closed("phase", "before_first", "after_first")
+RULE = Axis(("deployment", "rule"), _rules, _rules)
+CANDIDATE_RULE = Axis(("rule",), _each_rule, lambda roster: ())
+GUARD = Axis(("guard", "stage"), _guards, _guards)
+VERDICT = closed("verdict", *get_args(Verdict))
+SHADOW = closed("shadow", "true", "false")
+LIMIT = Axis(("limit",), _limits, _limits)
+SCOPE = Axis(("limit", "scope"), _scopes, _scopes)
+BUDGET = Axis(("budget", "scope"), _budgets, _budgets)
+DECISION = closed("decision", "allow", "deny", "would_deny")
+RELOAD = closed("result", "in_force", "unchanged", "rejected")
+LOOKUP = closed("result", *get_args(CacheResult))
+STORE = closed("store", *STORES, usual=())
+EVICTED = closed("reason", "full", "expired", "dropped")
+SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
+DROPPED = closed("signal", "logs", "ledger", *SINKS, usual=("logs",))
+DROP = closed(
+    "reason",
+    "queue_full",
+    "write_failed",
+    "export_failed",
+    "oversize",
+    "shutdown",
+    "invalid",
+    "closed",
+    "crash",
+    "error",
+    usual=("queue_full", "write_failed", "shutdown"),
+)
+OPEN = closed("side", "client", "upstream")

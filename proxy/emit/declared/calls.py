@@ -1,0 +1,88 @@
+"""Metrics of calls: how many there are, how they end, and how long they take."""
+
+from __future__ import annotations
+
+from proxy.emit.declared import axes
+from proxy.emit.declared.metric import Declared
+
+SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96)
+LONG_SECONDS = (*SECONDS, 81.92, 163.84, 327.68)
+SHORT_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
+BETWEEN = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+SPEEDS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
+
+METRICS = (
+    Declared(
+        "headrace_requests_total",
+        "counter",
+        (axes.DEPLOYMENT, axes.DIALECT, axes.ENDPOINT, axes.OUTCOME, axes.STREAM),
+        "Calls that ended, by how they ended.",
+    ),
+    Declared(
+        "headrace_request_duration_seconds",
+        "histogram",
+        (axes.DEPLOYMENT, axes.ENDPOINT, axes.STREAM),
+        "From the request's head to the last byte of the answer.",
+        LONG_SECONDS,
+    ),
+    Declared(
+        "headrace_time_to_first_token_seconds",
+        "histogram",
+        (axes.MODEL,),
+        "From the request's head to the first text of the answer.",
+        SECONDS,
+    ),
+    Declared(
+        "headrace_inter_token_latency_seconds",
+        "histogram",
+        (axes.MODEL,),
+        "Mean time between the tokens of a streamed answer, once for each answer.",
+        BETWEEN,
+    ),
+    Declared(
+        "headrace_output_tokens_per_second",
+        "histogram",
+        (axes.MODEL,),
+        "Tokens of an answer by the seconds from asking the upstream to the end of its answer.",
+        SPEEDS,
+    ),
+    Declared(
+        "headrace_overhead_seconds",
+        "histogram",
+        (axes.DEPLOYMENT,),
+        "What the proxy itself added: all time but that of its upstreams.",
+        SHORT_SECONDS,
+    ),
+    Declared("headrace_inflight_requests", "gauge", (), "Calls under way."),
+    Declared(
+        "headrace_queued_requests",
+        "gauge",
+        (),
+        "Calls that wait for a connection to an upstream, as all that may be open are in use.",
+    ),
+    Declared(
+        "headrace_open_connections",
+        "gauge",
+        (axes.OPEN,),
+        "Open connections, by who is at the other end.",
+        lazy=True,
+    ),
+    Declared(
+        "headrace_stream_aborts_total",
+        "counter",
+        (axes.DEPLOYMENT, axes.SIDE, axes.PHASE),
+        "Streams that did not reach their end, by who ended them and when.",
+    ),
+    Declared(
+        "headrace_dropped_tags_total",
+        "counter",
+        (axes.DEPLOYMENT,),
+        "Tags of callers that the policy does not allow.",
+    ),
+    Declared(
+        "headrace_tagged_requests_total",
+        "counter",
+        (axes.TAGGED,),
+        "Calls by each tag of the policies; its values together are all calls.",
+    ),
+)

@@ -1,0 +1,45 @@
+"""Metrics of the process itself, and those of it that the library tells."""
+
+from __future__ import annotations
+
+import proxy
+from proxy.emit.declared import axes
+from proxy.emit.declared.metric import Declared, Kind, closed
+
+LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+VERSION = closed("version", proxy.__version__)
+
+
+def _told(name: str, help_text: str, kind: Kind = "gauge") -> Declared:
+    return Declared(name, kind, (), help_text, own=False)
+
+
+METRICS = (
+    Declared(
+        "headrace_event_loop_lag_seconds",
+        "histogram",
+        (),
+        "How late the event loop wakes what asked for a moment; a call waits as long for its turn.",
+        LAG,
+    ),
+    Declared(
+        "headrace_telemetry_queue_length",
+        "gauge",
+        (axes.SIGNAL,),
+        "What waits to be written or sent.",
+        lazy=True,
+    ),
+    Declared(
+        "headrace_telemetry_dropped_total",
+        "counter",
+        (axes.DROPPED, axes.DROP),
+        "Log lines, spans and records that could not be emitted.",
+    ),
+    Declared("headrace_build_info", "gauge", (VERSION,), "Always 1; says what runs.", lazy=True),
+    _told("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),
+    _told("process_resident_memory_bytes", "Memory that is in use."),
+    _told("process_virtual_memory_bytes", "Memory that is addressed."),
+    _told("process_start_time_seconds", "When the process began, in seconds since the epoch."),
+    _told("process_open_fds", "Open files and sockets."),
+    _told("process_max_fds", "How many of them there may be."),
+)

@@ -1,0 +1,133 @@
+"""Keeps the series of all metrics within their bounds, whatever labels come.
+
+A name that the policies in force do not close is counted as ``other``. The series of a name that a
+reload has retired stay for a while, for calls that still run under it, and then go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from proxy.emit.declared import METRICS, OVERFLOW
+from proxy.emit.declared.metric import OTHER, Axis, Values
+from proxy.emit.tally import Level, Watched
+from proxy.types.roster import Roster
+
+MAX_SERIES = 50_000
+RETIRED_S = 900.0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A roster whose names count, for good or ``until`` a moment."""
+
+    roster: Roster
+    of: str
+    until: float | None = None
+
+
+class Registry(Collector):
+    """All children by metric and labels. One thread counts; another may scrape.
+
+    ``most`` bounds the children of all metrics: a second net below the bound that each declares.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, most: int = MAX_SERIES) -> None:
+        self._now = now
+        self._most = most
+        self._table = {metric.name: metric for metric in METRICS}
+        self._children: dict[str, dict[Values, Any]] = {metric.name: {} for metric in METRICS}
+        self._rosters = [_Kept(Roster(), "nothing")]
+        self._known: dict[Axis, frozenset[Values]] = {}
+        self._learn()
+        self._begin(Roster())
+
+    def child(self, name: str, *labels: str) -> Any:
+        """Give a child by its labels; the one for ``other`` where they are not known."""
+        child = self._children[name].get(labels)
+        return child if child is not None else self._made(name, labels)
+
+    def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
+        """Have a number read when it is scraped; ``read`` is called by another thread."""
+        self._children[name][labels] = Watched(read)
+
+    def replace(self, name: str, values: Mapping[Values, float]) -> None:
+        """Show these levels of a metric, and no others."""
+        fresh: dict[Values, Any] = {}
+        for labels, value in values.items():
+            fresh[labels] = level = Level()
+            level.set(value)
+        self._children[name] = fresh
+
+    def know(self, roster: Roster, of: str, *, begin: bool = True) -> None:
+        """Let a roster's names be labels, in place of those of the roster before it ``of`` the
+        same; the usual series ``begin`` at zero."""
+        for kept in self._rosters:
+            if kept.of == of and kept.until is None:
+                kept.until = self._now() + RETIRED_S
+        self._rosters.append(_Kept(roster, of))
+        self.retire()
+        self._learn()
+        if begin:
+            self._begin(roster)
+
+    def retire(self) -> None:
+        """Drop the series of names that are out of force for long enough."""
+        now = self._now()
+        living = [kept for kept in self._rosters if kept.until is None or kept.until > now]
+        if len(living) == len(self._rosters):
+            return
+        self._rosters = living
+        self._learn()
+        for metric in METRICS:
+            children = self._children[metric.name]
+            gone = [labels for labels in children if not self._living(metric.axes, labels)]
+            for labels in gone:
+                del children[labels]
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in METRICS:
+            if metric.own:
+                yield metric.shown(list(self._children[metric.name].items()))  # calls may add some
+
+    def _learn(self) -> None:
+        rosters = [kept.roster for kept in self._rosters]
+        axes = {axis for metric in METRICS for axis in metric.axes}
+        self._known = {
+            axis: frozenset(v for roster in rosters for v in axis.known(roster)) for axis in axes
+        }
+
+    def _begin(self, roster: Roster) -> None:
+        for metric in METRICS:
+            for labels in metric.usual(roster):
+                self.child(metric.name, *labels)
+
+    def _living(self, axes: tuple[Axis, ...], labels: Values) -> bool:
+        return all(
+            part in self._known[axis] or part == axis.other for axis, part in _parts(axes, labels)
+        )
+
+    def _made(self, name: str, labels: Values) -> Any:
+        metric, children = self._table[name], self._children[name]
+        bounded: list[str] = []
+        for axis, part in _parts(metric.axes, labels):
+            known = part in self._known[axis] or part == axis.other
+            bounded += part if known else axis.other
+            if not known:
+                self.child(OVERFLOW.name, axis.labels[0]).inc()
+        if sum(map(len, self._children.values())) >= self._most:
+            bounded = [OTHER] * len(labels)
+        return children.setdefault(tuple(bounded), metric.made())
+
+
+def _parts(axes: tuple[Axis, ...], labels: Values) -> Iterator[tuple[Axis, Values]]:
+    at = 0
+    for axis in axes:
+        yield axis, labels[at : at + len(axis.labels)]
+        at += len(axis.labels)

@@ -1,0 +1,98 @@
+"""From snapshot to roster: what of a revision may be a label, or a gauge of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from types import MappingProxyType
+
+from proxy.policy.snapshot import Deployment, Reach, Snapshot
+from proxy.types import Bound, Target
+from proxy.types.limit import Limit
+from proxy.types.roster import Listed, Roster
+
+MAX_SCOPES = 1000
+"""Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""
+
+
+def roster(snapshot: Snapshot) -> Roster:
+    """Give the names of a snapshot. They are told in a fixed order."""
+    reached: dict[str, dict[str, Reach]] = {name: {} for name in snapshot.deployments}
+    for key in snapshot.keys.values():
+        for name, reach in key.deployments.items():
+            reached[name][key.name] = reach
+    return Roster(
+        revision=snapshot.revision,
+        keys=tuple(sorted(key.name for key in snapshot.keys.values())),
+        deployments=MappingProxyType(
+            {
+                name: _listed(snapshot, deployment, reached[name])
+                for name, deployment in sorted(snapshot.deployments.items())
+            }
+        ),
+        tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
+        prices_as_of=snapshot.prices_as_of,
+    )
+
+
+def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
+    rule = snapshot.tags[tag]
+    if rule.values is not None:
+        return rule.values
+    return frozenset() if rule.pattern is not None else frozenset({"true"})
+
+
+def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]) -> Listed:
+    rules = [rule for section in deployment.sections for rule in section.rules]
+    bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
+    guards = [("input", rule.name) for rule in deployment.guards.input]
+    guards += [("output", rule.name) for rule in deployment.guards.output]
+    for rule in rules:
+        guards += [("input", each.name) for each in rule.guards.input]
+        guards += [("output", each.name) for each in rule.guards.output]
+    tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
+    scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
+    return Listed(
+        targets=tuple(dict.fromkeys(_targets(deployment))),
+        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
+        guards=tuple(dict.fromkeys(guards)),
+        tags=frozenset(pair for each in tags for pair in each.items()),
+        limits=tuple(dict.fromkeys(bound.limit for bound in bounds)),
+        scopes=tuple(dict.fromkeys(scopes))[:MAX_SCOPES],
+    )
+
+
+def _targets(deployment: Deployment) -> Iterator[Target]:
+    yield from deployment.routes.targets
+    yield from deployment.fallback
+    for section in deployment.sections:
+        for rule in section.rules:
+            yield from rule.routes.targets if rule.routes else ()
+            yield from rule.fallback or ()
+
+
+def _scopes(
+    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: Bound
+) -> Iterator[tuple[Limit, str]]:
+    """Give the counters of a limit, as calls name them; none where a caller has a say in it."""
+    for key, reach in reaches.items():
+        owners = [_owners(snapshot, deployment, key, reach, per) for per in bound.per]
+        for values in product(*owners):
+            pairs = zip(bound.per, values, strict=True)
+            yield bound.limit, "|".join(f"{name}:{value}" for name, value in pairs)
+
+
+def _owners(
+    snapshot: Snapshot, deployment: Deployment, key: str, reach: Reach, per: str
+) -> Iterable[str]:
+    tag = per.removeprefix("tag.")
+    if per == "key":
+        return [key]
+    if per == "deployment":
+        return [deployment.name]
+    if tag == per:  # a user, or a model's name, which callers say in several ways
+        return []
+    if tag in reach.tags:
+        return [reach.tags[tag]]
+    rule = snapshot.tags[tag]
+    return sorted({"", *_values(snapshot, tag)}) if rule.caller else [""]
