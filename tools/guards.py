@@ -10,6 +10,17 @@ from pydantic.fields import FieldInfo
 from proxy.dialects.detections import DETECTORS
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.schema.guards import COMMON, AnyGuard, Guard
+from proxy.policy.texts import NAMES
+from proxy.types.guard import Question, binds, looks
+
+# What a kind needs beyond its defaults to be made, for its reach.
+EXAMPLES: dict[str, dict[str, Any]] = {
+    "copyright": {"texts": ["word " * 20]},
+    "language": {"allowed": ["en"]},
+    "length": {"characters": 1},
+    "topic": {"banned": {"stocks": ["shares"]}},
+}
+ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
 
 def _classes() -> Iterator[tuple[str, type[Guard]]]:
@@ -71,11 +82,15 @@ def _held_back(word: str, kind: type[Guard]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
     fields = kind.model_fields.items()
     said = {n: f.get_default(call_default_factory=True) for n, f in fields if not f.is_required()}
+    options = {n: v for n, v in said.items() if n not in COMMON} | EXAMPLES.get(word, {})
+    options |= {name: "" for name in NAMES if options.get(name, "") is None}
     try:
-        made: Any = KINDS[word].make({n: v for n, v in said.items() if n not in COMMON})
+        made: Any = KINDS[word].make(options)
     except (KeyError, ValueError):
         return "How much of a stream it holds back depends on its keys."
-    if not hasattr(made, "reach"):
+    if binds(made):
+        made = made.about(ANYTHING)
+    if not looks(made):
         return "It judges whole texts."
     if made.reach is None:
         return "It judges whole texts, so a stream that it may change waits for its end."

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from proxy.guardrails import lexical
 from proxy.guardrails.lexical import Sentence
-from proxy.types.guard import Finding
+from proxy.types.guard import Finding, Question
 
 KINDS = ("number", "name", "negation", "unsupported")
 TELLING = 4  # stems below which a sentence without number or name says too little to check
+MOST_PAIRS = 20_000  # of sentences that are compared for one answer: some 20 ms
+LONGEST = 128 * 1024  # characters of a context
 ALIKE = 0.5  # of a sentence's stems in one of the context's, for the two to say the same thing
 
 
@@ -28,8 +30,13 @@ class Grounded:
         if not 0 < self.threshold <= 1:
             raise ValueError("threshold is above 0 and at most 1")
 
+    def about(self, question: Question) -> GroundedIn | None:
+        return self.against(question.context) if question.context.strip() else None
+
     def against(self, context: str) -> GroundedIn:
         """Give the detector for the answers to one call, which has this context."""
+        if len(context) > LONGEST:
+            return GroundedIn(self.threshold, (), frozenset(), frozenset(), too_long=True)
         said = tuple(lexical.sentences(context))
         return GroundedIn(
             self.threshold,
@@ -43,21 +50,26 @@ class Grounded:
 class GroundedIn:
     """Judges each sentence of an answer by one context.
 
-    Takes time in the product of both lengths: the context's length is for the caller to bound.
+    Takes time in the product of both lengths, and raises ``ValueError`` where that is too much: a
+    part of a context would make true sentences look invented.
     """
 
     threshold: float
     context: tuple[Sentence, ...]
     stems: frozenset[str]
     numbers: frozenset[str]
+    too_long: bool = False
 
     @property
     def reach(self) -> None:
         return None
 
     def find(self, text: str) -> Sequence[Finding]:
+        sentences = [each for each in lexical.sentences(text) if _telling(each)]
+        if self.too_long or len(sentences) * len(self.context) > MOST_PAIRS:
+            raise ValueError("too long to compare")
         found = []
-        for sentence in lexical.sentences(text):
+        for sentence in sentences:
             kind, score = self.judge(sentence)
             if score >= self.threshold:
                 found.append(Finding(sentence.start, sentence.end, kind, score))
@@ -68,7 +80,7 @@ class GroundedIn:
         return max(self._doubts(said), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
     def _doubts(self, said: Sentence) -> list[tuple[str, float]]:
-        if not (said.numbers or said.names) and len(said.stems) < TELLING:
+        if not _telling(said):
             return []
         doubts = []
         near = self._nearest(said)
@@ -96,6 +108,10 @@ class GroundedIn:
         known = len(said.stems & self.stems) / len(said.stems)
         together = frozenset().union(*(each.stems for each in near)) if near else frozenset()
         return 0.7 * known + 0.3 * len(said.stems & together) / len(said.stems)
+
+
+def _telling(said: Sentence) -> bool:
+    return bool(said.numbers or said.names) or len(said.stems) >= TELLING
 
 
 def _share(said: Sentence, known: Sentence) -> float:

@@ -8,14 +8,19 @@ from functools import cache
 from typing import Any
 
 from proxy.guardrails.code import Code
+from proxy.guardrails.copyright import Copyright
+from proxy.guardrails.grounded import Grounded
 from proxy.guardrails.injection import Injection
 from proxy.guardrails.json_schema import JsonSchema
 from proxy.guardrails.keywords import Keywords
+from proxy.guardrails.language import Language
 from proxy.guardrails.length import Length
 from proxy.guardrails.nsfw import Nsfw
 from proxy.guardrails.pii import Pii
+from proxy.guardrails.relevant import Relevant
 from proxy.guardrails.secrets import Secrets
 from proxy.guardrails.sponge import Sponge
+from proxy.guardrails.system_prompt import SystemPrompt
 from proxy.guardrails.topic import Topic
 from proxy.guardrails.toxicity import Toxicity
 from proxy.guardrails.urls import Urls
@@ -28,11 +33,13 @@ Options = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How a way of looking is made of a policy's keys, which raises ``ValueError``; whether it
-    reads texts with their capitals, and which fields it looks at where the policy names none."""
+    reads texts with their capitals, which fields it looks at where the policy names none, and
+    whether it is for answers alone."""
 
     make: Callable[[Options], Looking]
     cased: bool = True
     fields: frozenset[str] | None = None
+    answers: bool = False
 
 
 @cache
@@ -42,7 +49,9 @@ def _secrets(reach: int) -> Secrets:
 
 
 def _keywords(said: Options) -> Keywords:
-    words = [form for word in said["words"] for form in dict.fromkeys((word, folded(word)))]
+    listed = (line.partition("#")[0].strip() for line in said["words_from"].splitlines())
+    every = [*said["words"], *(word for word in listed if word)]
+    words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
     return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
 
 
@@ -50,6 +59,7 @@ def _injection(said: Options) -> Injection:
     return Injection(said["threshold"], rules=said["by_rules"], model=said["by_model"])
 
 
+CONTENT = frozenset({"content"})
 KINDS: dict[str, Kind] = {
     "keywords": Kind(_keywords, cased=False),
     "pii": Kind(lambda said: Pii(said["entities"], said["regions"], said["threshold"])),
@@ -62,7 +72,12 @@ KINDS: dict[str, Kind] = {
     "toxicity": Kind(lambda said: Toxicity(said["threshold"]), cased=False),
     "nsfw": Kind(lambda said: Nsfw(said["threshold"]), cased=False),
     "topic": Kind(lambda said: Topic(**said)),
-    "json_schema": Kind(
-        lambda said: JsonSchema(said["json_schema"]), fields=frozenset({"content"})
+    "json_schema": Kind(lambda said: JsonSchema(said["json_schema"]), fields=CONTENT),
+    "language": Kind(lambda said: Language(**said), fields=CONTENT | {"prompt"}),
+    "copyright": Kind(
+        lambda said: Copyright([*said["texts"], *said["texts_from"]], said["words"], said["share"])
     ),
+    "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
+    "grounded": Kind(lambda said: Grounded(said["threshold"]), fields=CONTENT, answers=True),
+    "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
 }

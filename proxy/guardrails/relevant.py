@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails import lexical
-from proxy.types.guard import Finding
+from proxy.types.guard import Finding, Question
 
 KINDS = ("irrelevant",)
 TELLING = 4  # stems below which an answer says too little to judge: a name, a number, a yes
+LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
 ENOUGH = 2  # of the question's stems, in an answer, are all that can be asked of it
 
 
@@ -26,6 +27,11 @@ class Relevant:
     def __post_init__(self) -> None:
         if not 0 < self.threshold <= 1:
             raise ValueError("threshold is above 0 and at most 1")
+
+    def about(self, question: Question) -> RelevantTo | None:
+        if not question.asked.strip():
+            return None
+        return self.against(question.asked[:LONGEST], question.context[:LONGEST])
 
     def against(self, question: str, context: str = "") -> RelevantTo:
         """Give the detector for the answers to one call."""

@@ -98,6 +98,9 @@ class _Compiler:
             breaker=_breaker(said.breaker),
         )
 
+    def text(self, name: str) -> str:
+        return self.document.text(name)
+
     def secret(self, path: Path_, ref: str) -> Secret:
         if self.environ is None:
             return Secret("")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.around import Around
 from proxy.policy.rules import Guards
 from proxy.policy.schema.guards import COMMON, AnyGuard
 from proxy.policy.source import Path_
+from proxy.policy.texts import NAMES
 from proxy.types.guard import MESSAGE, Rule
 
 KIND = {"guard"}
@@ -36,13 +38,18 @@ class GuardCompiler:
         kind = KINDS[said.guard]
         name = said.name or said.guard
         self.names.add(name)
+        if kind.answers and path[-2] == "input":
+            self._around.complain(path, f"{said.guard} judges answers: it belongs under output")
+            return None
         try:
-            detector = kind.make(said.model_dump(exclude=set(COMMON | KIND)))
+            options = self._options(said)
+            detector = kind.make(options)
         except ValueError as error:
             self._around.complain(path, str(error))
             return None
         fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
-        written = said.model_dump_json(by_alias=True)
+        files = [options[name] for name in NAMES if name in options]
+        written = f"{said.model_dump_json(by_alias=True)}{files or ''}"
         return Rule(
             name=name,
             detector=detector,
@@ -57,3 +64,16 @@ class GuardCompiler:
             digest=hashlib.sha256(written.encode()).hexdigest()[:16],
             kind=said.guard,
         )
+
+    def _options(self, said: AnyGuard) -> dict[str, Any]:
+        """Give what a kind is made of, files as what they say. Raises ``ValueError``."""
+        options = said.model_dump(exclude=set(COMMON | KIND))
+        for name in NAMES:
+            if name in options:
+                options[name] = self._texts(options[name])
+        return options
+
+    def _texts(self, named: list[str] | str | None) -> list[str] | str:
+        if isinstance(named, list):
+            return [self._around.text(each) for each in named]
+        return self._around.text(named) if named else ""

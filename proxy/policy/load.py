@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from proxy.policy import schema
 from proxy.policy.reading import read_file, read_limited
 from proxy.policy.source import Document, Path_, Place, PolicyError
+from proxy.policy.texts import read_texts
 
 MAX_ENTRIES = 1000
 MAX_SECRET_BYTES = 16 * 1024
@@ -62,6 +63,9 @@ def read(folder: Path) -> Loaded:
         shown = file.relative_to(folder).as_posix()
         content = read_file(file, shown, document)
         digest.update(shown.encode() + b"\0" + hashlib.sha256(content).digest())
+    document.texts = read_texts(folder, document.data)
+    for name, said in document.texts.items():
+        digest.update(f"{name}\0{said}".encode())
     return Loaded(_checked(document), document, digest.hexdigest()[:REVISION_LENGTH])
 
 

@@ -47,6 +47,7 @@ class PolicyError(Exception):
 class Document:
     """Plain data of one or several files, and the place of each key and value by its path.
 
+    ``texts`` are the files that it names, or what is wrong with one.
     It is ``whole`` while every file could be read to its end: then a name that is not here is
     nowhere.
     """
@@ -55,6 +56,14 @@ class Document:
     places: dict[Path_, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     whole: bool = True
+    texts: dict[str, str | ValueError] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """Give what a file says. Raises ``ValueError`` with what is wrong with it."""
+        said = self.texts[name]
+        if isinstance(said, ValueError):
+            raise said
+        return said
 
     def place(self, path: Path_) -> Place:
         """Give the place of a path, or of the nearest part of it that is written down."""

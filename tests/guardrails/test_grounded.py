@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.guardrails.grounded import KINDS, Grounded
+from proxy.guardrails.grounded import KINDS, LONGEST, Grounded
+from proxy.types.guard import Question
 from tests.guardrails.growth import LINEAR, ratio
 
 CONTEXT = (
@@ -47,6 +48,25 @@ def test_what_the_context_does_not_bear_is_found(text: str, kind: str) -> None:
 )
 def test_what_it_bears_or_what_says_nothing_passes(text: str) -> None:
     assert GUARD.find(text) == []
+
+
+def test_the_context_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
+    about = Grounded().about(Question(asked="When?", context=CONTEXT))
+
+    assert about == GUARD
+    assert Grounded().about(Question(asked="When?", context=" ")) is None
+
+
+@pytest.mark.parametrize(
+    ("context", "text"),
+    [
+        ("x" * (LONGEST + 1), "Fines are 20 cents."),
+        ("Fines are 20 cents. " * 1000, "Fines are 20 cents. " * 100),
+    ],
+)
+def test_what_is_too_long_to_compare_cannot_be_told(context: str, text: str) -> None:
+    with pytest.raises(ValueError, match="too long"):
+        Grounded().against(context).find(text)
 
 
 def test_only_the_wrong_sentence_of_an_answer_is_found() -> None:

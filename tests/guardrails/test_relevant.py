@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.relevant import Relevant
+from proxy.types.guard import Question
 from tests.guardrails.growth import LINEAR, ratio
 
 QUESTION = "How many unused days of leave can I carry into next year?"
@@ -25,6 +26,11 @@ def test_an_answer_to_something_else_is_found_as_a_whole() -> None:
 )
 def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
     assert GUARD.find(text) == []
+
+
+def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
+    assert Relevant().about(Question(asked=QUESTION)) == GUARD
+    assert Relevant().about(Question(system=QUESTION)) is None
 
 
 def test_words_of_the_context_are_relevant_too() -> None:

@@ -1,91 +1,43 @@
-from __future__ import annotations
+"""A detector for the prompt of each call."""
 
-import itertools
+from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.system_prompt import WORDS, SystemPrompt
-from tests.guardrails.samples import growth
-
-PROMPT = """You are the assistant of the support team. Answer questions about orders and
-parcels only. Never promise a refund above fifty euros, and hand every complaint about a driver to
-a human. Our internal name for late parcels is "sleepers"; do not use it in answers to customers."""
+from proxy.guardrails.system_prompt import LONGEST, SystemPrompt
+from proxy.types.guard import Question
+from tests.guardrails.test_passages import PROMPT
 
 
-def found(text: str, prompt: str = PROMPT) -> list[str]:
-    return [text[each.start : each.end] for each in SystemPrompt(prompt).find(text)]
+def found(text: str, prompt: str, words: int = 12) -> list[str]:
+    detector = SystemPrompt(words).about(Question(system=prompt))
+    assert detector is not None
+    return [text[each.start : each.end] for each in detector.find(text)]
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        PROMPT,
-        PROMPT.upper(),
-        PROMPT.replace(" ", "\n"),
-        "- " + PROMPT.replace(", ", "\n- **"),
-        PROMPT.replace("a", "\uff41"),
-    ],
-)
-def test_a_prompt_told_in_an_answer_is_found_to_its_last_word(told: str) -> None:
-    text = f"Sure! My instructions are: {told} That was all."
+def test_the_prompt_of_the_call_is_found() -> None:
+    told = "I must never promise a refund above fifty euros, and hand every complaint on."
 
-    pieces = found(text)
-
-    assert pieces[0].casefold().startswith("you")
-    assert text.index(pieces[-1]) + len(pieces[-1]) == text.index(" That was all") - 1
-    assert len(pieces) > 3
-
-
-def test_a_part_of_it_is_found_alone() -> None:
-    part = "hand every complaint about a driver to a human. Our internal name"
-
-    assert found(f"I was told to {part}, he said.") == [part]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I can help you with questions about orders and parcels only. What is your order number?",
-        "We never promise a refund above fifty euros.",
-        " ".join(sorted(PROMPT.split())),
-        "You are the assistant " + "." * 40 + " of the support team. Answer questions",
-        "",
-    ],
-)
-def test_shorter_or_other_overlaps_are_left_alone(text: str) -> None:
-    assert found(text) == []
-
-
-def test_a_short_prompt_is_found_as_a_whole_and_a_tiny_one_never() -> None:
-    assert found("So: answer in French verse only!", "Answer in French verse only.") == [
-        "answer in French verse only"
+    assert found(told, PROMPT, words=8) == [
+        "never promise a refund above fifty euros, and",
+        "hand every complaint",
     ]
-    assert found("Be kind.", "Be kind.") == []
-    assert found("", "") == []
+    assert found(told, "Answer in French verse only.") == []
 
 
-def test_pieces_come_in_order_apart_and_within_the_reach() -> None:
-    detector = SystemPrompt(PROMPT + " x" * 50)
+def test_a_short_prompt_is_found_as_a_whole() -> None:
+    prompt = "Answer in French verse only."
 
-    pieces = detector.find(f"{PROMPT} and {PROMPT}" + " x" * 80)
-
-    assert all(a.end <= b.start for a, b in itertools.pairwise(pieces))
-    assert all(piece.end - piece.start <= detector.reach for piece in pieces)
+    assert found("So: answer in French verse only!", prompt) == ["answer in French verse only"]
 
 
-def test_the_reach_follows_from_the_words() -> None:
-    assert SystemPrompt(PROMPT).reach == WORDS * 48
-    assert SystemPrompt(PROMPT, words=20).reach == 20 * 48
+@pytest.mark.parametrize("prompt", ["", "Be kind."])
+def test_a_call_without_a_prompt_to_speak_of_has_nothing_to_judge_by(prompt: str) -> None:
+    assert SystemPrompt().about(Question(system=prompt)) is None
 
 
-def test_what_stands_beyond_the_reach_changes_nothing() -> None:
-    part = "hand every complaint about a driver to a human. Our internal name"
+def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
+    prompt = f"{PROMPT} {'word ' * LONGEST}and here the end of all that was to be said to you today"
 
-    assert found("a driver " * 200 + ". " * 20 + part + "!" * 20 + " to a human" * 200) == [part]
-
-
-@pytest.mark.parametrize(
-    "piece", ["you ", "a", "you are the assistant of ", "a driver to a human "]
-)
-def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(SystemPrompt(PROMPT), lambda size: (piece * size)[:size]) < 24
+    assert found(PROMPT, prompt)
+    assert found("here the end of all that was to be said to you today", prompt) == []

@@ -10,6 +10,7 @@ from proxy.guardrails.kinds import KINDS
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
+from proxy.types.guard import looks
 
 POLICIES = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -18,7 +19,7 @@ policies:
   public:
     extends: house
     input: INPUT
-    output: [{guard: json_schema, schema: {type: object}, action: flag}]
+    output: OUTPUT[{guard: json_schema, schema: {type: object}, action: flag}]
 keys: {widget: {sha256: AAAA, deployments: [chat]}}
 deployments: {chat: {targets: [{upstream: up, model: m}], policy: public}}
 """.replace("AAAA", "0" * 64)
@@ -34,24 +35,36 @@ WRITTEN = {
     "toxicity": "{guard: toxicity, threshold: 0.6}",
     "nsfw": "{guard: nsfw}",
     "topic": "{guard: topic, banned: {stocks: [Which shares should I buy?]}, threshold: 0.3}",
+    "language": "{guard: language, allowed: [en, de], threshold: 0.7}",
+    "copyright": "{guard: copyright, texts: [a b c d e], texts_from: [song.txt], words: 5}",
+    "system_prompt": "{guard: system_prompt, words: 10}",
+    "grounded": "{guard: grounded, threshold: 0.6}",
+    "relevant": "{guard: relevant, threshold: 0.9}",
     "json_schema": "{guard: json_schema, schema: {type: array}, fields: [content, reasoning]}",
 }
 
 
-def read(folder: Path, said: str) -> Snapshot:
-    (folder / "p.yaml").write_text(POLICIES.replace("INPUT", f"[{said}]"))
+SONG = "When the river bends below the mill and the evening is slow to go"
+
+
+def read(folder: Path, said: str, *, answers: bool = False) -> Snapshot:
+    text = POLICIES.replace("INPUT", "[{guard: code}]" if answers else f"[{said}]")
+    text = text.replace("OUTPUT[", f"[{said}, " if answers else "[")
+    (folder / "p.yaml").write_text(text)
+    (folder / "song.txt").write_text(SONG)
     return read_folder(folder, None)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
-    guards = read(tmp_path, WRITTEN[kind]).deployments["chat"].guards
+    answers = KINDS[kind].answers
+    guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
-    assert [rule.name for rule in guards.input] == [kind, "secrets"]
-    assert [rule.kind for rule in guards.input] == [kind, "secrets"]
-    assert [rule.name for rule in guards.output] == ["json_schema"]
+    first, last = (guards.output if answers else guards.input), guards.output[-1]
+    assert (first[0].name, first[0].kind) == (kind, kind)
+    assert guards.input[-1].name == "secrets"
     assert guards.opaque
-    assert guards.output[0].fields == frozenset({"content"})
+    assert (last.name, last.fields) == ("json_schema", frozenset({"content"}))
 
 
 def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
@@ -79,6 +92,13 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
         ("{guard: urls, allow: ['http://x']}", "policies.public.input.0: "),
         ("{guard: length}", "policies.public.input.0: "),
         ("{guard: json_schema, schema: {type: nothing}}", "policies.public.input.0: "),
+        ("{guard: language, allowed: [eng]}", "'eng' is no language"),
+        ("{guard: copyright}", "needs texts to look for"),
+        ("{guard: copyright, texts_from: [none.txt]}", "none.txt cannot be read: No such file"),
+        ("{guard: copyright, texts_from: [../x.txt]}", "must be a file in the folder"),
+        ("{guard: keywords, words_from: none.txt}", "none.txt cannot be read"),
+        ("{guard: grounded}", "grounded judges answers: it belongs under output"),
+        ("{guard: system_prompt}", "system_prompt judges answers: it belongs under output"),
         ("{guard: pie}", "policies.public.input.0"),
         ("{words: [x]}", "policies.public.input.0"),
         ("{guard: code, words: [x]}", "policies.public.input.0.words: is not known"),
@@ -90,3 +110,20 @@ def test_a_guard_that_is_written_wrongly_is_told(said: str, problem: str, tmp_pa
         read(tmp_path, said)
 
     assert problem in str(refused.value)
+
+
+def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: Path) -> None:
+    said = "{guard: keywords, words_from: words.txt}, {guard: copyright, texts_from: [song.txt]}"
+    found = []
+    for words in ("hippo # a rival\n\n# and\nlion\n", "hippo\n"):
+        (tmp_path / "words.txt").write_text(words)
+        (tmp_path / "song.txt").write_text("it is overwritten when it is read")
+        snapshot = read(tmp_path, said.replace("]}", "], words: 5}"))
+        guards = snapshot.deployments["chat"].guards
+        look = guards.input[0].detector
+        assert looks(look)
+        found.append((len(look.find("hippo, lion, rival")), guards.digest, snapshot.revision))
+
+    assert [each[0] for each in found] == [2, 1]
+    assert found[0][1] != found[1][1]
+    assert found[0][2] != found[1][2]

@@ -19,6 +19,8 @@ Kind = Literal[
 ]  # fmt: skip
 Share = Annotated[float, Field(ge=0, le=1)]
 Most = Annotated[int, Field(ge=1)]
+Certain = Annotated[float, Field(gt=0, le=1)]
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
 class Guard(Section):
@@ -51,6 +53,8 @@ class Keywords(Guard):
     """Words, whole and in any case."""
     patterns: Words = Field(default_factory=list)
     """Patterns in RE2's language, each of them checked for its speed."""
+    words_from: FileName | None = None
+    """A file in the folder of the policies, with a word on each line; `#` begins a comment."""
     whole_words: bool = True
     """Whether a word counts only where it stands by itself."""
 
@@ -180,6 +184,68 @@ class Topic(Guard):
     """How like an example it must be."""
 
 
+class Language(Guard):
+    """Languages that may be there, or not, judged in parts of some 80 letters (extra `lang`)."""
+
+    guard: Literal["language"]
+    """Its kind."""
+    allowed: Words = Field(default_factory=list)
+    """The only languages that may be there, by their codes: en, de."""
+    denied: Words = Field(default_factory=list)
+    """Languages that must not be there, where none is allowed alone."""
+    threshold: Share = 0.6
+    """How certain it must be of a part."""
+
+
+class Copyright(Guard):
+    """Protected texts: long passages of them, and answers that are mostly made of them."""
+
+    guard: Literal["copyright"]
+    """Its kind."""
+    action: Literal["block", "mask", "flag"] = "flag"
+    """What its findings lead to; `flag` where it is not said, as quoting may be lawful."""
+    texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
+    """The texts."""
+    texts_from: list[FileName] = Field(default_factory=list)
+    """Files in the folder of the policies, each of them a text."""
+    words: Annotated[int, Field(ge=5, le=100)] = 20
+    """Words in a row that make a passage."""
+    share: Share | None = 0.5
+    """How much of an answer may be made of their sequences of five words; null to look for passages
+    alone, which a stream need not wait for."""
+
+
+class SystemPrompt(Guard):
+    """The system prompt of the call, told word for word in its answer."""
+
+    guard: Literal["system_prompt"]
+    """Its kind."""
+    words: Annotated[int, Field(ge=5, le=100)] = 12
+    """Words in a row that are too many; a shorter prompt is found as a whole."""
+
+
+class Grounded(Guard):
+    """Sentences of an answer that the call's `context` does not bear, by words, numbers, names."""
+
+    guard: Literal["grounded"]
+    """Its kind."""
+    action: Literal["block", "mask", "flag"] = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Certain = 0.5
+    """How surely a sentence must lack support."""
+
+
+class Relevant(Guard):
+    """Answers that share no word with the call's question, or with its `context`."""
+
+    guard: Literal["relevant"]
+    """Its kind."""
+    action: Literal["block", "mask", "flag"] = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Certain = 0.8
+    """How irrelevant an answer must be."""
+
+
 AnyGuard = Annotated[
     Keywords
     | Pii
@@ -192,7 +258,12 @@ AnyGuard = Annotated[
     | Injection
     | Toxicity
     | Nsfw
-    | Topic,
+    | Topic
+    | Language
+    | Copyright
+    | SystemPrompt
+    | Grounded
+    | Relevant,
     Field(discriminator="guard"),
 ]
 COMMON = frozenset(Guard.model_fields)
