@@ -21,8 +21,8 @@ from proxy import __version__, app, demo, settings
 from proxy.dialects import strict
 from proxy.edge import WeakParser
 from proxy.errors import ProxyError
-from proxy.ledger import audit, shown, spending
-from proxy.ledger.store import Unusable
+from proxy.ledger import audit, now_ms, shown, spending, sqlite
+from proxy.ledger.store import Unusable, Unwritten
 from proxy.policy import diff, editor, verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain
@@ -233,6 +233,26 @@ def usage_command(
     except Unusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(shown.FORMS[form](spent))
+
+
+@main.group("ledger")
+def ledger_group() -> None:
+    """Look after a ledger."""
+
+
+@ledger_group.command("prune")
+@click.argument("path", metavar="LEDGER", type=FILE)
+@click.option("--before", "--keep", "before", type=Moment(), required=True)
+def prune_command(path: Path, before: datetime) -> None:
+    """Let the rows of old calls go: of those before a day, or older than 90d.
+
+    Rows of this month and week stay, as budgets may need them. What goes stays counted.
+    """
+    try:
+        gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
+    except Unwritten as error:
+        raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
+    click.echo(f"{gone.calls} calls pruned, which had cost ${shown.usd(gone.micro_usd)}")
 
 
 @main.command("verify-ledger")

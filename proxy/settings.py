@@ -35,10 +35,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class LedgerAt:
-    """Where rows are kept: the kind of store, and its file."""
+    """Where rows are kept: the kind of store, and its file; for how many days, or for good."""
 
     kind: str
     path: Path
+    keep_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +114,26 @@ def from_environment(
         redis_url=redis or None,
         cache_secret=secret or None,
         replicas=max(1, int(_number(environ, "HEADRACE_REPLICAS", defaults.replicas))),
-        ledger=_ledger(environ.get("HEADRACE_LEDGER") or "off"),
+        ledger=_ledger(
+            environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
+        ),
     )
 
 
-def _ledger(text: str) -> LedgerAt | None:
+def _ledger(text: str, keep: str) -> LedgerAt | None:
     if text == "off":
         return None
     kind, _, path = text.partition(":")
     if kind not in LEDGERS or not path:
         raise BadSetting(f"HEADRACE_LEDGER must be off, sqlite:PATH or jsonl:PATH, not {text!r}")
-    return LedgerAt(kind, Path(path))
+    if not keep:
+        return LedgerAt(kind, Path(path))
+    if kind != "sqlite":
+        raise BadSetting("HEADRACE_LEDGER_KEEP is for sqlite: files of lines are rotated by others")
+    days = keep.removesuffix("d")
+    if days == keep or not days.isdecimal() or not int(days):
+        raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
+    return LedgerAt(kind, Path(path), int(days))
 
 
 def _profiles(text: str) -> tuple[str, ...]:

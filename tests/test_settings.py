@@ -89,3 +89,26 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
 
 def test_the_environment_is_the_processes_own() -> None:
     assert "PATH" in environment()
+
+
+def test_rows_of_a_ledger_are_kept_for_as_long_as_is_said() -> None:
+    said = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": "90d"}
+
+    assert from_environment(Path("p"), HERE, HERE, said).ledger == LedgerAt(
+        "sqlite", Path("l.db"), 90
+    )
+
+
+@pytest.mark.parametrize("keep", ["90", "d", "0d", "-1d", "1.5d", "3 months"])
+def test_a_time_that_is_no_number_of_days_is_refused(keep: str) -> None:
+    said = {"HEADRACE_LEDGER": "sqlite:l.db", "HEADRACE_LEDGER_KEEP": keep}
+
+    with pytest.raises(BadSetting, match="HEADRACE_LEDGER_KEEP must be a number of days"):
+        from_environment(Path("p"), HERE, HERE, said)
+
+
+def test_lines_are_not_pruned() -> None:
+    said = {"HEADRACE_LEDGER": "jsonl:l", "HEADRACE_LEDGER_KEEP": "90d"}
+
+    with pytest.raises(BadSetting, match="rotated by others"):
+        from_environment(Path("p"), HERE, HERE, said)

@@ -83,9 +83,8 @@ def rows(site: Site) -> tuple[Sink, ...]:
     """Give the sink of rows when they are kept. It closes after the last call has ended."""
     if site.settings.ledger is None:
         return ()
-    kind, path = site.settings.ledger.kind, site.settings.ledger.path
     dropped = partial(site.metrics.dropped, "ledger")
-    kept = ledger.opened(kind, path, proxy.__version__, dropped, site.log)
+    kept = ledger.opened(site.settings.ledger, proxy.__version__, dropped, site.log)
     waiting = partial(getattr, kept, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)

@@ -18,8 +18,10 @@ from proxy.ledger.store import Store, Unusable, Unwritten
 from proxy.ledger.tally import Tally
 from proxy.ledger.writer import Log, Writer
 from proxy.record import Record
+from proxy.settings import LedgerAt
 
 CLOSE_S = 5.0
+DAY_MS = 86_400_000
 Make = Callable[[Path, Run, Callable[[Crash], None]], Store]
 
 STORES: Mapping[str, Make] = {
@@ -51,9 +53,7 @@ class Ledger:
         self._writer.close(CLOSE_S)
 
 
-def opened(
-    kind: str, path: Path, version: str, dropped: Callable[[str, int], None], log: Log
-) -> Ledger:
+def opened(at: LedgerAt, version: str, dropped: Callable[[str, int], None], log: Log) -> Ledger:
     """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
 
     A full disk or a lock does not keep it from opening. Calls that earlier processes lost are told
@@ -70,14 +70,15 @@ def opened(
             exact=crash.exact,
         )
 
-    run = Run(secrets.token_hex(8), version, tally.folder(path.parent), now_ms)
-    store = STORES[kind](path, run, crashed)
-    counts = Tally(run.folder if kind == "sqlite" else None, run.name)
+    keep_ms = None if at.keep_days is None else at.keep_days * DAY_MS
+    run = Run(secrets.token_hex(8), version, tally.folder(at.path.parent), now_ms, keep_ms)
+    store = STORES[at.kind](at.path, run, crashed)
+    counts = Tally(run.folder if at.kind == "sqlite" else None, run.name)
     try:
         store.open()
     except Unusable as error:
         counts.close(settled=True)
-        raise Unusable(f"{path} cannot be the ledger: {error.reason}") from None
+        raise Unusable(f"{at.path} cannot be the ledger: {error.reason}") from None
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
     return Ledger(Writer(store, counts, dropped, log), counts)

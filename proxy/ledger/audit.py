@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.ledger import tally
+from proxy.ledger import shown, tally
+from proxy.ledger.pruning import Pruned
 from proxy.ledger.reading import reading
-from proxy.ledger.sqlite import Crash, crashes
+from proxy.ledger.sqlite import Crash, crashes, known
 
 SHOWN = 5
+BEFORE_PRUNING = 1  # the version of a ledger that no later proxy has opened yet
 
 # A sum is unknown as soon as one of its parts is: the same rule by which the call's row was made.
 CHECKS: dict[str, str] = {
@@ -49,7 +51,7 @@ CHECKS: dict[str, str] = {
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",
     "runs with more or fewer rows than they have written": """
         SELECT 'run ' || r.id FROM runs r LEFT JOIN calls c ON c.run = r.id
-        GROUP BY r.id HAVING COUNT(c.seq) <> r.written""",
+        GROUP BY r.id HAVING COUNT(c.seq) <> r.written - r.pruned""",
     "runs with rows beyond their last call": """
         SELECT 'run ' || r.id FROM runs r JOIN calls c ON c.run = r.id
         GROUP BY r.id HAVING MAX(c.seq) > r.ended""",
@@ -63,7 +65,8 @@ CHECKS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found: violations, and below them what is known to be missing."""
+    """What was found: violations, and below them what is known to be missing. Of what was pruned
+    only the cost is told that was known."""
 
     calls: int
     attempts: int
@@ -71,6 +74,7 @@ class Audit:
     dropped: int
     crashes: tuple[Crash, ...]
     violations: tuple[str, ...]
+    pruned: Pruned
 
     def text(self) -> str:
         return "\n".join([*self._told(), *self._verdict()])
@@ -84,6 +88,9 @@ class Audit:
                 f"run {crash.run} crashed{where}: {least}{crash.lost} calls that ended are in no "
                 f"row, {least}{crash.running} were under way"
             )
+        if self.pruned.calls:
+            cost = shown.usd(self.pruned.micro_usd)
+            yield f"{self.pruned.calls} calls were pruned and counted, which had cost ${cost}"
         if self.dropped:
             yield f"{self.dropped} calls were dropped and counted, as they could not be written"
 
@@ -102,7 +109,15 @@ def audit(path: Path) -> Audit:
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
         found = [*_marked(file), *(crash for _, crash in crashes(file, tally.folder(path.parent)))]
-        return Audit(calls, attempts, runs, dropped, tuple(found), tuple(_violations(file)))
+        violations = tuple(_violations(file))
+        return Audit(calls, attempts, runs, dropped, tuple(found), violations, _pruned(file))
+
+
+def _pruned(file: sqlite3.Connection) -> Pruned:
+    if known(file) == BEFORE_PRUNING:
+        return Pruned()
+    query = "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_micro_usd), 0) FROM runs"
+    return Pruned(*file.execute(query).fetchone())
 
 
 def _marked(file: sqlite3.Connection) -> Iterator[Crash]:
@@ -117,8 +132,9 @@ def _violations(file: sqlite3.Connection) -> Iterator[str]:
     [whole] = file.execute("PRAGMA quick_check(1)").fetchone()
     if whole != "ok":
         yield "the file is damaged"
+    never = known(file) == BEFORE_PRUNING
     for what, query in CHECKS.items():
-        rows = file.execute(query).fetchall()
+        rows = file.execute(query.replace("r.pruned", "0") if never else query).fetchall()
         if rows:
             some = ", ".join(str(name) for (name,) in rows[:SHOWN])
             more = ", ..." if len(rows) > SHOWN else ""

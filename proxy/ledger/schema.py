@@ -86,4 +86,8 @@ CREATE TABLE attempts (
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (RUNS, CALLS, ATTEMPTS, "CREATE INDEX calls_by_time ON calls (started_ms)"),
+    (
+        "ALTER TABLE runs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE runs ADD COLUMN pruned_micro_usd INTEGER NOT NULL DEFAULT 0",
+    ),
 )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.ledger import tally
+from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import ATTEMPT, CALL, Row
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.ledger.store import Counts, Unusable, Unwritten, failed
@@ -22,6 +23,8 @@ MODE = 0o640
 WAIT_S = 0.5
 MAX_PARAMETERS = 30_000
 LOG_BYTES = 64 * 1024 * 1024
+PRUNE_EVERY_MS = 60_000
+PATIENCE_MS = 10_000
 HOPELESS = {
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
     sqlite3.SQLITE_CORRUPT: "it is damaged",
@@ -46,12 +49,14 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie."""
+    """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie. Rows go after
+    ``keep_ms``; without that they stay."""
 
     name: str
     version: str
     folder: Path
     now_ms: Callable[[], int]
+    keep_ms: int | None = None
 
 
 class SqliteStore:
@@ -64,6 +69,7 @@ class SqliteStore:
         self._id = 0
         self._written = 0
         self._looked = False
+        self._prune_at = 0
         self._file: sqlite3.Connection | None = None
         self._node: tuple[int, int] | None = None
 
@@ -88,6 +94,18 @@ class SqliteStore:
             sum(_insert(file, "attempts", ATTEMPT, self._id, attempts))
             self._note(file, counts, self._written + len(calls), new)
         self._written += len(calls)
+
+    def prune(self) -> bool:
+        now, keep = self._run.now_ms(), self._run.keep_ms
+        if keep is None or now < self._prune_at:
+            return False
+        self._prune_at = now + PRUNE_EVERY_MS
+        with self._writing() as file:
+            gone = prune(file, bound(now - keep, now))
+        if gone.calls < AT_ONCE:
+            return False
+        self._prune_at = now
+        return True
 
     def close(self, counts: Counts) -> None:
         self.open()
@@ -181,6 +199,26 @@ def _connected(path: Path) -> sqlite3.Connection:
         file.close()
         raise
     return file
+
+
+def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
+    """Let all rows of a ledger go that began before a moment and that nobody needs, while a proxy
+    may be writing to it. Raises ``Unwritten``; what went until then is gone."""
+    gone = Pruned()
+    if not path.stat().st_size:
+        raise Unusable("it is no ledger of Headrace")
+    try:
+        with closing(_connected(path)) as file:
+            file.execute(f"PRAGMA busy_timeout = {PATIENCE_MS}")
+            while True:
+                file.execute("BEGIN IMMEDIATE")
+                some = prune(file, bound(before_ms, now_ms))
+                file.execute("COMMIT")
+                gone += some
+                if some.calls < AT_ONCE:
+                    return gone
+    except sqlite3.Error as error:
+        raise translated(error) from None
 
 
 def _migrate(file: sqlite3.Connection) -> None:

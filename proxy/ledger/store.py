@@ -43,6 +43,10 @@ class Store(Protocol):
     def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
         """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again."""
 
+    def prune(self) -> bool:
+        """Let some rows go that are too old, where it is time to. Says whether there are more.
+        Raises ``Unwritten``."""
+
     def close(self, counts: Counts) -> None:
         """Note that all is kept, and let go. Raises ``Unwritten``."""
 

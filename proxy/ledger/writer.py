@@ -21,6 +21,7 @@ MAX_CALLS = 10_000
 BATCH = 256
 SLICE = 32
 GATHER_S = 0.2
+IDLE_S = 60.0
 BREATH_S = 0.0005
 RETRY_S = 0.25
 Log = structlog.typing.FilteringBoundLogger
@@ -46,6 +47,7 @@ class Writer:
         self._failures = 0
         self._failing = False
         self._done = False
+        self._rest: float = IDLE_S
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._given_up = threading.Event()
@@ -82,7 +84,7 @@ class Writer:
 
     def _run(self) -> None:
         while not self._closing.is_set() or self._queue:
-            self._wake.wait()
+            self._wake.wait(self._rest)
             self._closing.wait(GATHER_S)
             if not self._closing.is_set():
                 self._wake.clear()
@@ -92,7 +94,19 @@ class Writer:
                 if not self._until_done(partial(self._store.write, *rows)):
                     return
                 self._batch = []
+            self._prune()
         self._done = self._until_done(self._store.close)
+
+    def _prune(self) -> None:
+        """Let a few old rows go, and more of them soon. What cannot go now goes later."""
+        if self._closing.is_set():
+            return
+        try:
+            more = self._store.prune()
+        except Unwritten as failure:
+            more = False
+            self._log.warning("ledger.unpruned", reason=failure.reason)
+        self._rest = GATHER_S if more else IDLE_S
 
     def _built(self) -> tuple[list[Row], list[Row]]:
         """Build rows a few at a time: Python code that runs on and on in a thread would keep the

@@ -13,6 +13,7 @@ from proxy import ledger
 from proxy.ledger.spending import Line, Spent, spent
 from proxy.ledger.store import Unusable
 from proxy.record import Record
+from proxy.settings import LedgerAt
 from tests.ledger.kept import PRICED, UNPRICED, Told, finished
 
 NOW = datetime.now(UTC)
@@ -21,7 +22,7 @@ NOW = datetime.now(UTC)
 def written(path: Path, *records: Record) -> Path:
     """A ledger of these calls."""
     told = Told()
-    opened = ledger.opened("sqlite", path, "1", told.dropped, cast(Any, told))
+    opened = ledger.opened(LedgerAt("sqlite", path), "1", told.dropped, cast(Any, told))
     for record in records:
         opened.begin(record)
         opened.end(record)

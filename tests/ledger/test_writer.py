@@ -15,6 +15,7 @@ from proxy.ledger.rows import Row, noted
 from proxy.ledger.store import Counts, Unwritten
 from proxy.ledger.tally import Tally
 from proxy.ledger.writer import MAX_CALLS, Writer
+from proxy.settings import LedgerAt
 from tests.ledger.kept import PRICED, Told, finished, kept, until
 
 
@@ -38,6 +39,9 @@ class Memory:
             raise Unwritten("ENOSPC")
         self.calls.extend(calls)
         self.counts = counts
+
+    def prune(self) -> bool:
+        return False
 
     def close(self, counts: Counts) -> None:
         self.counts, self.closed = counts, True
@@ -100,7 +104,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     tmp_path: Path,
 ) -> None:
     path, told, again = tmp_path / "ledger", Told(), Told()
-    opened = ledger.opened("sqlite", path, "1", told.dropped, cast(Any, told))
+    opened = ledger.opened(LedgerAt("sqlite", path), "1", told.dropped, cast(Any, told))
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
         for _ in range(4):
@@ -110,7 +114,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
         opened._writer.close(0.1)
         opened._writer._thread.join(5)  # it may still be waiting for the lock, and get it
 
-    ledger.opened("sqlite", path, "1", again.dropped, cast(Any, again)).close()
+    ledger.opened(LedgerAt("sqlite", path), "1", again.dropped, cast(Any, again)).close()
 
     assert told.drops == {"shutdown": 4}
     assert again.drops == {"crash": 4}

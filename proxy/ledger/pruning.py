@@ -1,0 +1,67 @@
+"""Old rows that are let go: a few at a time, and never one that a budget may still have to recall.
+
+What is pruned stays counted in the row of the process that wrote it, so that a ledger is as
+provable afterwards as it was before.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from proxy.types.windows import Calendar, Unit
+
+AT_ONCE = 500
+UNITS: tuple[Unit, ...] = ("week", "month")  # all shorter ones lie within
+LAST = "Etc/GMT+12"  # where a day ends last
+FURTHEST_MS = 26 * 3_600_000  # how much earlier it may have begun elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was let go: how many calls, and what of their cost was known."""
+
+    calls: int = 0
+    micro_usd: int = 0
+
+    def __add__(self, other: Pruned) -> Pruned:
+        return Pruned(self.calls + other.calls, self.micro_usd + other.micro_usd)
+
+
+def bound(before_ms: int, now_ms: int) -> int:
+    """Give the moment before which rows may go: at most the begin of the oldest week or month that
+    is still open somewhere on earth, as a budget that begins anew asks for all of its window."""
+    begins = [Calendar(unit, LAST).around(now_ms)[1] for unit in UNITS]
+    return min(before_ms, *(begin - FURTHEST_MS for begin in begins))
+
+
+def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
+    """Let some ``AT_ONCE`` of the oldest calls go that began before a moment, within the
+    transaction of the caller. Fewer mean that there are no more."""
+    [last_ms] = file.execute(
+        "SELECT MAX(started_ms) FROM "
+        "(SELECT started_ms FROM calls WHERE started_ms < ? ORDER BY started_ms LIMIT ?)",
+        [before_ms, AT_ONCE],
+    ).fetchone()
+    if last_ms is None:
+        return Pruned()
+    last = {"last": last_ms}  # with all that began in the same millisecond
+    [calls, micro_usd] = file.execute(
+        "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM calls WHERE started_ms <= :last",
+        last,
+    ).fetchone()
+    file.execute(
+        "UPDATE runs SET pruned = pruned + gone.calls, "
+        "  pruned_micro_usd = pruned_micro_usd + gone.micro_usd "
+        "FROM (SELECT run, COUNT(*) AS calls, COALESCE(SUM(cost_micro_usd), 0) AS micro_usd "
+        "      FROM calls WHERE started_ms <= :last GROUP BY run) AS gone "
+        "WHERE runs.id = gone.run",
+        last,
+    )
+    file.execute(
+        "DELETE FROM attempts WHERE (run, seq) IN "
+        "(SELECT run, seq FROM calls WHERE started_ms <= :last)",
+        last,
+    )
+    file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
+    return Pruned(calls, micro_usd)

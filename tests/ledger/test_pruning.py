@@ -1,0 +1,190 @@
+"""Old rows go a few at a time, none that a budget may need, and what is gone stays counted."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from proxy import ledger
+from proxy.ledger import now_ms
+from proxy.ledger.audit import audit
+from proxy.ledger.pruning import AT_ONCE, bound
+from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.ledger.sqlite import PRUNE_EVERY_MS, Run, SqliteStore, pruned
+from proxy.ledger.store import Counts, Unusable
+from proxy.settings import LedgerAt
+from tests.ledger.kept import PRICED, Told, finished, kept, until
+from tests.ledger.test_spending import written
+from tests.test_cli import headrace
+
+DAY_MS = 86_400_000
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def ms(moment: datetime) -> int:
+    return int(moment.timestamp() * 1000)
+
+
+def aged(days: float, now: datetime = NOW) -> Any:
+    """A call with two attempts, which together cost 44 micro-USD, so many days ago."""
+    record = finished(PRICED, PRICED)
+    record.started_at = now - timedelta(days=days)
+    return record
+
+
+@dataclass
+class Clock:
+    ms: int = field(default_factory=lambda: ms(NOW))
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def filled(path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90) -> SqliteStore:
+    run = Run("0" * 16, "1", path.parent, clock, keep * DAY_MS)
+    store = SqliteStore(path, run, lambda crash: None)
+    calls, attempts = [], []
+    for seq, days in enumerate(ages, 1):
+        entry = noted(seq, aged(days))
+        made = attempt_rows(entry)
+        calls.append(call_row(entry, made))
+        attempts.extend(made)
+    store.write(calls, attempts, Counts(len(ages), len(ages), 0, 0))
+    return store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def test_rows_that_are_too_old_go_and_stay_counted(path: Path) -> None:
+    store = filled(path, Clock(), [200, 100, 91, 89, 1])
+
+    assert store.prune() is False
+    store.close(Counts(5, 5, 0, 0))
+
+    assert [row["seq"] for row in kept(path)] == [4, 5]
+    assert {row["seq"] for row in kept(path, "attempts")} == {4, 5}
+    [run] = kept(path, "runs")
+    assert (run["written"], run["pruned"], run["pruned_micro_usd"]) == (5, 3, 132)
+    found = audit(path)
+    assert found.violations == ()
+    assert "3 calls were pruned and counted, which had cost $0.000132" in found.text()
+
+
+def test_a_row_that_nobody_pruned_is_still_missed(path: Path) -> None:
+    store = filled(path, Clock(), [200, 100, 1])
+    store.prune()
+    store.close(Counts(3, 3, 0, 0))
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("DELETE FROM calls WHERE seq = 3; DELETE FROM attempts WHERE seq = 3")
+
+    [violation] = audit(path).violations
+    assert "more or fewer rows" in violation
+
+
+def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path) -> None:
+    store = filled(path, Clock(), [100 + n / 1000 for n in range(AT_ONCE + 3)])
+
+    assert (store.prune(), len(kept(path))) == (True, 3)
+    assert (store.prune(), len(kept(path))) == (False, 0)
+
+
+def test_rows_of_one_moment_go_together(path: Path) -> None:
+    store = filled(path, Clock(), [100.0] * (AT_ONCE + 3))
+
+    assert (store.prune(), len(kept(path))) == (True, 0)
+
+
+def test_it_is_looked_for_old_rows_now_and_then(path: Path) -> None:
+    clock = Clock()
+    store = filled(path, clock, [200, 89.9999])
+    store.prune()
+    clock.ms += PRUNE_EVERY_MS - 1
+    store.prune()
+    early = len(kept(path))
+    clock.ms += 1
+    store.prune()
+
+    assert (early, len(kept(path))) == (1, 0)
+
+
+def test_without_a_word_on_it_rows_stay(path: Path) -> None:
+    store = filled(path, Clock(), [2000])
+    store._run = replace(store._run, keep_ms=None)
+
+    assert store.prune() is False
+    assert len(kept(path)) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "begin"),
+    [
+        ("2026-11-21T12:00", "2026-10-31T10:00"),  # November begins first at UTC+14
+        ("2026-12-01T06:00", "2026-10-31T10:00"),  # it is still November at UTC-12
+        ("2026-12-01T13:00", "2026-11-29T10:00"),  # and this week begins before December
+    ],
+)
+def test_what_a_budget_may_have_to_recall_is_kept(now: str, begin: str) -> None:
+    at = ms(datetime.fromisoformat(now).replace(tzinfo=UTC))
+
+    assert bound(at, at) == ms(datetime.fromisoformat(begin).replace(tzinfo=UTC))
+    assert bound(5, at) == 5
+
+
+async def test_the_writer_prunes_by_itself(path: Path) -> None:
+    written(path, aged(200, datetime.now(UTC)), finished())
+    told = Told()
+    opened = ledger.opened(LedgerAt("sqlite", path, 90), "1", told.dropped, cast(Any, told))
+    opened.begin(finished())
+    opened.end(finished())
+    try:
+        await until(lambda: [row["run"] for row in kept(path)] == [1, 2])
+    finally:
+        opened.close()
+
+    assert audit(path).violations == ()
+
+
+async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
+    now = datetime.now(UTC)
+    written(path, aged(400, now), aged(100, now), aged(0, now))
+
+    first, said = await headrace("ledger", "prune", str(path), "--keep", "365d")
+    second, more = await headrace("ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}")
+    third, none = await headrace("ledger", "prune", str(path), "--before", "1s")
+
+    assert (first, second, third) == (0, 0, 0)
+    assert said.startswith("1 calls pruned, which had cost $0.000044")
+    assert more.startswith("1 calls pruned")
+    assert none.startswith("0 calls pruned")
+    assert (len(kept(path)), audit(path).violations) == (1, ())
+
+
+async def test_the_command_says_what_is_no_ledger(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    code, said = await headrace("ledger", "prune", str(tmp_path / "empty"), "--keep", "90d")
+
+    assert (code, (tmp_path / "empty").stat().st_size) == (1, 0)
+    assert "no ledger of Headrace" in said
+    with pytest.raises(Unusable):
+        pruned(tmp_path / "empty", 1, now_ms())
+
+
+def test_a_ledger_of_before_can_be_checked_as_it_is(path: Path) -> None:
+    written(path, finished())
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(
+            "ALTER TABLE runs DROP COLUMN pruned; ALTER TABLE runs DROP COLUMN pruned_micro_usd;"
+            "DELETE FROM migrations WHERE version = 2"
+        )
+
+    assert audit(path).violations == ()
