@@ -80,6 +80,8 @@ def _line(text: str | None) -> str:
 
 def _held_back(word: str, kind: type[Guard]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
+    if word not in KINDS:
+        return "It reads no text."
     fields = kind.model_fields.items()
     said = {n: f.get_default(call_default_factory=True) for n, f in fields if not f.is_required()}
     options = {n: v for n, v in said.items() if n not in COMMON} | EXAMPLES.get(word, {})

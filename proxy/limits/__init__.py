@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from proxy.errors import BudgetExceeded, LimitExceeded
+from proxy.limits import economics
 from proxy.limits.claims import actuals, claims_of, whose_each
 from proxy.limits.store import Store
 from proxy.record import Record
@@ -46,7 +47,8 @@ class Admission:
 @dataclass(slots=True)
 class Admitted:
     """One call's time under its limits. Entering raises ``LimitExceeded`` or ``BudgetExceeded``,
-    and then nothing is charged; leaving settles."""
+    or ``GuardBlocked`` for a call that may cost too much, and then nothing is charged; leaving
+    settles."""
 
     admission: Admission
     plan: Plan
@@ -56,6 +58,8 @@ class Admitted:
     _id: str = ""
 
     async def __aenter__(self) -> None:
+        if self.plan.guards.ceilings:
+            economics.permit(self.plan.guards.ceilings, self.plan, self.call, self.record)
         if not self.plan.bounds:
             return
         claims = claims_of(self.plan, self.call)

@@ -2,7 +2,8 @@
 
 The estimate errs on the high side: the prompt's characters / 4, and for each choice of each prompt
 as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
-estimated for the dearest target. What is not used is given back when the call ends.
+estimated for the dearest target whose price is known. What is not used is given back when the call
+ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from proxy.dialects.changing import BOUNDS, changed
 from proxy.record import Record
 from proxy.types import Bound, Call, Json, Leg, Plan
 from proxy.types.limit import Claim
-from proxy.usage import CHARS_PER_TOKEN, Tokens, in_force, micro_usd, prompt_length
+from proxy.usage import CHARS_PER_TOKEN, Price, Tokens, in_force, micro_usd, prompt_length
 
 ASSUMED_TOKENS = 1024
 
@@ -74,7 +75,17 @@ def _amount(
         return 1
     if kind == "tokens":
         return sum([sum(sizes[leg]) for leg in legs])
-    return sum([_cost(call, plan.legs[leg], sizes[leg]) for leg in legs])
+    return sum([_cost(call, plan.legs[leg], sizes[leg]) or 0 for leg in legs])
+
+
+def predicted(plan: Plan, call: Call) -> int | None:
+    """Give the micro-USD that a call may cost by estimate: of each leg that of its dearest target.
+
+    None as soon as a leg has no target with a known price.
+    """
+    costs = [_cost(call, leg, estimated(call, leg)) for leg in plan.legs]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 def estimated(call: Call, leg: Leg) -> tuple[int, int]:
@@ -95,16 +106,17 @@ def _prompts(body: Json) -> int:
     return len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], (str, list)) else 1
 
 
-def _cost(call: Call, leg: Leg, size: tuple[int, int]) -> int:
-    """Give micro-USD; a target without a known price is taken to cost nothing beforehand."""
+def _cost(call: Call, leg: Leg, size: tuple[int, int]) -> int | None:
+    """Give the micro-USD of the dearest target; None where no target has a known price."""
     tokens, day = Tokens(input=size[0], output=size[1]), call.door.at.date()
-    return max([_at(target.prices, day, tokens) for target in leg.targets], default=0)
+    costs = [_at(target.prices, day, tokens) for target in leg.targets]
+    return max([cost for cost in costs if cost is not None], default=None)
 
 
-def _at(prices: Sequence[object], day: date, tokens: Tokens) -> int:
-    price = in_force(prices, day)  # type: ignore[arg-type]
+def _at(prices: Sequence[Price], day: date, tokens: Tokens) -> int | None:
+    price = in_force(prices, day)
     cost = price.cost(tokens) if price else None
-    return micro_usd(cost) if cost is not None else 0
+    return None if cost is None else micro_usd(cost)
 
 
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.policy import pricing
 from proxy.policy.conditions import Facts
 from proxy.policy.routes import draw
 from proxy.policy.rules import SILENT, Ruling, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
-from proxy.types import Bound, Call, Door, Leg, Plan, Target
+from proxy.types import Bound, Call, Door, Leg, Plan, Refusal, Target
 from proxy.types.guard import Guarding
 
 
@@ -85,7 +86,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     for model in call.models:
         leg, ruling = _rule(reach, key, call, tags, model)
         legs.append(leg)
-        refusal = refusal or ruling.refusal
+        refusal = refusal or ruling.refusal or _unpriced(deployment, call, leg)
         if ruling.bounds or ruling.without:
             bounds = bounds_of(bounds, ruling)
         if ruling.cache is not None:
@@ -132,15 +133,25 @@ def _rule(
     targets = candidates.fixed
     if targets is None:
         targets = candidates.order(draw(deployment.name, deployment.sticky, key.name, call))
+    targets, pool = targets + fallback, candidates.pool
+    if deployment.refuse_unpriced:
+        pool = len(pricing.payable(deployment, call, targets[:pool])) or 1
+        targets = pricing.payable(deployment, call, targets) or targets
     leg = Leg(
         model,
-        targets + fallback,
-        candidates.pool,
+        targets,
+        pool,
         ruling.changes,
         ruling.rules,
         ruling.would,
     )
     return leg, ruling
+
+
+def _unpriced(deployment: Deployment, call: Call, leg: Leg) -> Refusal | None:
+    if pricing.payable(deployment, call, leg.targets):
+        return None
+    return pricing.refusal(shown(leg.model))
 
 
 def bounds_of(bounds: tuple[Bound, ...], ruling: Ruling) -> tuple[Bound, ...]:
@@ -158,7 +169,9 @@ def guards_of(guards: Guarding, ruling: Ruling) -> Guarding:
             (guards.output, ruling.guards.output),
         )
     )
-    return Guarding(came, goes, guards.opaque)
+    ceilings = dict.fromkeys((*guards.ceilings, *ruling.guards.ceilings))
+    kept = tuple(each for each in ceilings if each.name not in ruling.unguarded)
+    return Guarding(came, goes, guards.opaque, kept)
 
 
 def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:

@@ -118,11 +118,12 @@ def _cache(plan: Plan) -> str:
 
 
 def _guards(plan: Plan) -> str:
-    said = (
+    said = [
         f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} {rule.digest[:6]}"
         for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output))
         for rule in rules
-    )
+    ]
+    said += [f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings]
     return ", ".join(said) or "none"
 
 

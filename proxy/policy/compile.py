@@ -131,6 +131,7 @@ class _Compiler:
             bounds=own + (self.ruling.bounds(policy) if policy else ()),
             cache=cache.by if cache else None,
             guards=self.ruling.guarding(policy) if policy else UNGUARDED,
+            refuse_unpriced=said.unpriced == "refuse",
         )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:

@@ -9,10 +9,10 @@ from typing import Any
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.around import Around
 from proxy.policy.rules import Guards
-from proxy.policy.schema.guards import COMMON, AnyGuard
+from proxy.policy.schema.guards import COMMON, AnyGuard, Economics
 from proxy.policy.source import Path_
 from proxy.policy.texts import NAMES
-from proxy.types.guard import MESSAGE, Rule
+from proxy.types.guard import DEAR, MESSAGE, Ceiling, Rule
 
 KIND = {"guard"}
 
@@ -28,10 +28,35 @@ class GuardCompiler:
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
     ) -> Guards:
         """Give the guards of one part of the policies, in and out."""
-        return Guards(self._rules((*path, "input"), came), self._rules((*path, "output"), goes))
+        for index, each in enumerate(goes or ()):
+            if isinstance(each, Economics):
+                said = "economics stands under input: what a call costs is then not spent yet"
+                self._around.complain((*path, "output", index), said)
+        return Guards(
+            self._rules((*path, "input"), came),
+            self._rules((*path, "output"), goes),
+            tuple(self._ceiling(each) for each in came or () if isinstance(each, Economics)),
+        )
+
+    def _ceiling(self, said: Economics) -> Ceiling:
+        name = said.name or said.guard
+        self.names.add(name)
+        return Ceiling(
+            name=name,
+            most=int(said.max_cost_usd * 1_000_000),
+            action=said.action,
+            shadow=said.mode == "shadow",
+            on_error=said.on_error,
+            message=said.message or DEAR,
+            digest=_digest(said),
+        )
 
     def _rules(self, path: Path_, said: Sequence[AnyGuard] | None) -> tuple[Rule, ...]:
-        found = (self._rule((*path, index), each) for index, each in enumerate(said or ()))
+        found = (
+            self._rule((*path, index), each)
+            for index, each in enumerate(said or ())
+            if not isinstance(each, Economics)
+        )
         return tuple(rule for rule in found if rule is not None)
 
     def _rule(self, path: Path_, said: AnyGuard) -> Rule | None:
@@ -49,7 +74,6 @@ class GuardCompiler:
             return None
         fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
         files = [options[name] for name in NAMES if name in options]
-        written = f"{said.model_dump_json(by_alias=True)}{files or ''}"
         return Rule(
             name=name,
             detector=detector,
@@ -61,7 +85,7 @@ class GuardCompiler:
             fields=fields,
             cased=kind.cased,
             message=said.message or MESSAGE,
-            digest=hashlib.sha256(written.encode()).hexdigest()[:16],
+            digest=_digest(said, files),
             kind=said.guard,
         )
 
@@ -77,3 +101,8 @@ class GuardCompiler:
         if isinstance(named, list):
             return [self._around.text(each) for each in named]
         return self._around.text(named) if named else ""
+
+
+def _digest(said: AnyGuard, files: Sequence[object] = ()) -> str:
+    written = f"{said.model_dump_json(by_alias=True)}{[*files] or ''}"
+    return hashlib.sha256(written.encode()).hexdigest()[:16]

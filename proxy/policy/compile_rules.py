@@ -57,7 +57,8 @@ class RuleCompiler:
         guards = self._around.guards(("policies", name), said.input, said.output)
         if said.mode == "enforce":
             return guards
-        return Guards(*(tuple(replace(rule, shadow=True) for rule in each) for each in guards))
+        came, goes = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
+        return Guards(came, goes, tuple(replace(each, shadow=True) for each in guards.ceilings))
 
     def guarding(self, name: str) -> Guarding:
         """Give the guards of a policy, and of what it extends."""
@@ -67,6 +68,7 @@ class RuleCompiler:
             tuple(rule for base in order for rule in self._guards[base].input),
             tuple(rule for base in order for rule in self._guards[base].output),
             any(policies[base].opaque == "allow" for base in order),
+            tuple(each for base in order for each in self._guards[base].ceilings),
         )
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:

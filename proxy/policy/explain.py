@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 from proxy.dialects.changing import changed
 from proxy.errors import ProxyError
-from proxy.limits.claims import claims_of
+from proxy.limits.claims import claims_of, predicted
 from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.pricing import is_priced, payable
 from proxy.policy.rules import SILENT, Rule, Section, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
@@ -44,7 +45,7 @@ class _Explainer:
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             for leg in plan.legs:
                 reasons += self.leg(reach, plan, leg)
-            reasons += [_guarded(plan), self.limits(plan), _cached(plan)]
+            reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -139,16 +140,24 @@ class _Explainer:
         deployment = reach.deployment
         facts = facts_of(self.key, self.call, plan.tags, leg.model)
         ruling = follow(reach.course, facts) if reach.course else SILENT
-        first = len(leg.targets) - len(fallback_of(deployment, ruling))
-        weighed = (ruling.routes or deployment.routes).candidates.weights
+        routes, fallback = ruling.routes or deployment.routes, fallback_of(deployment, ruling)
+        served = payable(deployment, self.call, leg.targets)
+        if served:
+            fallback = payable(deployment, self.call, fallback)
+        first = len(leg.targets) - len(fallback)
+        weighed = routes.candidates.weights
         for index, target in enumerate(leg.targets):
             picked = _rule_of(deployment, leg, "targets" if index < first else "fallback")
             at = self.at("deployments", deployment.name, "targets" if index < first else "fallback")
             if picked is not None:
                 at = self.at("policies", *picked)
-            why = _chosen(leg, index, first, weighed=bool(weighed))
+            why = _chosen(leg, index, first, weighed=bool(weighed)) if served else "not asked"
             price = in_force(target.prices, self.call.door.at.date())
             yield Reason("target", _named(target), f"{why}; {_priced(price)}", at)
+        candidates = routes.serving(ruling.model or leg.model)
+        for target in (*(candidates.fixed or candidates.targets), *fallback_of(deployment, ruling)):
+            if target not in leg.targets and not is_priced(target, self.call):
+                yield Reason("target", f"{_named(target)} left out", "its price is not known")
 
 
 def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
@@ -172,7 +181,7 @@ def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int
     return None
 
 
-def _guarded(plan: Plan) -> Reason:
+def _guarded(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
@@ -180,11 +189,24 @@ def _guarded(plan: Plan) -> Reason:
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
             narrowed = f"only {', '.join(where)}" if where else None
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
-    if parts and not plan.guards.opaque:
+    for each in plan.guards.ceilings:
+        does = f"would {each.action}, in shadow" if each.shadow else each.action
+        said = f"input {each.name}: {does} above {each.most / 1_000_000:g} USD"
+        parts.append(Reason("guard", said, _foreseen(plan, call)))
+    if (plan.guards.input or plan.guards.output) and not plan.guards.opaque:
         parts.append(Reason("guard", "content that no guard can read is refused"))
-    return Reason(
-        "guards", f"{len(plan.guards.input) + len(plan.guards.output)} look", parts=tuple(parts)
-    )
+    guards = plan.guards
+    look = len(guards.input) + len(guards.output) + len(guards.ceilings)
+    return Reason("guards", f"{look} look", parts=tuple(parts))
+
+
+def _foreseen(plan: Plan, call: Call) -> str | None:
+    if not any(name in call.body for name in READ):  # a call of the past has no texts
+        return None
+    cost = predicted(plan, call)
+    if cost is None:
+        return "what the call may cost is unknown"
+    return f"the call may cost {cost / 1_000_000:g} USD"
 
 
 def _cached(plan: Plan) -> Reason:
@@ -234,13 +256,14 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield "model", f"model {rule.model}"
     if rule.cache is not None:
         yield "cache", "cache" if rule.cache.by else "no cache"
-    brought = (*rule.guards.input, *rule.guards.output)
+    brought = [each.name for each in (*rule.guards.input, *rule.guards.output)]
+    brought += [each.name for each in rule.guards.ceilings]
     lists = (
         ("set", rule.changes.set.items()),
         ("cap", rule.changes.cap.items()),
         ("limit", [(bound.limit.name, "") for bound in rule.bounds]),
         ("no limit", [(name, "") for name in sorted(rule.without)]),
-        ("guard", [(each.name, "") for each in brought]),
+        ("guard", [(name, "") for name in brought]),
         ("no guard", [(name, "") for name in sorted(rule.unguarded)]),
     )
     for does, named in lists:

@@ -60,8 +60,10 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
         path: Path_ = ("deployments", name)
         if name not in reached:
             yield path, "is reached by no key"
-        yield from _unpriced((*path, "targets"), deployment.routes.targets)
-        yield from _unpriced((*path, "fallback"), deployment.fallback)
+        refuse = deployment.refuse_unpriced
+        yield from _unpriced((*path, "targets"), deployment.routes.targets, refuse)
+        yield from _unpriced((*path, "fallback"), deployment.fallback, refuse)
+        yield from _unserved(path, deployment)
         yield from _hidden((*path, "targets"), deployment)
         if (rule := meaning_rules.overridden(deployment)) is not None:
             yield (*path, "targets"), f"are never used: {rule} picks those of every call"
@@ -69,8 +71,8 @@ def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
             for index, each in enumerate(section.rules):
                 picks = each.routes.targets if each.routes else ()
                 place: Path_ = ("policies", section.policy, "rules", index)
-                yield from _unpriced((*place, "targets"), picks)
-                yield from _unpriced((*place, "fallback"), each.fallback or ())
+                yield from _unpriced((*place, "targets"), picks, refuse)
+                yield from _unpriced((*place, "fallback"), each.fallback or (), refuse)
 
 
 def _small(policies: schema.Policies) -> Iterator[Finding]:
@@ -90,11 +92,30 @@ def _with_rules(policies: schema.Policies) -> set[str]:
     return {n for n, each in policies.policies.items() if each.rules and n not in extended}
 
 
-def _unpriced(path: Path_, targets: tuple[Target, ...]) -> Iterator[Finding]:
+def _unpriced(path: Path_, targets: tuple[Target, ...], refuse: bool) -> Iterator[Finding]:
+    so = "it is never asked" if refuse else "what its calls cost is unknown"
     for index, target in enumerate(targets):
         if not target.prices:
-            said = f"{target.model} has no known price: what its calls cost is unknown"
-            yield (*path, index), said
+            yield (*path, index), f"{target.model} has no known price: {so}"
+
+
+def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Tell of a deployment that can serve nothing, as it has no price to go by."""
+    if any(target.prices for target in _all_targets(deployment)):
+        return
+    if deployment.refuse_unpriced:
+        yield (*path, "unpriced"), "refuses every call: no target has a known price"
+    for guard in deployment.guards.ceilings:
+        if guard.strict:
+            said = f"have no known price: {guard.name} blocks every call, as it cannot tell"
+            yield (*path, "targets"), said
+
+
+def _all_targets(deployment: Deployment) -> Iterator[Target]:
+    yield from (*deployment.routes.targets, *deployment.fallback)
+    for section in deployment.sections:
+        for rule in section.rules:
+            yield from (*(rule.routes.targets if rule.routes else ()), *(rule.fallback or ()))
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from types import MappingProxyType
 
+from proxy.policy.rules import Guards
 from proxy.policy.snapshot import Deployment, Reach, Snapshot
 from proxy.types import Bound, Target
+from proxy.types.guard import Guarding
 from proxy.types.limit import Limit
 from proxy.types.roster import Listed, Roster
 
@@ -45,11 +47,10 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
 def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]) -> Listed:
     rules = [rule for section in deployment.sections for rule in section.rules]
     bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
-    guards = [("input", rule.name) for rule in deployment.guards.input]
-    guards += [("output", rule.name) for rule in deployment.guards.output]
-    for rule in rules:
-        guards += [("input", each.name) for each in rule.guards.input]
-        guards += [("output", each.name) for each in rule.guards.output]
+    guards = [
+        *_guards(deployment.guards),
+        *(pair for rule in rules for pair in _guards(rule.guards)),
+    ]
     tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
     scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
     return Listed(
@@ -60,6 +61,11 @@ def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach
         limits=tuple(dict.fromkeys(bound.limit for bound in bounds)),
         scopes=tuple(dict.fromkeys(scopes))[:MAX_SCOPES],
     )
+
+
+def _guards(by: Guards | Guarding) -> Iterator[tuple[str, str]]:
+    yield from (("input", each.name) for each in (*by.ceilings, *by.input))
+    yield from (("output", each.name) for each in by.output)
 
 
 def _targets(deployment: Deployment) -> Iterator[Target]:

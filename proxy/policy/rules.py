@@ -17,16 +17,18 @@ from typing import NamedTuple
 from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
+from proxy.types.guard import Ceiling
 from proxy.types.guard import Rule as GuardRule
 
 RULINGS_KEPT = 256
 
 
 class Guards(NamedTuple):
-    """The guards that one part of the policies brings, in and out."""
+    """The guards that one part of the policies brings, in and out, and those of what calls cost."""
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +155,7 @@ def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str,
             Guards(
                 ruling.guards.input + rule.guards.input,
                 ruling.guards.output + rule.guards.output,
+                ruling.guards.ceilings + rule.guards.ceilings,
             ),
             ruling.unguarded | rule.unguarded,
         )

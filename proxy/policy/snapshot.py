@@ -45,6 +45,7 @@ class Deployment:
     bounds: tuple[Bound, ...] = ()
     cache: CacheRule | None = None
     guards: Guarding = UNGUARDED
+    refuse_unpriced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

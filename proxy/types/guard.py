@@ -10,6 +10,7 @@ Action = Literal["block", "mask", "flag"]
 Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
+DEAR = "The call was blocked by a guard: it may cost more than is allowed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +177,41 @@ Verdicts = Sequence[tuple[Stage, Result]]
 
 
 @dataclass(frozen=True, slots=True)
+class Ceiling:
+    """The most that a call may cost by estimate, in micro-USD: a guard that reads no text.
+
+    ``shadow`` and ``on_error`` are as those of a ``Rule``; its failing is a cost nobody can tell.
+    """
+
+    name: str
+    most: int
+    action: Action = "block"
+    shadow: bool = False
+    on_error: Literal["closed", "open"] = "closed"
+    message: str = DEAR
+    digest: str = ""
+    kind: str = "economics"
+
+    @property
+    def enforces(self) -> bool:
+        """Say whether a call that is dearer is stopped."""
+        return self.action == "block" and not self.shadow
+
+    @property
+    def strict(self) -> bool:
+        """Say whether a call whose cost is unknown is stopped."""
+        return self.enforces and self.on_error == "closed"
+
+
+@dataclass(frozen=True, slots=True)
 class Guarding:
     """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
-    pass what no rule can read: tokens, pictures, sounds."""
+    pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost."""
 
     input: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
     opaque: bool = False
+    ceilings: tuple[Ceiling, ...] = ()
 
     @property
     def digest(self) -> str:

@@ -128,5 +128,7 @@ class Deployment(Section):
     """Limits of its calls, beside those of its policy."""
     cache: Cache | None = None
     """How the answers to its calls are kept; it goes before that of its policy."""
+    unpriced: Literal["warn", "refuse"] = "warn"
+    """Whether a call is served, and counted, when no price of a target is known, or refused."""
     policy: Name | None = None
     """The policy whose rules it follows; the one named `default` where none is said."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
 
-from proxy.policy.schema.scalars import Duration, Name, Section
+from proxy.policy.schema.scalars import Duration, Name, Section, Usd
 
 Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -246,6 +246,23 @@ class Relevant(Guard):
     """How irrelevant an answer must be."""
 
 
+class Economics(Guard):
+    """Calls that may cost too much, by the estimate that limits claim. It stands under `input`."""
+
+    guard: Literal["economics"]
+    """Its kind."""
+    action: Literal["block", "flag"] = "block"
+    """What a call that may cost more leads to: `flag` only notes it."""
+    max_cost_usd: Annotated[Usd, Field(gt=0)]
+    """The most that a call may cost, in USD."""
+
+    @model_validator(mode="after")
+    def _reads_no_text(self) -> Self:
+        if self.model_fields_set & {"roles", "fields", "deadline"}:
+            raise ValueError("must not say roles, fields or a deadline: it reads no text")
+        return self
+
+
 AnyGuard = Annotated[
     Keywords
     | Pii
@@ -263,7 +280,8 @@ AnyGuard = Annotated[
     | Copyright
     | SystemPrompt
     | Grounded
-    | Relevant,
+    | Relevant
+    | Economics,
     Field(discriminator="guard"),
 ]
 COMMON = frozenset(Guard.model_fields)

@@ -1,0 +1,50 @@
+"""The guard that looks at what a call may cost, before anything is claimed or asked.
+
+It stands here as the estimate does, the same that limits claim. A call whose cost nobody can tell
+is one that it has failed on, and ``on_error`` says what that means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.errors import GuardBlocked
+from proxy.limits.claims import predicted
+from proxy.record import Record
+from proxy.types import Call, Plan
+from proxy.types.guard import Ceiling, Result, Verdict
+
+FINDING = "cost"
+
+
+def permit(ceilings: Sequence[Ceiling], plan: Plan, call: Call, record: Record) -> None:
+    """Note what every ceiling says of a call. Raises ``GuardBlocked`` where one stops it."""
+    cost = predicted(plan, call)
+    record.guarded("input", [_result(each, cost) for each in ceilings])
+    for each in ceilings:
+        if cost is None and each.strict:
+            raise GuardBlocked(each.message, guard=each.name, kind="could_not_check")
+        if cost is not None and cost > each.most and each.enforces:
+            raise GuardBlocked(each.message, guard=each.name, kind=FINDING)
+
+
+def _result(ceiling: Ceiling, cost: int | None) -> Result:
+    verdict: Verdict = "passed"
+    if cost is None:
+        verdict = "failed"
+    elif cost > ceiling.most:
+        verdict = "blocked" if ceiling.action == "block" else "flagged"
+    found = cost is not None and cost > ceiling.most
+    return Result(
+        guard=ceiling.name,
+        verdict=verdict,
+        shadow=ceiling.shadow,
+        findings={FINDING: 1} if found else {},
+        score=float(found),
+        bytes=0,
+        fields=0,
+        seconds=0.0,
+        error="unpriced" if cost is None else None,
+        kind=ceiling.kind,
+        action=ceiling.action,
+    )
