@@ -47,10 +47,9 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
 def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]) -> Listed:
     rules = [rule for section in deployment.sections for rule in section.rules]
     bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
-    guards = [
-        *_guards(deployment.guards),
-        *(pair for rule in rules for pair in _guards(rule.guards)),
-    ]
+    guards = [*_guards(deployment.guards)]
+    for rule in rules:
+        guards += _guards(rule.guards)
     tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
     scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
     return Listed(
@@ -64,7 +63,8 @@ def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach
 
 
 def _guards(by: Guards | Guarding) -> Iterator[tuple[str, str]]:
-    yield from (("input", each.name) for each in (*by.ceilings, *by.input))
+    yield from (("input", ceiling.name) for ceiling in by.ceilings)
+    yield from (("input", each.name) for each in by.input)
     yield from (("output", each.name) for each in by.output)
 
 
