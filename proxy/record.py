@@ -6,7 +6,7 @@ answer and no key text. Moments are seconds of ``time.monotonic``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
@@ -253,13 +253,6 @@ class Record:
             (each, next(bills) if each.began is not None or each.lost else None)
             for each in self.attempts
         ]
-
-    def money(self) -> Iterator[tuple[Money, int]]:
-        """Give what became of the money of each attempt that cost any, in whole micro-USD."""
-        outcome = self.outcome
-        for number, (_, bill) in enumerate(self.billed()):
-            if bill is not None and bill.whole:
-                yield money(self.attempts, number, outcome, served=bill.served), bill.whole
 
     def served(self) -> Bill | None:
         """Give the bill of the answer that was used, as known now; of several, the first leg's."""

@@ -1,22 +1,29 @@
-"""What one record adds to the metrics."""
+"""What one record adds to the metrics.
+
+The series that a call adds to are looked up together, once for all calls that come the same way,
+and kept until the policies change.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from proxy.emit import summary
 from proxy.emit.declared.metric import OTHER
 from proxy.errors import UpstreamError
-from proxy.record import Attempt, Bill, Record, Saved
-from proxy.types import Plan
+from proxy.record import Attempt, Bill, Record, Saved, money
+from proxy.types import Plan, Target
 from proxy.types.guard import Result
 from proxy.types.outcome import Outcome
 from proxy.usage import TOKEN_TYPES, micro_usd
 
 MICRO = 1_000_000
 NONE = "none"
+MAX_KEPT = 4096
 Tags = Mapping[str, frozenset[str]]
+Key = TypeVar("Key")
+Made = TypeVar("Made")
 
 
 class Child(Protocol):
@@ -25,190 +32,261 @@ class Child(Protocol):
     def __call__(self, name: str, *labels: str) -> Any: ...
 
 
-def count(child: Child, record: Record, tags: Tags) -> None:
-    """Count a record that is complete."""
-    deployment, endpoint = summary.deployment(record), summary.endpoint(record)
-    stream = "true" if record.call is not None and record.call.stream else "false"
-    dialect, trace_id = summary.dialect(record), record.ids.trace_id
-    labels = (deployment, dialect, endpoint, record.outcome, stream)
-    child("headrace_requests_total", *labels).inc()
-    duration = child("headrace_request_duration_seconds", deployment, endpoint, stream)
-    duration.observe(summary.duration(record), trace_id)
-    child("headrace_overhead_seconds", deployment).observe(summary.overhead(record), trace_id)
-    for attempt in record.attempts:
-        _attempt(child, attempt, trace_id)
-    if record.attempts:
-        _billed(child, deployment, record)
-    if record.plan is not None:
-        _ruled(child, deployment, record.plan)
-        _cached(child, deployment, record, record.plan)
-    _tagged(child, deployment, record, tags)
-    if record.admission is not None:
-        _limited(child, record.admission)
-    for stage, result in record.verdicts():
-        _guarded(child, stage, result)
-    if record.serving:
-        _pace(child, deployment, record, trace_id)
-    _oddities(child, deployment, record)
+class Kept(dict[Key, Made]):
+    """Makes what is not there yet, and begins anew beyond ``MAX_KEPT``."""
+
+    def __init__(self, make: Callable[[Key], Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: Key) -> Made:
+        if len(self) >= MAX_KEPT:
+            self.clear()
+        made = self[key] = self._make(key)
+        return made
 
 
-def _attempt(child: Child, attempt: Attempt, trace_id: str) -> None:
-    upstream, model = attempt.target.upstream.name, attempt.target.model
-    result = attempt.error or f"{(attempt.status or 0) // 100}xx"
-    child("headrace_upstream_attempts_total", upstream, model, result).inc()
-    spent = child("headrace_upstream_request_duration_seconds", upstream, model)
-    spent.observe((attempt.ended or attempt.started) - attempt.started, trace_id)
-    if attempt.why in ("retry", "hedge"):
-        child("headrace_upstream_repeats_total", upstream, model, attempt.why).inc()
-    for what, left in attempt.left.items():
-        child(f"headrace_upstream_ratelimit_remaining_{what}", upstream, model).set(left)
+class Way:
+    """Series of the calls of a deployment that come through one dialect in one form."""
+
+    __slots__ = ("cost", "duration", "input", "outcomes", "output", "overhead", "uses")
+
+    def __init__(
+        self, child: Child, deployment: str, dialect: str, endpoint: str, stream: str
+    ) -> None:
+        self.outcomes: Kept[str, Any] = Kept(
+            lambda outcome: child(
+                "headrace_requests_total", deployment, dialect, endpoint, outcome, stream
+            )
+        )
+        self.uses: Kept[str, Any] = Kept(
+            lambda use: child("headrace_money_usd_total", deployment, use)
+        )
+        self.duration = child("headrace_request_duration_seconds", deployment, endpoint, stream)
+        self.overhead = child("headrace_overhead_seconds", deployment)
+        self.input = child("headrace_request_tokens", deployment, "input")
+        self.output = child("headrace_request_tokens", deployment, "output")
+        self.cost = child("headrace_request_cost_usd", deployment)
 
 
-def _billed(child: Child, deployment: str, record: Record) -> None:
-    """Count tokens and money. A call none of whose attempts was accepted has used nothing."""
-    whole, known, bills = 0, True, record.bills()
-    for bill in bills:
-        if bill.usage.source == "none":
-            continue
-        _bill(child, deployment, bill)
-        known = known and bill.whole is not None
-        whole += bill.whole or 0
-    for use, cost in record.money():
-        child("headrace_money_usd_total", deployment, use).inc(cost / MICRO)
-    if not bills:
-        return
-    tokens, trace_id = record.tokens, record.ids.trace_id
-    sizes = {"input": tokens.prompt_total, "output": tokens.completion_total}
-    for direction, size in sizes.items():
-        child("headrace_request_tokens", deployment, direction).observe(size, trace_id)
-    if known:
-        child("headrace_request_cost_usd", deployment).observe(whole / MICRO, trace_id)
-    if whole:
-        child("headrace_key_cost_usd_total", record.key or summary.UNKNOWN).inc(whole / MICRO)
+class Asked:
+    """Series of the requests to one upstream for one model, and of those of one deployment."""
+
+    __slots__ = ("between", "costs", "duration", "first", "results", "speed", "tokens")
+
+    def __init__(self, child: Child, deployment: str, upstream: str, provider: str, model: str):
+        served = (deployment, provider, model)
+        self.results: Kept[str, Any] = Kept(
+            lambda result: child("headrace_upstream_attempts_total", upstream, model, result)
+        )
+        self.tokens: Kept[tuple[str, str], Any] = Kept(
+            lambda labels: child("headrace_tokens_total", *served, *labels)
+        )
+        self.costs: Kept[str, Any] = Kept(
+            lambda cost_type: child("headrace_cost_usd_total", *served, cost_type)
+        )
+        self.duration = child("headrace_upstream_request_duration_seconds", upstream, model)
+        self.first = child("headrace_time_to_first_token_seconds", deployment, model)
+        self.between = child("headrace_inter_token_latency_seconds", deployment, model)
+        self.speed = child("headrace_output_tokens_per_second", deployment, model)
 
 
-def _bill(child: Child, deployment: str, bill: Bill) -> None:
-    model, provider = bill.target.model, bill.target.upstream.provider or summary.UNKNOWN
-    served = (deployment, provider, model)
-    estimated = bill.usage.source == "partial_estimate"
-    said = "true" if estimated else "false"
-    for token_type in TOKEN_TYPES:
-        number = getattr(bill.usage.tokens, token_type)
-        if number:
-            child("headrace_tokens_total", *served, token_type, said).inc(number)
-    if estimated:
-        child("headrace_usage_estimated_total", deployment, model).inc()
-    whole = bill.whole
-    if whole is None:
-        child("headrace_unpriced_requests_total", *served).inc()
-        return
-    for cost_type, part in bill.parts().items():
-        child("headrace_cost_usd_total", *served, cost_type).inc(part / MICRO)
-    if not bill.served:
-        child("headrace_lost_cost_usd_total", *served).inc(whole / MICRO)
+class Counting:
+    """Counts records under one revision of the policies, by their ``tags``."""
 
+    def __init__(self, child: Child, tags: Tags) -> None:
+        self._child = child
+        self._tags = tags
+        self._ways: Kept[tuple[str, str, str, str], Way] = Kept(lambda key: Way(child, *key))
+        self._asked: Kept[tuple[str, str, str, str], Asked] = Kept(lambda key: Asked(child, *key))
+        self._tagged: Kept[tuple[str | None, ...], list[tuple[Any, Any, Any]]] = Kept(
+            self._tag_series
+        )
+        self._keys: Kept[str, Any] = Kept(lambda key: child("headrace_key_cost_usd_total", key))
 
-def _tagged(child: Child, deployment: str, record: Record, tags: Tags) -> None:
-    """Count by every tag that the policies know, also where the call has none of it."""
-    said = record.plan.tags if record.plan is not None else {}
-    tokens, whole = 0, 0
-    if record.attempts:
-        tokens = record.tokens.total
-        whole = sum([bill.whole or 0 for bill in record.bills()])
-    for tag, values in tags.items():
-        value = said.get(tag)
-        if value is None:
-            value = NONE
-        elif value not in values:  # of a pattern: there is no end to such values
-            value = OTHER
-        child("headrace_tagged_requests_total", tag, value, deployment).inc()
-        if tokens:
-            child("headrace_tagged_tokens_total", tag, value, deployment).inc(tokens)
-        if whole:
-            child("headrace_tagged_cost_usd_total", tag, value, deployment).inc(whole / MICRO)
+    def count(self, record: Record) -> None:
+        """Count a record that is complete."""
+        deployment, trace_id, plan = summary.deployment(record), record.ids.trace_id, record.plan
+        stream = "true" if record.call is not None and record.call.stream else "false"
+        way = self._ways[deployment, summary.dialect(record), summary.endpoint(record), stream]
+        way.outcomes[record.outcome].inc()
+        way.duration.observe(summary.duration(record), trace_id)
+        way.overhead.observe(summary.overhead(record), trace_id)
+        tokens, cost = 0, 0
+        if record.attempts:
+            tokens, cost = self._used(deployment, way, record)
+        self._tag(deployment, plan, tokens, cost / MICRO)
+        if plan is not None:
+            self._ruled(deployment, plan)
+            self._cached(deployment, record, plan)
+        if record.admission is not None:
+            self._limited(record.admission)
+        for stage, result in record.verdicts():
+            self._guarded(stage, result)
+        self._oddities(deployment, record)
 
+    def _asking(self, deployment: str, target: Target) -> Asked:
+        upstream = target.upstream
+        provider = upstream.provider or summary.UNKNOWN
+        return self._asked[deployment, upstream.name, provider, target.model]
 
-def _pace(child: Child, deployment: str, record: Record, trace_id: str) -> None:
-    """Observe how fast answers came that reached their end."""
-    first = summary.first_token(record)
-    attempt = summary.served(record)
-    if attempt is not None and first is not None:
-        seconds = child("headrace_time_to_first_token_seconds", deployment, attempt.target.model)
-        seconds.observe(first, trace_id)
-    if record.error is not None:
-        return
-    for attempt, bill in record.billed():
-        if bill is None or not bill.served or attempt.ended is None:
-            continue
-        model, tokens = attempt.target.model, bill.usage.tokens.completion_total
-        between = summary.between_tokens(attempt, tokens)
-        if between is not None:
-            latency = child("headrace_inter_token_latency_seconds", deployment, model)
-            latency.observe(between, trace_id)
-        took = attempt.ended - attempt.started
-        if tokens and took > 0:
-            speed = child("headrace_output_tokens_per_second", deployment, model)
-            speed.observe(tokens / took, trace_id)
+    def _used(self, deployment: str, way: Way, record: Record) -> tuple[int, int]:
+        """Count attempts, tokens and money; give the tokens and the known micro-USD of all."""
+        trace_id, ended, outcome = record.ids.trace_id, record.error is None, record.outcome
+        bills: list[tuple[Bill, int | None]] = []
+        for number, (attempt, bill) in enumerate(record.billed()):
+            asked = self._asking(deployment, attempt.target)
+            self._attempt(asked, attempt, trace_id)
+            if bill is None or bill.usage.source == "none":
+                continue
+            whole = bill.whole
+            bills.append((bill, whole))
+            self._bill(deployment, asked, bill, whole)
+            if whole:
+                use = money(record.attempts, number, outcome, served=bill.served)
+                way.uses[use].inc(whole / MICRO)
+            if bill.served and ended:
+                _pace(asked, attempt, bill, trace_id)
+        first, served = summary.first_token(record), summary.served(record)
+        if first is not None and served is not None:
+            self._asking(deployment, served.target).first.observe(first, trace_id)
+        return self._sums(way, record, bills)
 
+    def _sums(
+        self, way: Way, record: Record, bills: Sequence[tuple[Bill, int | None]]
+    ) -> tuple[int, int]:
+        if not bills:
+            return 0, 0
+        trace_id, costs = record.ids.trace_id, [whole for _, whole in bills]
+        prompt = sum([bill.usage.tokens.prompt_total for bill, _ in bills])
+        completion = sum([bill.usage.tokens.completion_total for bill, _ in bills])
+        cost = sum([whole for whole in costs if whole is not None])
+        way.input.observe(prompt, trace_id)
+        way.output.observe(completion, trace_id)
+        if None not in costs:
+            way.cost.observe(cost / MICRO, trace_id)
+        if cost:
+            self._keys[record.key or summary.UNKNOWN].inc(cost / MICRO)
+        return prompt + completion, cost
 
-def _ruled(child: Child, deployment: str, plan: Plan) -> None:
-    for rule in plan.rules:
-        child("headrace_policy_rules_total", deployment, rule).inc()
-    for rule in plan.would:
-        child("headrace_policy_would_total", deployment, rule).inc()
-
-
-def _guarded(child: Child, stage: str, result: Result) -> None:
-    shadow = "true" if result.shadow else "false"
-    names = (result.guard, stage, result.verdict, shadow)
-    child("headrace_guard_decisions_total", *names).inc()
-    child("headrace_guard_duration_seconds", result.guard, stage).observe(result.seconds)
-
-
-def _limited(child: Child, admission: Outcome) -> None:
-    for standing in admission.standings:
-        said = "allow"
-        if standing.refuses:
-            said = "would_deny" if standing.limit.shadow else "deny"
-        child("headrace_limit_decisions_total", standing.limit.name, said).inc()
-
-
-def _cached(child: Child, deployment: str, record: Record, plan: Plan) -> None:
-    if plan.cache is not None:
-        child("headrace_cache_lookups_total", deployment, record.cache).inc()
-        if record.looked is not None:
-            looked = child("headrace_cache_lookup_duration_seconds", plan.cache.store)
-            looked.observe(record.looked)
-    if record.saved is not None:
-        _saved(child, deployment, record.saved)
-
-
-def _saved(child: Child, deployment: str, saved: Saved) -> None:
-    tokens = saved.tokens
-    sizes = {"input": tokens.prompt_total, "output": tokens.completion_total}
-    for direction, size in sizes.items():
-        child("headrace_cache_saved_tokens_total", deployment, direction).inc(size)
-    if saved.cost:
-        child("headrace_cache_saved_usd_total", deployment).inc(micro_usd(saved.cost) / MICRO)
-
-
-def _oddities(child: Child, deployment: str, record: Record) -> None:
-    for failed, next_one in summary.fallbacks(record):
-        names = (failed.target.upstream.name, next_one.target.upstream.name)
-        child("headrace_fallbacks_total", deployment, *names).inc()
-    for skip in record.skips:
-        names = (skip.target.upstream.name, skip.target.model)
-        child("headrace_upstream_skipped_total", *names, skip.reason).inc()
-    if record.plan is not None and record.plan.dropped_tags:
-        child("headrace_dropped_tags_total", deployment).inc(record.plan.dropped_tags)
-    for attempt in record.attempts:
+    def _attempt(self, asked: Asked, attempt: Attempt, trace_id: str) -> None:
+        asked.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].inc()
+        spent = (attempt.ended or attempt.started) - attempt.started
+        asked.duration.observe(spent, trace_id)
+        names = (attempt.target.upstream.name, attempt.target.model)
+        if attempt.why in ("retry", "hedge"):
+            self._child("headrace_upstream_repeats_total", *names, attempt.why).inc()
+        for what, left in attempt.left.items():
+            self._child(f"headrace_upstream_ratelimit_remaining_{what}", *names).set(left)
         if attempt.meter.invalid_usage:
-            names = (attempt.target.upstream.name, attempt.target.model)
-            child("headrace_usage_invalid_total", *names).inc(attempt.meter.invalid_usage)
-    streamed = record.call is not None and record.call.stream
-    if streamed and record.error is not None and record.attempts:
+            invalid = self._child("headrace_usage_invalid_total", *names)
+            invalid.inc(attempt.meter.invalid_usage)
+
+    def _bill(self, deployment: str, asked: Asked, bill: Bill, whole: int | None) -> None:
+        target = bill.target
+        served = (deployment, target.upstream.provider or summary.UNKNOWN, target.model)
+        estimated = bill.usage.source == "partial_estimate"
+        said = "true" if estimated else "false"
+        for token_type in TOKEN_TYPES:
+            number = getattr(bill.usage.tokens, token_type)
+            if number:
+                asked.tokens[token_type, said].inc(number)
+        if estimated:
+            self._child("headrace_usage_estimated_total", deployment, target.model).inc()
+        if whole is None:
+            self._child("headrace_unpriced_requests_total", *served).inc()
+            return
+        for cost_type, part in bill.parts().items():
+            asked.costs[cost_type].inc(part / MICRO)
+        if not bill.served:
+            self._child("headrace_lost_cost_usd_total", *served).inc(whole / MICRO)
+
+    def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:
+        """Count by every tag that the policies know, also where the call has none of it."""
+        said: Mapping[str, str] = plan.tags if plan is not None else {}
+        for requests, used, cost in self._tagged[deployment, *map(said.get, self._tags)]:
+            requests.inc()
+            used.inc(tokens)
+            cost.inc(usd)
+
+    def _tag_series(self, key: tuple[str | None, ...]) -> list[tuple[Any, Any, Any]]:
+        found, deployment = [], key[0] or summary.UNKNOWN
+        for (tag, values), said in zip(self._tags.items(), key[1:], strict=True):
+            value = NONE if said is None else said if said in values else OTHER
+            names = (f"headrace_tagged_{what}_total" for what in ("requests", "tokens", "cost_usd"))
+            requests, tokens, cost = (self._child(n, tag, value, deployment) for n in names)
+            found.append((requests, tokens, cost))
+        return found
+
+    def _ruled(self, deployment: str, plan: Plan) -> None:
+        for rule in plan.rules:
+            self._child("headrace_policy_rules_total", deployment, rule).inc()
+        for rule in plan.would:
+            self._child("headrace_policy_would_total", deployment, rule).inc()
+
+    def _guarded(self, stage: str, result: Result) -> None:
+        shadow = "true" if result.shadow else "false"
+        names = (result.guard, stage, result.verdict, shadow)
+        self._child("headrace_guard_decisions_total", *names).inc()
+        spent = self._child("headrace_guard_duration_seconds", result.guard, stage)
+        spent.observe(result.seconds)
+
+    def _limited(self, admission: Outcome) -> None:
+        for standing in admission.standings:
+            said = "allow"
+            if standing.refuses:
+                said = "would_deny" if standing.limit.shadow else "deny"
+            self._child("headrace_limit_decisions_total", standing.limit.name, said).inc()
+
+    def _cached(self, deployment: str, record: Record, plan: Plan) -> None:
+        if plan.cache is not None:
+            self._child("headrace_cache_lookups_total", deployment, record.cache).inc()
+            if record.looked is not None:
+                looked = self._child("headrace_cache_lookup_duration_seconds", plan.cache.store)
+                looked.observe(record.looked)
+        if record.saved is not None:
+            self._saved(deployment, record.saved)
+
+    def _saved(self, deployment: str, saved: Saved) -> None:
+        tokens = saved.tokens
+        sizes = {"input": tokens.prompt_total, "output": tokens.completion_total}
+        for direction, size in sizes.items():
+            self._child("headrace_cache_saved_tokens_total", deployment, direction).inc(size)
+        if saved.cost:
+            usd = micro_usd(saved.cost) / MICRO
+            self._child("headrace_cache_saved_usd_total", deployment).inc(usd)
+
+    def _oddities(self, deployment: str, record: Record) -> None:
+        for skip in record.skips:
+            names = (skip.target.upstream.name, skip.target.model)
+            self._child("headrace_upstream_skipped_total", *names, skip.reason).inc()
+        if record.plan is not None and record.plan.dropped_tags:
+            dropped = self._child("headrace_dropped_tags_total", deployment)
+            dropped.inc(record.plan.dropped_tags)
+        if len(record.attempts) > 1:
+            for failed, next_one in summary.fallbacks(record):
+                names = (failed.target.upstream.name, next_one.target.upstream.name)
+                self._child("headrace_fallbacks_total", deployment, *names).inc()
+        if record.error is not None and record.attempts:
+            self._aborted(deployment, record)
+
+    def _aborted(self, deployment: str, record: Record) -> None:
+        if record.call is None or not record.call.stream:
+            return
         phase = "before_first" if record.first_sent is None else "after_first"
-        child("headrace_stream_aborts_total", deployment, _side(record), phase).inc()
+        labels = (deployment, _side(record), phase)
+        self._child("headrace_stream_aborts_total", *labels).inc()
+
+
+def _pace(asked: Asked, attempt: Attempt, bill: Bill, trace_id: str) -> None:
+    """Observe how fast an answer came that reached its end."""
+    tokens = bill.usage.tokens.completion_total
+    between = summary.between_tokens(attempt, tokens)
+    if between is not None:
+        asked.between.observe(between, trace_id)
+    took = (attempt.ended or attempt.started) - attempt.started
+    if tokens and took > 0:
+        asked.speed.observe(tokens / took, trace_id)
 
 
 def _side(record: Record) -> str:

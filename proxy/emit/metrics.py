@@ -9,7 +9,7 @@ from typing import Literal
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
-from proxy.emit import counting
+from proxy.emit.counting import Counting
 from proxy.emit.registry import Registry
 from proxy.record import Record
 from proxy.types import Target
@@ -27,6 +27,7 @@ class Metrics:
         self._series = registry or Registry()
         self._child = self._series.child
         self.roster = Roster()
+        self._counting = Counting(self._child, {})
         self._inflight = self._child("headrace_inflight_requests")
         self._series.replace("headrace_build_info", {(version,): 1})
         self._exposed = CollectorRegistry()
@@ -37,6 +38,7 @@ class Metrics:
         """Take the names of the policies in force: they alone become labels from now on."""
         self._series.know(roster, "policies")
         self.roster = roster
+        self._counting = Counting(self._child, roster.tags)
         self._series.replace("headrace_policy_info", {(roster.revision,): 1})
         tags: dict[tuple[str, ...], float] = {
             (name, tag, value): 1.0
@@ -124,7 +126,7 @@ class Metrics:
 
     def end(self, record: Record) -> None:
         self._inflight.dec()
-        counting.count(self._child, record, self.roster.tags)
+        self._counting.count(record)
 
     def retire(self) -> None:
         """Drop the series of names that are long out of force."""

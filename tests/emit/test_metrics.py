@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import os
+import shutil
+import time
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.declared import METRICS, declared
-from tests.conftest import Proxy
-from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream, usage
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]
 
 
-async def scraped(proxy: Proxy, calls: int) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+Found = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+async def scraped(proxy: Proxy, calls: int) -> Found:
     """Give all samples that are not zero by name and labels, once so many calls were recorded."""
     await proxy.sink.wait(calls)
     async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
@@ -115,6 +126,182 @@ async def test_what_clients_choose_mints_no_series(
     found = await scraped(proxy, 400)
     assert len(found["headrace_requests_total"]) == 2
     assert sum(map(len, found.values())) < 150
+
+
+def total(found: Found, name: str, **labels: str) -> float:
+    """Add up the series of a metric that have these labels."""
+    wanted = set(labels.items())
+    return sum(value for said, value in found.get(name, {}).items() if wanted <= set(said))
+
+
+async def test_each_way_to_divide_the_cost_adds_up_to_the_same(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    upstream.then(answer(legacy()), answer({}, status=503), answer(legacy()), hang())
+    await call(client)
+    await call(client, model="primary")
+    async with client.get("/v1/models", headers=BEARER) as response:
+        await response.read()
+    async with client.post(ROUTE.path, json={}) as response:
+        assert response.status == 401
+
+    found = await scraped(proxy, 4)
+    cost = total(found, "headrace_cost_usd_total")
+    assert cost > 0
+    assert total(found, "headrace_money_usd_total") == pytest.approx(cost)
+    assert total(found, "headrace_key_cost_usd_total", key="support-widget") == pytest.approx(cost)
+    for tag in ("team", "env", "feature", "beta"):
+        assert total(found, "headrace_tagged_cost_usd_total", tag=tag) == pytest.approx(cost)
+        assert total(found, "headrace_tagged_requests_total", tag=tag) == 4
+        tokens = total(found, "headrace_tokens_total")
+        assert total(found, "headrace_tagged_tokens_total", tag=tag) == tokens
+
+
+async def test_a_tags_value_is_one_of_the_policies_or_other_or_none(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    for number in range(3):
+        headers = {**BEARER, "x-headrace-tags": f"feature=widget-{'x' * number}"}
+        async with client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as r:
+            await r.read()
+
+    found = await scraped(proxy, 3)
+    asked = found["headrace_tagged_requests_total"]
+    values = {(dict(said)["tag"], dict(said)["value"]): n for said, n in asked.items()}
+    assert values == {
+        ("team", "support"): 3,
+        ("env", "prod"): 3,
+        ("feature", "other"): 3,
+        ("beta", "none"): 3,
+    }
+    assert "headrace_label_overflow_total" not in found
+
+
+async def test_a_stream_tells_its_pace(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    events = [*legacy_events(" Par", "is."), {**legacy(), "choices": [], "usage": usage(10, 5)}]
+    upstream.answer_with(stream(events))
+
+    await call(client, stream=True)
+
+    found = await scraped(proxy, 1)
+    assert total(found, "headrace_inter_token_latency_seconds_count", model="gpt-4o-mini") == 1
+    assert total(found, "headrace_output_tokens_per_second_count", model="gpt-4o-mini") == 1
+    assert total(found, "headrace_request_tokens_sum", direction="output") == 5
+
+
+async def test_what_an_upstream_still_allows_is_shown(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    left = ("x-ratelimit-remaining-requests: 59", "x-ratelimit-remaining-tokens: 149984")
+    upstream.answer_with(answer(legacy(), 200, *left))
+
+    await call(client)
+
+    found = await scraped(proxy, 1)
+    assert total(found, "headrace_upstream_ratelimit_remaining_requests") == 59
+    assert total(found, "headrace_upstream_ratelimit_remaining_tokens") == 149984
+
+
+async def test_the_process_tells_of_itself(proxy: Proxy) -> None:
+    found = await scraped(proxy, 0)
+
+    assert total(found, "process_open_fds") > 0
+    assert total(found, "headrace_open_connections", side="client") == 0
+    assert total(found, "headrace_open_connections", side="upstream") == 0
+    [said] = found["headrace_policy_info"]
+    assert len(dict(said)["revision"]) > 0
+    assert total(found, "headrace_deployment_info", deployment="support-chat", tag="env") == 1
+
+
+async def test_budgets_and_limits_are_shown_as_they_stand(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    limits = """
+      - {name: day, usd: 5 per day, per: tag.team}
+      - {name: minute, requests: 10 per minute, per: key}
+      - {name: each-user, usd: 1 per day, per: user}
+"""
+    policies = world(upstream.url).replace(
+        "tags: {team: search, env: prod}",
+        f"tags: {{team: search, env: prod}}\n    limits: {limits}",
+    )
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        before = await scraped(proxy, 0)
+        await call(client, user="alice")
+        found = await scraped(proxy, 1)
+
+    assert "headrace_budget_spent_usd" not in before
+    cost = total(found, "headrace_cost_usd_total")
+    owner = {"budget": "day", "scope": "tag.team:support"}
+    assert total(found, "headrace_budget_spent_usd", **owner) == pytest.approx(cost)
+    assert total(found, "headrace_budget_limit_usd", **owner) == 5
+    assert total(found, "headrace_budget_remaining_usd", **owner) == pytest.approx(5 - cost)
+    reset = total(found, "headrace_budget_reset_timestamp_seconds", **owner) - time.time()
+    assert 0 < reset <= 86_400
+    left = total(found, "headrace_limit_remaining_ratio", limit="minute")
+    assert 0.9 <= left < 1
+    assert not any("each-user" in str(said) for said in found["headrace_limit_remaining_ratio"])
+
+
+async def exposition(proxy: Proxy, **headers: str) -> tuple[str, bytes, Any]:
+    """Give media type, bytes as sent, and headers."""
+    headers = {"accept-encoding": "identity", **headers}
+    async with (
+        aiohttp.ClientSession(auto_decompress=False) as client,
+        client.get(f"{proxy.admin}/metrics", headers=headers) as response,
+    ):
+        return response.headers["content-type"], await response.read(), response.headers
+
+
+async def test_the_plain_form_is_good_for_promtool(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        assert not os.environ.get("CI"), "promtool is missing"
+        pytest.skip("promtool is missing")
+    await call(client)
+    await call(client, stream=True)
+    media_type, text, _ = await exposition(proxy)
+
+    checking = await asyncio.create_subprocess_exec(
+        promtool, "check", "metrics", stdin=PIPE, stdout=PIPE, stderr=STDOUT
+    )
+    said, _ = await checking.communicate(text)
+
+    assert "version=0.0.4" in media_type
+    assert (checking.returncode, said.decode()) == (0, "")
+
+
+async def test_openmetrics_carries_trace_ids(proxy: Proxy, client: aiohttp.ClientSession) -> None:
+    await call(client)
+    [record] = await proxy.sink.wait(1)
+
+    accepted = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    media_type, text, _ = await exposition(proxy, accept=accepted)
+
+    assert media_type.startswith("application/openmetrics-text")
+    traces = {
+        sample.exemplar.labels["trace_id"]
+        for family in openmetrics(text.decode())  # type: ignore[no-untyped-call]  # it has none
+        for sample in family.samples
+        if sample.exemplar
+    }
+    assert traces == {record.ids.trace_id}
+
+
+async def test_an_exposition_is_compressed_for_who_takes_it(proxy: Proxy) -> None:
+    _, plain, _ = await exposition(proxy)
+    _, packed, headers = await exposition(proxy, **{"accept-encoding": "gzip"})
+
+    assert headers["content-encoding"] == "gzip"
+    assert len(packed) < len(plain) / 5
+    assert gzip.decompress(packed).startswith(b"# HELP headrace_requests_total")
 
 
 def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None:
