@@ -20,6 +20,7 @@ import uvloop
 from proxy import __version__, app, demo, settings
 from proxy.dialects import strict
 from proxy.edge import WeakParser
+from proxy.emit import declared
 from proxy.errors import ProxyError
 from proxy.ledger import audit, now_ms, shown, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
@@ -27,6 +28,7 @@ from proxy.policy import diff, editor, verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain
 from proxy.policy.load import load
+from proxy.policy.roster import roster
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
@@ -203,6 +205,17 @@ def schema_command(tests: bool) -> None:
     """Print the JSON Schema of the policy files, for editors."""
     said = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
     click.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
+
+
+@main.command("metrics")
+@click.argument("folder", type=FOLDER, default="policies")
+def metrics_command(folder: Path) -> None:
+    """List every metric, with the most series that it can have under the policies of FOLDER."""
+    try:
+        known = roster(read_folder(folder, None))
+    except PolicyError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo("\n".join(declared.bounds(known)))
 
 
 @main.command()

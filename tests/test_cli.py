@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
@@ -140,6 +141,16 @@ async def test_a_bad_start_says_why_and_fails(
     assert code != 0
     assert words in said
     assert "Traceback" not in said
+
+
+async def test_metrics_are_listed_with_the_most_series_that_they_can_have() -> None:
+    code, said = await headrace("metrics", "policies")
+
+    lines = said.splitlines()
+    assert code == 0
+    assert any(line.startswith("headrace_requests_total") and "outcome" in line for line in lines)
+    most, begin = re.findall(r"\d+", lines[-1])
+    assert 0 < int(begin) < int(most) < 50_000
 
 
 async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:

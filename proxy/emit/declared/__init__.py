@@ -6,10 +6,11 @@ Label values come from the policies or from closed sets, never from a client; wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from proxy.emit.declared import calls, money, policy, process, upstreams
 from proxy.emit.declared.metric import Declared, closed
+from proxy.types.roster import Roster
 
 _TABLE = (
     *calls.METRICS,
@@ -32,3 +33,21 @@ def declared() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
     """Give name, kind, labels and help of each metric, for the reference."""
     for metric in METRICS:
         yield metric.name, metric.kind, metric.labels, metric.help
+
+
+def bounds(roster: Roster) -> Iterator[str]:
+    """Give a line for each metric with the most series that it can have under these names, and a
+    last one with their sum."""
+    counted = [(metric, metric.worst(roster)) for metric in METRICS]
+    wide = max(len(metric.name) for metric in METRICS)
+    yield f"{'METRIC':<{wide}}  {'KIND':<9}  SERIES  LABELS"
+    for metric, worst in counted:
+        labels = ", ".join(metric.labels)
+        yield f"{metric.name:<{wide}}  {metric.kind:<9}  {worst:>6}  {labels}".rstrip()
+        yield f"    {metric.help}"
+    total, begin = sum(worst for _, worst in counted), sum(map(_begun(roster), METRICS))
+    yield f"{total} series at the most, {begin} at the start"
+
+
+def _begun(roster: Roster) -> Callable[[Declared], int]:
+    return lambda metric: sum(1 for _ in metric.usual(roster)) * metric.lines

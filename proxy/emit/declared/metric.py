@@ -69,7 +69,12 @@ class Declared:
     def worst(self, roster: Roster) -> int:
         """Give the most series that there can be; a histogram has one for each line it shows."""
         sizes = (len({*axis.known(roster), axis.other}) for axis in self.axes)
-        return prod(sizes) * (len(self.edges) + 3 if self.kind == "histogram" else 1)
+        return prod(sizes) * self.lines
+
+    @property
+    def lines(self) -> int:
+        """How many series Prometheus makes of one set of labels."""
+        return len(self.edges) + 3 if self.kind == "histogram" else 1
 
     def usual(self, roster: Roster) -> Iterator[Values]:
         """Give the labels of the series that begin at zero."""
