@@ -20,6 +20,12 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "length": {"characters": 1},
     "topic": {"banned": {"stocks": ["shares"]}},
 }
+WHOLE = "It judges whole texts, so a stream that it may change waits for its end."
+# Kinds that cannot be made here.
+SAID = {
+    "keywords": "Of a stream it holds back the longest word or match that there can be.",
+    "onnx": WHOLE,
+}
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
 
@@ -89,13 +95,11 @@ def _held_back(word: str, kind: type[Guard]) -> str:
     try:
         made: Any = KINDS[word].make(options)
     except (KeyError, ValueError):
-        return "How much of a stream it holds back depends on its keys."
+        return SAID.get(word, "")
     if binds(made):
         made = made.about(ANYTHING)
-    if not looks(made):
-        return "It judges whole texts."
-    if made.reach is None:
-        return "It judges whole texts, so a stream that it may change waits for its end."
+    if not looks(made) or made.reach is None:
+        return WHOLE
     return f"Of a stream it holds back {made.reach} characters."
 
 

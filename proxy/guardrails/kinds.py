@@ -16,6 +16,7 @@ from proxy.guardrails.keywords import Keywords
 from proxy.guardrails.language import Language
 from proxy.guardrails.length import Length
 from proxy.guardrails.nsfw import Nsfw
+from proxy.guardrails.onnx import Onnx
 from proxy.guardrails.pii import Pii
 from proxy.guardrails.relevant import Relevant
 from proxy.guardrails.secrets import Secrets
@@ -74,6 +75,7 @@ KINDS: dict[str, Kind] = {
     "topic": Kind(lambda said: Topic(**said)),
     "json_schema": Kind(lambda said: JsonSchema(said["json_schema"]), fields=CONTENT),
     "language": Kind(lambda said: Language(**said), fields=CONTENT | {"prompt"}),
+    "onnx": Kind(lambda said: Onnx(said["folder"], said["labels"])),
     "copyright": Kind(
         lambda said: Copyright([*said["texts"], *said["texts_from"]], said["words"], said["share"])
     ),

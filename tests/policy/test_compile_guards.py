@@ -11,6 +11,7 @@ from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.types.guard import looks
+from tests.guardrails.networks import classifier
 
 POLICIES = """\
 upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
@@ -36,6 +37,7 @@ WRITTEN = {
     "nsfw": "{guard: nsfw}",
     "topic": "{guard: topic, banned: {stocks: [Which shares should I buy?]}, threshold: 0.3}",
     "language": "{guard: language, allowed: [en, de], threshold: 0.7}",
+    "onnx": "{guard: onnx, folder: FOLDER, labels: {rival: 0.9}}",
     "copyright": "{guard: copyright, texts: [a b c d e], texts_from: [song.txt], words: 5}",
     "system_prompt": "{guard: system_prompt, words: 10}",
     "grounded": "{guard: grounded, threshold: 0.6}",
@@ -50,6 +52,10 @@ SONG = "When the river bends below the mill and the evening is slow to go"
 def read(folder: Path, said: str, *, answers: bool = False) -> Snapshot:
     text = POLICIES.replace("INPUT", "[{guard: code}]" if answers else f"[{said}]")
     text = text.replace("OUTPUT[", f"[{said}, " if answers else "[")
+    if "FOLDER" in text:
+        beside = folder.parent / f"{folder.name}-model"
+        model = classifier(beside, {"?": (1.0, 2.0)}, ["a", "rival"])
+        text = text.replace("FOLDER", model)
     (folder / "p.yaml").write_text(text)
     (folder / "song.txt").write_text(SONG)
     return read_folder(folder, None)

@@ -20,6 +20,7 @@ Kind = Literal[
 Share = Annotated[float, Field(ge=0, le=1)]
 Most = Annotated[int, Field(ge=1)]
 Certain = Annotated[float, Field(gt=0, le=1)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
@@ -197,6 +198,18 @@ class Language(Guard):
     """How certain it must be of a part."""
 
 
+class Onnx(Guard):
+    """What a classifier of your own finds: a folder with `model.onnx`, `tokenizer.json` and
+    `config.json`, judged window by window in threads (extra `semantic`)."""
+
+    guard: Literal["onnx"]
+    """Its kind."""
+    folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    """Where its files are, from the root or from where Headrace was started."""
+    labels: Annotated[dict[Label, Certain], Field(min_length=1)]
+    """Labels of its `id2label` that are findings, each with the least probability."""
+
+
 class Copyright(Guard):
     """Protected texts: long passages of them, and answers that are mostly made of them."""
 
@@ -277,6 +290,7 @@ AnyGuard = Annotated[
     | Nsfw
     | Topic
     | Language
+    | Onnx
     | Copyright
     | SystemPrompt
     | Grounded
