@@ -20,10 +20,12 @@ from proxy.app.site import new_record
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
-from proxy.limits.redis import RedisStore, connect
+from proxy.limits.redis import RedisStore
 from proxy.limits.store import Store
 from proxy.policy.suppose import suppose
-from proxy.types import Bound, Call, Leg, Plan, Secret, Target, Upstream
+from proxy.redis import connect
+from proxy.settings import redis_at
+from proxy.types import Bound, Call, Leg, Plan, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
@@ -78,15 +80,15 @@ def store_alone() -> float:
     claims, used = claims_of(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
 
     def once() -> None:
-        store.admit_now("call", claims, "all")
+        store.admit_now("call", claims)
         store.settle_now("call", used)
 
     return microseconds(once)
 
 
 async def in_redis(port: int) -> float:
-    server = connect(Secret(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
-    async with RedisStore(server, lambda: datetime.now(UTC).timestamp(), timeout_s=5.0) as store:
+    server = connect(redis_at(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
+    async with RedisStore(server, lambda: datetime.now(UTC).timestamp()) as store:
         return min([await run(store, CALLS) for _ in range(3)])
 
 

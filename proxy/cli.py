@@ -295,7 +295,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except (demo.NoModel, Unusable, WeakParser) as error:
+    except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None

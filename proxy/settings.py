@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SECRET_LENGTH = 16
+REDIS_URL = re.compile(
+    r"(redis|rediss|unix(?!\+))(\+cluster)?://([^/?@]*@)?([^/?@]*)(/[^?]*)?(\?.*)?"
+)
+SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 LEDGERS = ("sqlite", "jsonl")
 TRACE_PROFILES = ("openinference", "langfuse")
 
@@ -43,6 +48,14 @@ class LedgerAt:
 
 
 @dataclass(frozen=True, slots=True)
+class RedisAt:
+    """A Redis or Valkey: where it is, or where to begin to ask for the servers of a cluster."""
+
+    urls: tuple[str, ...] = field(repr=False)
+    cluster: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a process is told from outside its policies.
 
@@ -52,8 +65,8 @@ class Settings:
     ``trace_profiles`` are readers of traces whose own names are added. ``drain_s`` is how long
     running calls may go on after a signal to stop, ``body_bytes`` how large a request may be.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
-    ``cache_secret``, by which its questions are named. ``replicas`` processes share the server at
-    ``redis_url``: each keeps to its share of limits while that is away.
+    ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
+    each keeps to its share of limits while that is away.
     """
 
     policies: Path
@@ -68,7 +81,7 @@ class Settings:
     candidate: Path | None = None
     cache_bytes: int = 64 * 1024 * 1024
     cache_file: Path | None = None
-    redis_url: str | None = field(default=None, repr=False)
+    redis: RedisAt | None = None
     cache_secret: str | None = field(default=None, repr=False)
     replicas: int = 1
     ledger: LedgerAt | None = None
@@ -81,6 +94,26 @@ def address(text: str) -> Address:
     if not colon or not host or not port.isdigit() or int(port) > 65535:
         raise BadSetting(f"{text!r} is not HOST:PORT")
     return Address(host, int(port))
+
+
+def redis_at(text: str) -> RedisAt:
+    """Read ``redis://USER:PASSWORD@HOST:PORT/DATABASE``, ``rediss://`` for TLS, ``unix://PATH``,
+    or ``redis+cluster://`` and ``rediss+cluster://``, which may name several servers with commas.
+    Raises ``BadSetting``, without a word of the text: there may be a password in it."""
+    found = REDIS_URL.fullmatch(text)
+    if found is None:
+        said = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
+        raise BadSetting(f"HEADRACE_REDIS_URL must be {said}; write / ? @ of a password as %2F ...")
+    scheme, cluster, user, hosts, path, query = (part or "" for part in found.groups())
+    names = hosts.split(",")
+    if len(names) > 1 and not cluster:
+        raise BadSetting(f"HEADRACE_REDIS_URL names several servers: say {scheme}+cluster://")
+    if cluster and path not in ("", "/", "/0"):
+        raise BadSetting("HEADRACE_REDIS_URL names a database, but a cluster has only 0")
+    if scheme != "unix" and not all(SERVER.fullmatch(name) for name in names):
+        raise BadSetting("HEADRACE_REDIS_URL must name HOST or HOST:PORT, several with commas")
+    urls = tuple(f"{scheme}://{user}{name}{path}{query}" for name in names)
+    return RedisAt(urls, bool(cluster))
 
 
 def environment() -> Mapping[str, str]:
@@ -111,7 +144,7 @@ def from_environment(
         body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
         cache_bytes=int(_number(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes)),
         cache_file=Path(file) if file else None,
-        redis_url=redis or None,
+        redis=redis_at(redis) if redis else None,
         cache_secret=secret or None,
         replicas=max(1, int(_number(environ, "HEADRACE_REPLICAS", defaults.replicas))),
         ledger=_ledger(

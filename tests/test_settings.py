@@ -6,7 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from proxy.settings import Address, BadSetting, LedgerAt, address, environment, from_environment
+from proxy.settings import (
+    Address,
+    BadSetting,
+    LedgerAt,
+    RedisAt,
+    address,
+    environment,
+    from_environment,
+    redis_at,
+)
 
 HERE = Address("127.0.0.1", 8080)
 
@@ -112,3 +121,59 @@ def test_lines_are_not_pruned() -> None:
 
     with pytest.raises(BadSetting, match="rotated by others"):
         from_environment(Path("p"), HERE, HERE, said)
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("redis://host", RedisAt(("redis://host",))),
+        (
+            "rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",
+            RedisAt(("rediss://user:p%2Fw@[::1]:6380/2?ssl_ca_certs=/etc/ca.pem",)),
+        ),
+        ("unix:///run/redis.sock", RedisAt(("unix:///run/redis.sock",))),
+        ("redis+cluster://:pw@a:7000", RedisAt(("redis://:pw@a:7000",), cluster=True)),
+        (
+            "rediss+cluster://u:p,w@a,b:7001/0?ssl_check_hostname=no",
+            RedisAt(
+                (
+                    "rediss://u:p,w@a/0?ssl_check_hostname=no",
+                    "rediss://u:p,w@b:7001/0?ssl_check_hostname=no",
+                ),
+                cluster=True,
+            ),
+        ),
+    ],
+)
+def test_a_redis_is_one_server_or_a_cluster(text: str, at: RedisAt) -> None:
+    assert redis_at(text) == at
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("hr-word@host:6379", "must be redis://"),
+        ("http://u:hr-word@host", "must be redis://"),
+        ("unix+cluster://u:hr-word@host", "must be redis://"),
+        ("redis://u:hr-word/or@host", "several"),
+        ("redis://u:hr-word@", "must name HOST"),
+        ("redis://u:hr-word@host:port", "must name HOST"),
+        ("redis://u:hr-word@a,b", "say redis[+]cluster://"),
+        ("rediss+cluster://u:hr-word@a,b/1", "has only 0"),
+        ("redis+cluster://u:hr-word@a,", "must name HOST"),
+    ],
+)
+def test_what_is_wrong_with_the_url_of_a_redis_is_said_without_its_password(
+    text: str, why: str
+) -> None:
+    environ = {"HEADRACE_REDIS_URL": text, "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+
+    with pytest.raises(BadSetting, match=why) as told:
+        from_environment(Path("p"), HERE, HERE, environ)
+
+    assert "hr-word" not in str(told.value)
+    assert "HEADRACE_REDIS_URL" in str(told.value)
+
+
+def test_where_a_redis_is_stays_out_of_what_is_printed() -> None:
+    assert "hr-word" not in repr(redis_at("redis://u:hr-word@host"))

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from proxy.emit.metrics import Metrics
-from proxy.limits import TENANT
 from proxy.limits.store import Store, StoreUnavailable
 from proxy.policy.roster import roster
 from proxy.policy.snapshot import Snapshot
@@ -36,7 +35,7 @@ class Gauges:
         claims = [Claim(limit, scope, 0) for limit, scope in islice(scopes, MAX_SHOWN)]
         with suppress(TimeoutError, StoreUnavailable):
             async with asyncio.timeout(READ_S):
-                standings = await self.store.read(claims, TENANT) if claims else ()
+                standings = await self.store.read(claims) if claims else ()
                 self.metrics.stand(standings, self.utc())
 
 

@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import proxy
 from proxy import ledger
@@ -24,26 +24,39 @@ from proxy.limits.alone import Alone
 from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
 from proxy.limits.store import Store
-from proxy.types import Secret
+from proxy.settings import BadSetting, RedisAt
 from proxy.types.limit import Limit
+
+if TYPE_CHECKING:
+    from proxy.redis import Server
 
 
 async def counters(site: Site) -> Store:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
-    if site.settings.redis_url is None:
+    if site.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
-    from proxy.limits.redis import RedisStore, connect  # noqa: PLC0415  # an extra
+    connect = _connector()
+    from proxy.limits.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
     def tell(state: Literal["degraded", "recovered"]) -> None:
         site.metrics.counters_degraded(state == "degraded")
         site.log.warning(f"limits.{state}")
 
-    server = connect(Secret(site.settings.redis_url))
+    server = connect(site.settings.redis, TIMEOUT_S)
     shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
     alone = Alone(time.monotonic, since_epoch, site.settings.replicas)
     sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
     await site.opened.enter_async_context(beside(sheltered.watch()))
     return sheltered
+
+
+def _connector() -> Callable[[RedisAt, float], Server]:
+    """Give what connects to a server that is shared. Raises ``BadSetting`` where it is missing."""
+    try:
+        from proxy.redis import connect  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise BadSetting("HEADRACE_REDIS_URL needs: pip install 'headrace[redis]'") from None
+    return connect
 
 
 def recall(site: Site) -> Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]:
@@ -71,10 +84,11 @@ async def shelves(site: Site) -> dict[str, Shelf]:
     if path is not None:
         file = Sqlite(path, most, since_epoch, site.metrics)
         shelves["sqlite"] = Shelf(await site.opened.enter_async_context(file), secret)
-    if site.settings.redis_url is not None:
-        from proxy.cache.redis import Redis  # noqa: PLC0415  # an extra
+    if site.settings.redis is not None:
+        connect = _connector()
+        from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
-        shared = Redis(Secret(site.settings.redis_url), time.monotonic, site.metrics)
+        shared = Redis(connect(site.settings.redis, TIMEOUT_S), time.monotonic, site.metrics)
         shelves["redis"] = Shelf(await site.opened.enter_async_context(shared), secret)
     return shelves
 

@@ -1,7 +1,7 @@
-"""Answers in Redis or Valkey, shared by many machines.
+"""Answers in Redis or Valkey, shared by many machines. A cluster spreads them over its servers.
 
 How much it holds and what goes first is the server's matter (``maxmemory``, ``allkeys-lru``). A
-server that fails or is slow costs a call ``timeout_s`` at most, and is then left alone for a while.
+server that fails or is slow costs a call one timeout at most, and is then left alone for a while.
 """
 
 from __future__ import annotations
@@ -12,40 +12,35 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from redis.asyncio import BlockingConnectionPool
-from redis.asyncio import Redis as Client
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
-
 from proxy.cache.store import Tell
-from proxy.types import Secret
+from proxy.redis import FAULTS, Server
 
 PREFIX = b"headrace:cache:"
+TIMEOUT_S = 0.25
 CONNECTIONS = 16
 WAITING_BYTES = 16 * 1024 * 1024
 BATCH = 64
-# The last three are what reading a reply that is none may end in.
-FAULTS = (RedisError, OSError, TimeoutError, EOFError, ValueError, RuntimeError)
+
+
+def _name(key: bytes) -> bytes:
+    return PREFIX + key.hex().encode()
 
 
 class Redis:
-    """A store for many processes. ``url`` may hold a password, ``now`` gives monotonic seconds.
-    After a fault it is not asked for ``rest_s``. The server need not be there on entering."""
+    """A store for many processes, the ``server``'s owner. ``now`` gives monotonic seconds. After a
+    fault it is not asked for ``rest_s``. The server need not be there on entering."""
 
     def __init__(
         self,
-        url: Secret,
+        server: Server,
         now: Callable[[], float],
         tell: Tell,
         *,
-        timeout_s: float = 0.25,
         rest_s: float = 1.0,
         name: str = "redis",
     ) -> None:
         self._now = now
         self._tell = tell
-        self._timeout_s = timeout_s
         self._rest_s = rest_s
         self._name = name
         self._awake_at = 0.0
@@ -55,14 +50,8 @@ class Redis:
         self._idle = asyncio.Event()
         self._idle.set()
         self._group = asyncio.TaskGroup()
-        self._pool: BlockingConnectionPool = BlockingConnectionPool.from_url(
-            url.reveal(),
-            max_connections=CONNECTIONS,
-            timeout=timeout_s,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._server = server
+        self._turns = asyncio.Semaphore(CONNECTIONS)
 
     async def get(self, key: bytes) -> bytes | None:
         waiting = self._waiting.get(key)
@@ -71,8 +60,9 @@ class Redis:
         if self._now() < self._awake_at:
             return None
         try:
-            async with asyncio.timeout(self._timeout_s):
-                value = await self._client.get(PREFIX + key.hex().encode())
+            async with self._turns:
+                name = _name(key)
+                value = await self._server.run(name, "GET", name)
         except FAULTS:
             self._rest()
             return None
@@ -112,13 +102,10 @@ class Redis:
     async def _write_some(self) -> None:
         batch = list(itertools.islice(self._waiting.items(), BATCH))
         try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                self._client.pipeline(transaction=False) as together,
-            ):
-                for key, (value, milliseconds) in batch:
-                    _ = together.set(PREFIX + key.hex().encode(), value, px=milliseconds)
-                await together.execute()
+            await self._server.run_all(
+                ("SET", _name(key), value, "PX", milliseconds)
+                for key, (value, milliseconds) in batch
+            )
         except FAULTS:
             self._rest()
             self._tell.evicted("dropped", len(batch))
@@ -127,7 +114,6 @@ class Redis:
                 self._forget(key)
 
     async def __aenter__(self) -> Self:
-        self._client: Client = Client(connection_pool=self._pool)
         await self._group.__aenter__()
         self._writer = self._group.create_task(self._write())
         return self
@@ -142,5 +128,4 @@ class Redis:
         await self._group.__aexit__(None, None, None)
         if self._waiting:
             await self._write_some()
-        await self._client.aclose()
-        await self._pool.disconnect()
+        await self._server.aclose()

@@ -23,7 +23,6 @@ from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
 
 Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
 FLAGS = 3  # where they stand in the reading of a claim
-TENANT = "all"  # what several keys share must be counted together
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Admitted:
         if recalling.locked():  # what a budget has seen is being looked up: nobody overtakes that
             async with recalling:
                 pass
-        outcome = await store.admit(self._id, claims, TENANT)
+        outcome = await store.admit(self._id, claims)
         if not any(flag & FRESH for flag in outcome.readings[FLAGS::READING]):
             return outcome
         async with recalling:
@@ -92,7 +91,7 @@ class Admitted:
                 return outcome
             await store.release(self._id)
             self._id += "-again"
-            return await store.admit(self._id, claims, TENANT)
+            return await store.admit(self._id, claims)
 
     async def __aexit__(
         self,
@@ -117,7 +116,7 @@ class Admitted:
             if spent is not None:
                 charge = [Claim(claim.limit, claim.scope, spent)]
                 name = f"recalled {claim.limit.name} {claim.scope}"
-                await self.admission.store.charge(name, charge, TENANT, whole=True)
+                await self.admission.store.charge(name, charge, whole=True)
                 seen = seen or spent > 0
         return seen
 

@@ -11,7 +11,7 @@ from proxy.types.outcome import NEVER, READING, Outcome, outcome
 
 RETRY_MS = 1000
 MOST_SEEN = 100_000
-Name = tuple[str, str, str]
+Name = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +46,28 @@ class Alone:
         """Begin anew: the shared store is back."""
         self.local = MemoryStore(self.monotonic, self.utc)
 
-    def see(self, decided: Outcome, tenant: str) -> None:
+    def see(self, decided: Outcome) -> None:
         """Note where the shared store says that counters stand."""
         now, readings = int(self.monotonic() * 1000), decided.readings
         for index, claim in enumerate(decided.claims):
             limit = claim.limit
             if limit.on_store_error == "local" and limit.kind != "concurrency":
                 level, reset = readings[index * READING], readings[index * READING + 1]
-                self._seen[tenant, limit.key, claim.scope] = Seen(level, reset, now)
+                self._seen[limit.key, claim.scope] = Seen(level, reset, now)
         if len(self._seen) > MOST_SEEN:
             for name in list(self._seen)[: MOST_SEEN // 10]:
                 del self._seen[name]
 
-    def hold(self, request_id: str, claims: Iterable[Claim], tenant: str) -> None:
+    def hold(self, request_id: str, claims: Iterable[Claim]) -> None:
         """Take over the places of a call that the shared store has admitted."""
         places = [
             self._shared(claim)
             for claim in claims
             if claim.limit.kind == "concurrency" and claim.limit.on_store_error == "local"
         ]
-        self.local.hold_now(request_id, places, tenant)
+        self.local.hold_now(request_id, places)
 
-    def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+    def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Decide without the shared store. ``settle`` tells when the call is over."""
         shares = [self._shared(claim) for claim in claims]
         kept = [each for each in shares if each.limit.on_store_error == "local"]
@@ -75,20 +75,17 @@ class Alone:
             claim.limit.on_store_error == "closed" and not claim.limit.shadow for claim in claims
         )
         for claim in kept:
-            self._bear(claim, tenant)
-        if closed:
-            held = self.local.look_now(kept, tenant)
-        else:
-            held = self.local.admit_now(request_id, kept, tenant)
+            self._bear(claim)
+        held = self.local.look_now(kept) if closed else self.local.admit_now(request_id, kept)
         told = iter(_slices(held.readings))
         readings: list[int] = []
         for claim in claims:
             readings += next(told) if claim.limit.on_store_error == "local" else _reading(claim)
         return outcome(shares, _patient(claims, readings))
 
-    def look(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+    def look(self, claims: Sequence[Claim]) -> Outcome:
         """See where the instance's share of each limit stands."""
-        return self.local.look_now([self._shared(claim) for claim in claims], tenant)
+        return self.local.look_now([self._shared(claim) for claim in claims])
 
     def settle(self, request_id: str, claims: Sequence[Claim], actuals: Sequence[int]) -> None:
         """Correct the instance's share."""
@@ -114,10 +111,10 @@ class Alone:
             known = self._shares[limit.key] = limit, share
         return replace(claim, limit=known[1])
 
-    def _bear(self, claim: Claim, tenant: str) -> None:
+    def _bear(self, claim: Claim) -> None:
         """Charge the share of what all have used, the first time that a counter is needed."""
         limit = claim.limit
-        seen = self._seen.pop((tenant, limit.key, claim.scope), None)
+        seen = self._seen.pop((limit.key, claim.scope), None)
         if seen is None:
             return
         passed = int(self.monotonic() * 1000) - seen.at
@@ -128,7 +125,7 @@ class Alone:
             used = max(0, seen.level - passed * whole.drain) // whole.unit_debt
         borne = -(-used // self.replicas)
         if borne:
-            self.local.hold_now("", [replace(claim, amount=borne)], tenant)
+            self.local.hold_now("", [replace(claim, amount=borne)])
 
 
 def _slices(readings: Sequence[int]) -> Iterable[Sequence[int]]:

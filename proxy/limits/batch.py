@@ -23,7 +23,6 @@ Reply = Sequence[int] | StoreUnavailable
 class Question:
     """One call's: the keys it touches, the first of which is its own, and what to do, as JSON."""
 
-    tenant: str
     keys: tuple[str, ...]
     text: str
 

@@ -16,7 +16,7 @@ from proxy.types.outcome import READING, Outcome, Standing, outcome
 MOST_COUNTERS = 100_000
 KEPT_SHARE = 0.9
 SWEEP_FROM = 1024
-Name = tuple[str, str, str]
+Name = tuple[str, str]
 Charge = tuple[Counter, Limit, Taken]
 
 
@@ -35,8 +35,8 @@ class MemoryStore:
     def __post_init__(self) -> None:
         self._sweep_at = min(SWEEP_FROM, self.most)
 
-    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
-        return self.admit_now(request_id, claims, tenant)
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+        return self.admit_now(request_id, claims)
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         self.settle_now(request_id, actuals)
@@ -44,14 +44,12 @@ class MemoryStore:
     async def release(self, request_id: str) -> None:
         self.settle_now(request_id, ())
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
-    ) -> None:
+    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """As promised, but that an id is not remembered: nothing here fails half-way."""
-        self.charge_now(claims, tenant, whole=whole)
+        self.charge_now(claims, whole=whole)
 
-    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
-        return self.look_now(claims, tenant).standings
+    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
+        return self.look_now(claims).standings
 
     @property
     def size(self) -> int:
@@ -63,9 +61,9 @@ class MemoryStore:
         """How many calls are admitted and not settled."""
         return len(self._under_way)
 
-    def admit_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+    def admit_now(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         if request_id in self._under_way:
-            return self._again(claims, tenant)
+            return self._again(claims)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
         looked: list[tuple[Counter, Limit, int, int]] = []
         admitted, counters = True, self._counters
@@ -73,7 +71,7 @@ class MemoryStore:
             counters = self._sweep(now, wall)
         for claim in claims:
             limit, amount = claim.limit, claim.amount
-            name = (tenant, limit.key, claim.scope)
+            name = (limit.key, claim.scope)
             each = counters.get(name) or counters.setdefault(name, counter(limit))
             wait = each.must_wait(limit, amount, now, wall)
             if wait and not limit.shadow:
@@ -93,9 +91,9 @@ class MemoryStore:
         self._hold(request_id, taken)
         return Outcome(True, claims, readings)
 
-    def _again(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+    def _again(self, claims: Sequence[Claim]) -> Outcome:
         """Admit a call that is under way already: only tell where its counters stand."""
-        readings = list(self.look_now(claims, tenant).readings)
+        readings = list(self.look_now(claims).readings)
         readings[2::READING] = [0] * len(claims)
         return Outcome(True, claims, readings)
 
@@ -104,13 +102,13 @@ class MemoryStore:
             del self._under_way[next(iter(self._under_way))]
         self._under_way[request_id] = taken
 
-    def look_now(self, claims: Sequence[Claim], tenant: str) -> Outcome:
+    def look_now(self, claims: Sequence[Claim]) -> Outcome:
         """Say what would come of the claims; nothing is charged and no counter made."""
         now, wall = self._clocks()
         readings: list[int] = []
         for claim in claims:
             limit = claim.limit
-            each = self._counters.get((tenant, limit.key, claim.scope)) or counter(limit)
+            each = self._counters.get((limit.key, claim.scope)) or counter(limit)
             each.tell(limit, each.must_wait(limit, claim.amount, now, wall), wall, readings)
         return outcome(claims, readings)
 
@@ -124,15 +122,15 @@ class MemoryStore:
                 each, limit, what = charge
                 each.settle(limit, what, actual, now)
 
-    def charge_now(self, claims: Sequence[Claim], tenant: str, *, whole: bool) -> None:
+    def charge_now(self, claims: Sequence[Claim], *, whole: bool) -> None:
         _, wall = self._clocks()
         for claim in claims:
-            name = (tenant, claim.limit.key, claim.scope)
+            name = (claim.limit.key, claim.scope)
             each = self._counters.setdefault(name, counter(claim.limit))
             if isinstance(each, Budget):
                 each.add(claim, wall, whole=whole)
 
-    def hold_now(self, request_id: str, claims: Sequence[Claim], tenant: str) -> None:
+    def hold_now(self, request_id: str, claims: Sequence[Claim]) -> None:
         """Take what is already in use elsewhere, whether it fits or not.
 
         Places are held until the call is settled; the rest is as if it had been settled.
@@ -141,7 +139,7 @@ class MemoryStore:
         taken: list[Charge | None] = []
         for claim in claims:
             limit = claim.limit
-            each = self._counters.setdefault((tenant, limit.key, claim.scope), counter(limit))
+            each = self._counters.setdefault((limit.key, claim.scope), counter(limit))
             each.must_wait(limit, claim.amount, now, wall)
             mark = each.take(limit, claim.amount, request_id, wall, [])
             if limit.kind == "concurrency":

@@ -37,7 +37,6 @@ class Going:
     ``alone`` that admitted it, if the shared one did not answer."""
 
     claims: Sequence[Claim]
-    tenant: str
     asked: bool
     alone: bool
 
@@ -47,7 +46,6 @@ class Debt:
     """Money to be added to a shared budget, until its window ends (in milliseconds of UTC)."""
 
     claim: Claim
-    tenant: str
     ends: int
 
 
@@ -73,7 +71,7 @@ class Sheltered:
     _away: bool = False
     _calls: dict[str, Going] = field(default_factory=dict)
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
-    _owed: dict[tuple[str, str, str, int], Debt] = field(default_factory=dict)
+    _owed: dict[tuple[str, str, int], Debt] = field(default_factory=dict)
     _bills: dict[str, Debt] = field(default_factory=dict)
     _look: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -92,22 +90,22 @@ class Sheltered:
         """How much there is to tell the shared store: calls to settle and budgets to charge."""
         return len(self._unsettled) + len(self._owed) + len(self._bills)
 
-    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         asked = not self._away
         if asked:
             try:
-                decided = await self.remote.admit(request_id, claims, tenant)
+                decided = await self.remote.admit(request_id, claims)
             except StoreUnavailable:
                 self._fail()
             else:
                 self._failed = 0
-                self.alone.see(decided, tenant)
+                self.alone.see(decided)
                 if decided.admitted:
-                    self._calls[request_id] = Going(claims, tenant, asked=True, alone=False)
+                    self._calls[request_id] = Going(claims, asked=True, alone=False)
                 return decided
-        decided = self.alone.admit(request_id, claims, tenant)
+        decided = self.alone.admit(request_id, claims)
         if decided.admitted:
-            self._calls[request_id] = Going(claims, tenant, asked, alone=True)
+            self._calls[request_id] = Going(claims, asked, alone=True)
         elif asked:
             self._later(request_id, [0] * len(claims))
         return decided
@@ -137,20 +135,18 @@ class Sheltered:
         if going is not None:
             await self.settle(request_id, [0] * len(going.claims))
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
-    ) -> None:
+    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """As promised. Raises ``StoreUnavailable``; the same may be asked again then."""
-        await self.remote.charge(charge_id, claims, tenant, whole=whole)
+        await self.remote.charge(charge_id, claims, whole=whole)
 
-    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
+    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Tell where the shared counters stand; this instance's own share while they are away."""
         if not self._away:
             try:
-                return await self.remote.read(claims, tenant)
+                return await self.remote.read(claims)
             except StoreUnavailable:
                 self._fail()
-        return self.alone.look(claims, tenant).standings
+        return self.alone.look(claims).standings
 
     def _fail(self) -> None:
         self._failed += 1
@@ -159,7 +155,7 @@ class Sheltered:
         self._away = True
         for request_id, going in self._calls.items():
             if not going.alone:
-                self.alone.hold(request_id, going.claims, going.tenant)
+                self.alone.hold(request_id, going.claims)
         self._look.set()
         self.tell("degraded")
 
@@ -177,13 +173,13 @@ class Sheltered:
             if claim.limit.kind != "usd" or not actual:
                 continue
             _, begin, ends, _ = claim.limit.calendar.around(wall)
-            name = (going.tenant, claim.limit.key, claim.scope, begin)
+            name = (claim.limit.key, claim.scope, begin)
             before = self._owed.get(name)
             if before is None and self.owing >= MOST_OWED:
                 self.lost += 1
                 continue
             total = actual + (before.claim.amount if before else 0)
-            self._owed[name] = Debt(replace(claim, amount=total), going.tenant, ends)
+            self._owed[name] = Debt(replace(claim, amount=total), ends)
             self._look.set()
 
     async def watch(self) -> None:
@@ -229,5 +225,5 @@ class Sheltered:
     async def _charge(self, bill: str, wall: int) -> None:
         debt = self._bills[bill]
         if wall < debt.ends:
-            await self.remote.charge(bill, [debt.claim], debt.tenant)
+            await self.remote.charge(bill, [debt.claim])
         del self._bills[bill]

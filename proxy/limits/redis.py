@@ -1,7 +1,8 @@
 """Counters that instances share, in Redis 7 or Valkey: one script, one round trip a call.
 
-The server's clock counts. The user of the ACL needs ``+evalsha +eval`` and, on the keys of
-``prefix``, what ``counters.lua`` calls.
+In a cluster they are all on one server, so that a call's claims are decided in one step; the
+script runs once for all calls that ask at the same time. The server's clock counts. The user of
+the ACL needs ``+evalsha +eval`` and, on the keys of ``prefix``, what ``counters.lua`` calls.
 """
 
 from __future__ import annotations
@@ -15,24 +16,18 @@ from importlib.resources import files
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-import hiredis
-from redis.asyncio import ConnectionPool, Redis
-from redis.asyncio.cluster import RedisCluster
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from proxy.limits import wire
 from proxy.limits.batch import Batcher, Question, Reply
 from proxy.limits.store import StoreUnavailable
 from proxy.limits.wire import Wire
-from proxy.types import Secret
+from proxy.redis import FAULTS, Server
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
 
 TIMEOUT_S = 0.1
 MOST_UNDER_WAY = 100_000
-Server = Redis | RedisCluster
 Known = Literal["charged", "perhaps_settled", "perhaps_charged"]
 SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
     "charged": wire.settle,
@@ -41,32 +36,10 @@ SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
 }
 
 
-def connect(url: Secret, *, cluster: bool = False, timeout_s: float = TIMEOUT_S) -> Server:
-    """Give a client that connects when it is asked. ``rediss://`` is TLS, ``user:password@`` ACL.
-
-    It never tries a command twice: that is for the caller to decide, who knows what is at stake.
-    """
-    bounds: Any = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
-    never = Retry(NoBackoff(), 0)
-    if cluster:
-        return RedisCluster.from_url(url.reveal(), retry=never, **bounds)
-    pool = ConnectionPool.from_url(url.reveal(), retry=never, **bounds)
-    pool.connection_class = type("Packed", (PackedInC, pool.connection_class), {})
-    return Redis.from_pool(pool)
-
-
-class PackedInC:
-    """A mixin for connections: half of the cost of a call was the library's packing in Python."""
-
-    def pack_command(self, *args: str | int | bytes) -> list[bytes]:
-        return [hiredis.pack_command(cast("tuple[str]", args))]
-
-
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A call that is not settled: where, by which claims, and what is known of its charge."""
+    """A call that is not settled: by which claims, and what is known of its charge."""
 
-    tenant: str
     keys: tuple[str, ...]
     claims: str
     known: Known
@@ -76,14 +49,13 @@ class UnderWay:
 class RedisStore:
     """A ``Store``, to be entered before use. Whatever goes wrong is ``StoreUnavailable``.
 
-    A call is settled by the instance that admitted it. ``timeout_s`` bounds a round trip.
-    ``time_ms`` replaces the server's clock, for tests.
+    A call is settled by the instance that admitted it. ``time_ms`` replaces the server's clock, for
+    tests.
     """
 
     server: Server
     utc: Callable[[], float]
     prefix: str = "headrace"
-    timeout_s: float = TIMEOUT_S
     time_ms: Callable[[], int] | None = None
     _calls: dict[str, UnderWay] = field(default_factory=dict)
     _wire: Wire = field(init=False)
@@ -97,23 +69,23 @@ class RedisStore:
         self._script = files("proxy.limits").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
-    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """As promised; a caller that is cancelled meanwhile has the call released."""
-        keys = self._wire.keys(request_id, claims, tenant)
+        keys = self._wire.keys(request_id, claims)
         told = self._wire.claims(claims)
         try:
-            readings = await self._batches.put(Question(tenant, keys, wire.admit(told)))
+            readings = await self._batches.put(Question(keys, wire.admit(told)))
         except StoreUnavailable:
-            self._remember(request_id, UnderWay(tenant, keys, told, "perhaps_charged"))
+            self._remember(request_id, UnderWay(keys, told, "perhaps_charged"))
             raise
         except asyncio.CancelledError:
             nothing = wire.settle_again(told, [0] * len(claims))
             with suppress(StoreUnavailable):
-                _ = self._batches.put(Question(tenant, keys, nothing))
+                _ = self._batches.put(Question(keys, nothing))
             raise
         decided = outcome(claims, readings)
         if decided.admitted and request_id not in self._calls:
-            self._remember(request_id, UnderWay(tenant, keys, told, "charged"))
+            self._remember(request_id, UnderWay(keys, told, "charged"))
         return decided
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -126,7 +98,7 @@ class RedisStore:
             return
         text = SETTLE[call.known](call.claims, actuals)
         try:
-            await self._batches.put(Question(call.tenant, call.keys, text))
+            await self._batches.put(Question(call.keys, text))
         except StoreUnavailable:
             if call.known == "charged":
                 call = replace(call, known="perhaps_settled")
@@ -138,17 +110,15 @@ class RedisStore:
         if call is not None:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
-    ) -> None:
-        keys = self._wire.keys(charge_id, claims, tenant)
+    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
+        keys = self._wire.keys(charge_id, claims)
         amounts = [claim.amount for claim in claims]
         text = wire.charge(self._wire.claims(claims), amounts, whole=whole)
-        await self._batches.put(Question(tenant, keys, text))
+        await self._batches.put(Question(keys, text))
 
-    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
-        keys = self._wire.keys("", claims, tenant)
-        question = Question(tenant, keys, wire.read(self._wire.claims(claims)))
+    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
+        keys = self._wire.keys("", claims)
+        question = Question(keys, wire.read(self._wire.claims(claims)))
         return outcome(claims, await self._batches.put(question)).standings
 
     @property
@@ -162,46 +132,25 @@ class RedisStore:
         self._calls[request_id] = call
 
     async def _trip(self, questions: Sequence[Question]) -> list[Reply]:
-        if not isinstance(self.server, RedisCluster):
-            return await self._ask(questions)
-        groups: dict[str, list[int]] = {}
-        for index, question in enumerate(questions):
-            groups.setdefault(question.tenant, []).append(index)
-        answers = await asyncio.gather(
-            *(self._ask([questions[index] for index in group]) for group in groups.values())
-        )
-        replies: list[Reply] = [StoreUnavailable("no answer")] * len(questions)
-        for group, answer in zip(groups.values(), answers, strict=True):
-            for index, reply in zip(group, answer, strict=True):
-                replies[index] = reply
-        return replies
-
-    async def _ask(self, questions: Sequence[Question]) -> list[Reply]:
-        """Run the script once for questions whose keys one server has."""
+        """Run the script once for all."""
         keys = [key for question in questions for key in question.keys]
         time = str(self.time_ms()) if self.time_ms else ""
-        rest: tuple[str | int, ...] = (
-            len(keys),
-            *keys,
-            time,
-            *(question.text for question in questions),
-        )
+        texts = [question.text for question in questions]
         try:
-            async with asyncio.timeout(self.timeout_s):
-                return cast("list[Reply]", await self._run(rest))
-        except (RedisError, OSError, TimeoutError) as error:
+            return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
+        except FAULTS as error:
             unavailable = StoreUnavailable(type(error).__name__)
             return [unavailable] * len(questions)
 
-    async def _run(self, rest: tuple[str | int, ...]) -> Any:
+    async def _run(self, key: str, *rest: str | int) -> Any:
         try:
-            return await self.server.execute_command("EVALSHA", self._sha, *rest)
+            return await self.server.run(key, "EVALSHA", self._sha, *rest)
         except NoScriptError:  # a server that has just started
-            return await self.server.execute_command("EVAL", self._script, *rest)
+            return await self.server.run(key, "EVAL", self._script, *rest)
 
     async def ping(self) -> None:
         """See whether the store answers. Raises ``StoreUnavailable``."""
-        await self.read((), "")
+        await self.read(())
 
     async def __aenter__(self) -> Self:
         await self._batches.__aenter__()

@@ -17,17 +17,16 @@ class StoreUnavailable(Exception):
 
 
 class Store(Protocol):
-    """Counters by tenant, limit and scope.
+    """Counters by limit and scope.
 
-    ``request_id`` is one of ours, unique to a call. A call claims each counter once. A limit
-    counts within a tenant: what several keys share must be claimed under one tenant.
+    ``request_id`` is one of ours, unique to a call. A call claims each counter once.
     """
 
     @property
     def under_way(self) -> int:
         """How many calls this instance has admitted and not settled."""
 
-    async def admit(self, request_id: str, claims: Sequence[Claim], tenant: str) -> Outcome:
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Check all claims, then charge all, in one step; a refusal charges nothing.
 
         Asking again for a call that is under way charges nothing.
@@ -43,14 +42,12 @@ class Store(Protocol):
     async def release(self, request_id: str) -> None:
         """Settle to nothing used."""
 
-    async def charge(
-        self, charge_id: str, claims: Sequence[Claim], tenant: str, *, whole: bool = False
-    ) -> None:
+    async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """Add money without asking; budgets only. The same id charges once in ten minutes.
 
         ``whole`` says that it is all that the window has seen, as a ledger knows it: the counter
         is not ``fresh`` any more.
         """
 
-    async def read(self, claims: Sequence[Claim], tenant: str) -> tuple[Standing, ...]:
+    async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Tell where counters stand, and whether the amounts would fit, without charging."""

@@ -17,16 +17,17 @@ LATE_MS = 600_000
 class Wire:
     """Writes keys and claims. ``utc`` gives seconds since 1970, to know a budget's windows by.
 
-    The keys of a tenant share a hash tag, so a cluster keeps them together.
+    All keys share a hash tag, so a cluster keeps them on one server: a call's claims are decided
+    in one step, whatever its limits are per.
     """
 
     utc: Callable[[], float]
     prefix: str = "headrace"
     _limits: dict[str, tuple[Limit, int, str]] = field(default_factory=dict)
 
-    def keys(self, request_id: str, claims: Sequence[Claim], tenant: str) -> tuple[str, ...]:
+    def keys(self, request_id: str, claims: Sequence[Claim]) -> tuple[str, ...]:
         """Give the key of the call, and that of each claim's counter."""
-        start = f"{self.prefix}:{{{_tag(tenant)}}}:"
+        start = f"{self.prefix}:{{limits}}:"
         names = [f"{start}{claim.limit.key}:{claim.scope}" for claim in claims]
         return (f"{start}call:{request_id}", *names)
 
@@ -57,11 +58,6 @@ class Wire:
         known = (limit, until, "".join(f",{number}" for number in numbers) + "]")
         self._limits[limit.key] = known
         return known
-
-
-def _tag(tenant: str) -> str:
-    """Give a hash tag that ends where it seems to, and is not empty."""
-    return tenant.replace("%", "%25").replace("}", "%7D") or "%"
 
 
 def admit(claims: str) -> str:

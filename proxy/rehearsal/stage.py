@@ -27,7 +27,7 @@ from proxy.errors import (
 )
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
-from proxy.limits import TENANT, Admission
+from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
 from proxy.policy import Caller
@@ -85,9 +85,9 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     exchange = _Exchange(given, played)
     claims = await _claims(policies, exchange)
     before = [replace(claim, amount=_used(given, claim.limit)) for claim in claims]
-    await store.admit("before", [claim for claim in before if claim.amount], TENANT)
+    await store.admit("before", [claim for claim in before if claim.amount])
     await pipeline.run(exchange)
-    for standing in await store.read(claims, TENANT):
+    for standing in await store.read(claims):
         limit, charged = standing.limit, standing.used - _used(given, standing.limit)
         played.charged[limit.name] = Decimal(charged) / (MICRO if limit.kind == "usd" else 1)
     return played

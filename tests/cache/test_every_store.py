@@ -14,10 +14,11 @@ from proxy.cache.memory import Memory
 from proxy.cache.redis import Redis
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import Store
-from proxy.types import Secret
-from tests.cache.stores import Clock, Told, redis_server, until
+from proxy.redis import connect
+from tests.cache.stores import Clock, Told, until
+from tests.servers import running_cluster, running_server
 
-KINDS = ("memory", "sqlite", "redis")
+KINDS = ("memory", "sqlite", "redis", "cluster")
 KEY, OTHER = b"k" * 32, b"\0\n'\xff" * 8
 ROOM = 1_000_000
 
@@ -31,11 +32,9 @@ async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIter
         async with Sqlite(folder / "cache.db", ROOM, clock, told) as sqlite:
             yield sqlite
     else:
-        async with (
-            redis_server(folder) as server,
-            Redis(Secret(server.url), clock, told, timeout_s=2) as redis,
-        ):
-            yield redis
+        with running_server(folder) if kind == "redis" else running_cluster(folder) as server:
+            async with Redis(connect(server.at, 2), clock, told) as redis:
+                yield redis
 
 
 async def written(store: Store) -> None:

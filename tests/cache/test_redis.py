@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from proxy.cache.redis import PREFIX, WAITING_BYTES, Redis
-from proxy.types import Secret
-from tests.cache.stores import Clock, RedisServer, Told, free_port, redis_server
+from proxy.redis import connect
+from tests.cache.stores import Clock, Told
+from tests.servers import Cluster, Server, running_server
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[RedisServer]:
-    async with redis_server(tmp_path) as running:
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running_server(tmp_path / "redis") as running:
         yield running
 
 
-def store(server: RedisServer, told: Told, clock: Clock, timeout_s: float = 1.0) -> Redis:
-    return Redis(Secret(server.url), clock, told, timeout_s=timeout_s)
+def store(server: Server | Cluster, told: Told, clock: Clock, timeout_s: float = 1.0) -> Redis:
+    return Redis(connect(server.at, timeout_s), clock, told)
 
 
-async def test_processes_share_a_server(server: RedisServer) -> None:
+async def test_processes_share_a_server(server: Server) -> None:
     clock = Clock()
     async with store(server, Told(), clock) as one, store(server, Told(), clock) as two:
         one.put(KEY, b"value", 60)
@@ -37,7 +37,7 @@ async def test_processes_share_a_server(server: RedisServer) -> None:
         assert await two.get(KEY) == b"value"
 
 
-async def test_what_waits_is_written_on_the_way_out(server: RedisServer) -> None:
+async def test_what_waits_is_written_on_the_way_out(server: Server) -> None:
     async with store(server, Told(), Clock()) as opened:
         opened.put(KEY, b"value", 60)
 
@@ -45,30 +45,31 @@ async def test_what_waits_is_written_on_the_way_out(server: RedisServer) -> None
         assert await again.get(KEY) == b"value"
 
 
-async def test_a_key_on_the_server_is_a_hash_that_expires(server: RedisServer) -> None:
+async def test_a_key_on_the_server_is_a_hash_that_expires(server: Server) -> None:
     async with store(server, Told(), Clock()) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
 
-        assert await opened._client.keys("*") == [PREFIX + KEY.hex().encode()]
-        assert 0 < await opened._client.pttl(PREFIX + KEY.hex().encode()) <= 60_000
+        with server.admin as admin:
+            assert admin.keys("*") == [PREFIX + KEY.hex().encode()]
+            assert 0 < int(admin.pttl(PREFIX + KEY.hex().encode())) <= 60_000
 
 
 async def test_a_server_that_is_away_is_left_alone_for_a_while_and_found_again(
-    server: RedisServer,
+    server: Server,
 ) -> None:
     clock, told = Clock(), Told()
     async with store(server, told, clock) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
-        await server.stop()
+        server.kill()
 
         assert [await opened.get(KEY) for _ in range(5)] == [None] * 5
         opened.put(OTHER, b"value", 60)
         assert told.failures == 1
         assert told.gone["dropped"] == 1
 
-        await server.start()
+        server.start()
         assert await opened.get(OTHER) is None
         clock.now += 1
         opened.put(OTHER, b"value", 60)
@@ -78,26 +79,25 @@ async def test_a_server_that_is_away_is_left_alone_for_a_while_and_found_again(
 
 
 async def test_a_server_that_hangs_costs_a_call_no_more_than_the_timeout(
-    server: RedisServer,
+    server: Server,
 ) -> None:
     told = Told()
     async with store(server, told, Clock(), timeout_s=0.1) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
-        assert server.process is not None
-        os.kill(server.process.pid, signal.SIGSTOP)
+        server.signal(signal.SIGSTOP)
         began = time.monotonic()
 
         assert await asyncio.gather(*(opened.get(KEY) for _ in range(50))) == [None] * 50
 
         assert time.monotonic() - began < 1
-        os.kill(server.process.pid, signal.SIGCONT)
+        server.signal(signal.SIGCONT)
 
 
-async def test_writes_that_fail_are_told(server: RedisServer) -> None:
+async def test_writes_that_fail_are_told(server: Server) -> None:
     told = Told()
     async with store(server, told, Clock()) as opened:
-        await server.stop()
+        server.kill()
         opened.put(KEY, b"value", 60)
         await opened.written()
 
@@ -106,13 +106,13 @@ async def test_writes_that_fail_are_told(server: RedisServer) -> None:
 
 async def test_a_server_that_was_never_there_hinders_nobody(tmp_path: Path) -> None:
     told = Told()
-    absent = RedisServer(tmp_path, free_port())
+    absent = Server(tmp_path)
     async with store(absent, told, Clock(), timeout_s=0.2) as opened:
         assert await opened.get(KEY) is None
     assert told.failures == 1
 
 
-async def test_more_than_may_wait_is_dropped(server: RedisServer) -> None:
+async def test_more_than_may_wait_is_dropped(server: Server) -> None:
     told = Told()
     async with store(server, told, Clock()) as opened:
         for number in range(20):
@@ -132,7 +132,7 @@ async def test_a_server_that_speaks_nonsense_is_a_miss(reply: bytes, tmp_path: P
     told = Told()
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        async with store(RedisServer(tmp_path, port), told, Clock()) as opened:
+        async with store(Server(tmp_path, port), told, Clock()) as opened:
             opened.put(KEY, b"value", 60)
             await opened.written()
 

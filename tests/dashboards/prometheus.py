@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.dashboards.expressions import RULES
-from tests.limits.conftest import free_port
+from tests.servers import free_port
 
 PATIENCE_S = 20.0
 

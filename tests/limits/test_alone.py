@@ -7,7 +7,7 @@ from dataclasses import replace
 from proxy.limits.alone import Alone
 from proxy.types.limit import Limit, OnStoreError
 from proxy.types.outcome import Outcome
-from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 
 
 def alone(clock: Clock, replicas: int = 1) -> Alone:
@@ -16,14 +16,14 @@ def alone(clock: Clock, replicas: int = 1) -> Alone:
 
 def admitted(each: Alone, limit: Limit, times: int, amount: int = 1) -> int:
     asked = claims((limit, amount))
-    return sum(each.admit(f"call-{n}", asked, TENANT).admitted for n in range(times))
+    return sum(each.admit(f"call-{n}", asked).admitted for n in range(times))
 
 
 def seen(clock: Clock, limit: Limit, used: int) -> Outcome:
     """What the shared store would have said last."""
     store = clock.memory()
-    store.admit_now("all", claims((limit, used)), TENANT)
-    return store.admit_now("last", claims((limit, 0)), TENANT)
+    store.admit_now("all", claims((limit, used)))
+    return store.admit_now("last", claims((limit, 0)))
 
 
 def test_an_instance_keeps_to_its_share() -> None:
@@ -36,7 +36,7 @@ def test_it_bears_its_share_of_what_all_have_used() -> None:
     clock = Clock()
     for limit in (MONTH, TOKENS):
         each = alone(clock, replicas=2)
-        each.see(seen(clock, limit, 90), TENANT)
+        each.see(seen(clock, limit, 90))
 
         assert admitted(each, limit, 100) == 5
 
@@ -45,7 +45,7 @@ def test_what_has_drained_or_ended_since_is_not_borne() -> None:
     clock = Clock()
     for limit, later, left in ((TOKENS, 30_000, 60), (MONTH, 31 * 86_400_000, 100)):
         each = alone(clock)
-        each.see(seen(clock, limit, 90), TENANT)
+        each.see(seen(clock, limit, 90))
         clock.ms += later
 
         assert admitted(each, limit, 200) == left
@@ -57,16 +57,16 @@ def test_open_counts_nothing_and_closed_refuses_for_a_while() -> None:
     opened, closed = (replace(MONTH, on_store_error=way) for way in how)
 
     assert admitted(each, opened, 200) == 200
-    refused = each.admit("call", claims((REQUESTS, 1), (closed, 1)), TENANT)
+    refused = each.admit("call", claims((REQUESTS, 1), (closed, 1)))
     assert refused.refusal is not None
     assert (refused.refusal.limit, refused.refusal.retry_after_s) == (closed, 1.0)
-    assert each.local.look_now(claims((REQUESTS, 0)), TENANT).standings[0].used == 0
+    assert each.local.look_now(claims((REQUESTS, 0))).standings[0].used == 0
 
 
 def test_closed_in_shadow_refuses_nobody() -> None:
     shadow = replace(MONTH, on_store_error="closed", shadow=True)
 
-    outcome = alone(Clock()).admit("call", claims((shadow, 1)), TENANT)
+    outcome = alone(Clock()).admit("call", claims((shadow, 1)))
 
     assert outcome.admitted
     assert outcome.would_refuse == ("month",)
@@ -76,7 +76,7 @@ def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
     each = alone(Clock(), replicas=4)
 
     for amount, wait in ((50, 1.0), (101, None)):
-        refusal = each.admit("call", claims((TOKENS, amount)), TENANT).refusal
+        refusal = each.admit("call", claims((TOKENS, amount))).refusal
         assert refusal is not None
         assert refusal.retry_after_s == wait
 
@@ -84,7 +84,7 @@ def test_what_only_the_share_is_too_small_for_is_not_refused_for_good() -> None:
 def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
     each, limit = alone(Clock(), replicas=2), replace(PLACES, amount=4)
     before = claims((REQUESTS, 1), (limit, 1))
-    each.hold("before", before, TENANT)
+    each.hold("before", before)
 
     assert admitted(each, limit, 5) == 1
     each.release("before")

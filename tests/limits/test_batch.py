@@ -31,7 +31,7 @@ class Trips:
 
 
 def ask(batches: Batcher, *texts: str) -> list[asyncio.Future[Sequence[int]]]:
-    return [batches.put(Question("support", ("key",), text)) for text in texts]
+    return [batches.put(Question(("key",), text)) for text in texts]
 
 
 async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_answer() -> None:

@@ -17,7 +17,6 @@ from tests.limits.world import (
     PLACES,
     REQUESTS,
     SUPPORT,
-    TENANT,
     TOKENS,
     Clock,
     amounts,
@@ -28,11 +27,11 @@ DAY_MS = 86_400_000
 
 
 def admit(store: MemoryStore, name: str, limit: Limit, amount: int = 1) -> Outcome:
-    return store.admit_now(name, claims((limit, amount)), TENANT)
+    return store.admit_now(name, claims((limit, amount)))
 
 
 def used(store: MemoryStore, limit: Limit) -> int:
-    return store.look_now(claims((limit, 0)), TENANT).standings[0].used
+    return store.look_now(claims((limit, 0))).standings[0].used
 
 
 def wait_ms(outcome: Outcome) -> int:
@@ -186,7 +185,7 @@ def test_a_budget_warns_once_a_window_and_is_fresh_once() -> None:
 def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
     store = Clock().memory()
 
-    store.charge_now(claims((MONTH, 70)), TENANT, whole=True)
+    store.charge_now(claims((MONTH, 70)), whole=True)
 
     standing = admit(store, "call", MONTH, 30).standings[0]
     assert (standing.used, standing.fresh) == (100, False)
@@ -218,7 +217,7 @@ def test_spent_money_is_the_sum_of_what_calls_really_cost(
 ) -> None:
     store, spent, held = Clock().memory(), 0, []
     for number, (estimate, actual) in enumerate(parts):
-        if store.admit_now(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)], TENANT).admitted:
+        if store.admit_now(f"call-{number}", [Claim(MONTH, SUPPORT, estimate)]).admitted:
             held.append((f"call-{number}", actual))
         if len(held) > late:
             name, cost = held.pop(0)
@@ -237,9 +236,9 @@ def test_a_refusal_charges_none_of_the_limits() -> None:
     store = Clock().memory()
     tight = Limit("tight", "requests", 1, 60)
     asked = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
-    store.admit_now("first", asked, TENANT)
+    store.admit_now("first", asked)
 
-    assert not store.admit_now("second", asked, TENANT).admitted
+    assert not store.admit_now("second", asked).admitted
 
-    standings = store.look_now(asked, TENANT).standings
+    standings = store.look_now(asked).standings
     assert [standing.used for standing in standings] == amounts(asked)

@@ -9,7 +9,7 @@ import pytest
 from proxy.limits.memory import SWEEP_FROM
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, Clock, claims
+from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 
 HOUR_MS = 3_600_000
 
@@ -19,7 +19,7 @@ def test_counters_that_say_nothing_are_forgotten() -> None:
     store = clock.memory()
     for number in range(20 * SWEEP_FROM):
         clock.ms += 60  # a request is drained in 600
-        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"), TENANT)
+        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
         store.settle_now(f"call-{number}", [1])
 
     assert store.size <= SWEEP_FROM
@@ -30,37 +30,37 @@ def test_there_is_a_most_and_what_goes_is_counted_rates_before_budgets() -> None
     clock = Clock()
     store = replace(clock.memory(), most=100)
     for number in range(50):
-        store.admit_now(f"paid-{number}", claims((MONTH, 5), scope=f"user:{number}"), TENANT)
+        store.admit_now(f"paid-{number}", claims((MONTH, 5), scope=f"user:{number}"))
         store.settle_now(f"paid-{number}", [5])
     for number in range(1000):
-        store.admit_now(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}"), TENANT)
+        store.admit_now(f"call-{number}", claims((REQUESTS, 9), scope=f"user:{number}"))
         store.settle_now(f"call-{number}", [9])
 
     assert store.size <= 100
     assert store.evicted >= 900
-    spent = store.look_now(claims((MONTH, 0), scope="user:0"), TENANT).standings[0]
+    spent = store.look_now(claims((MONTH, 0), scope="user:0")).standings[0]
     assert spent.used == 5
 
 
 def test_a_counter_with_a_call_under_way_is_not_forgotten() -> None:
     clock = Clock()
     store = clock.memory()
-    store.admit_now("slow", claims((REQUESTS, 1), scope="user:slow"), TENANT)
+    store.admit_now("slow", claims((REQUESTS, 1), scope="user:slow"))
     clock.ms += HOUR_MS
     for number in range(2 * SWEEP_FROM):
-        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"), TENANT)
+        store.admit_now(f"call-{number}", claims((REQUESTS, 1), scope=f"user:{number}"))
         store.settle_now(f"call-{number}", [0])
 
     store.settle_now("slow", [51])
 
-    used = store.look_now(claims((REQUESTS, 0), scope="user:slow"), TENANT).standings[0].used
+    used = store.look_now(claims((REQUESTS, 0), scope="user:slow")).standings[0].used
     assert used == 50
 
 
 def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
     store = replace(Clock().memory(), most=100)
     for number in range(150):
-        store.admit_now(f"call-{number}", claims((MONTH, 0), (PLACES, 0)), TENANT)
+        store.admit_now(f"call-{number}", claims((MONTH, 0), (PLACES, 0)))
 
     assert store.under_way == 100
 
@@ -69,32 +69,32 @@ def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
 def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) -> None:
     clock, hour = Clock(), Limit("hour", "usd", 100, Calendar("hour"))
     store = clock.memory()
-    store.admit_now("call", claims((hour, 10)), TENANT)
+    store.admit_now("call", claims((hour, 10)))
     store.settle_now("call", [10])
     clock.ms += hours * HOUR_MS
     for number in range(2 * SWEEP_FROM):
-        store.admit_now(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}"), TENANT)
+        store.admit_now(f"call-{number}", claims((PLACES, 0), scope=f"u:{number}"))
         store.settle_now(f"call-{number}", [0])
 
     clock.ms -= hours * HOUR_MS
 
-    assert store.look_now(claims((hour, 0)), TENANT).standings[0].used == kept
+    assert store.look_now(claims((hour, 0))).standings[0].used == kept
 
 
 def test_asking_twice_for_a_call_charges_it_once() -> None:
     store = Clock().memory()
     asked = claims((MONTH, 60), (PLACES, 1))
 
-    assert store.admit_now("call", asked, TENANT).admitted
-    assert store.admit_now("call", asked, TENANT).admitted
+    assert store.admit_now("call", asked).admitted
+    assert store.admit_now("call", asked).admitted
 
-    standings = store.look_now(asked, TENANT).standings
+    standings = store.look_now(asked).standings
     assert [standing.used for standing in standings] == [60, 1]
 
 
-def test_tenants_and_scopes_have_counters_of_their_own() -> None:
+def test_scopes_have_counters_of_their_own() -> None:
     store = Clock().memory()
-    for number, (tenant, scope) in enumerate([("a", "x"), ("a", "y"), ("b", "x")]):
-        assert store.admit_now(f"call-{number}", claims((MONTH, 100), scope=scope), tenant).admitted
+    for number, scope in enumerate("xyz"):
+        assert store.admit_now(f"call-{number}", claims((MONTH, 100), scope=scope)).admitted
 
-    assert not store.admit_now("more", claims((MONTH, 1), scope="x"), "a").admitted
+    assert not store.admit_now("more", claims((MONTH, 1), scope="x")).admitted

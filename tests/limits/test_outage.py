@@ -19,8 +19,9 @@ from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
-from tests.limits.conftest import Server, eventually, shared
-from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, claims
+from tests.limits.conftest import shared
+from tests.limits.world import MONTH, PLACES, REQUESTS, claims
+from tests.servers import Cluster, Server, eventually
 
 BUDGET = Limit("budget", "usd", 1_000_000, Calendar("month"))
 TIMEOUT_S = 0.1
@@ -43,12 +44,14 @@ class Instance:
         for number in count():
             if self.store.degraded:
                 return
-            await self.store.read(claims((BUDGET, 0)), TENANT)
+            await self.store.read(claims((BUDGET, 0)))
             assert number < 10
 
 
 @asynccontextmanager
-async def instance(server: Server, prefix: str = "", replicas: int = 1) -> AsyncIterator[Instance]:
+async def instance(
+    server: Server | Cluster, prefix: str = "", replicas: int = 1
+) -> AsyncIterator[Instance]:
     told: list[str] = []
     rests: list[float] = []
 
@@ -94,7 +97,7 @@ async def test_calls_go_on_without_the_store_and_it_is_found_again(
         for number in range(200):
             begun = time.monotonic()
             asked = claims((BUDGET, 10), (PLACES, 1))
-            assert (await one.store.admit(f"call-{number}", asked, TENANT)).admitted
+            assert (await one.store.admit(f"call-{number}", asked)).admitted
             await one.store.settle(f"call-{number}", [10, 0])
             slow += time.monotonic() - begun > TIMEOUT_S / 2
         assert slow <= one.store.failures
@@ -104,7 +107,7 @@ async def test_calls_go_on_without_the_store_and_it_is_found_again(
         await one.recovered()
 
         assert one.told == ["degraded", "recovered"]
-        standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)), TENANT)
+        standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
         assert one.store.lost == 0
 
@@ -116,14 +119,14 @@ async def test_calls_that_the_store_admitted_are_settled_there_when_it_is_back(
     asked = claims((BUDGET, 100), (PLACES, 1))
     async with instance(server) as one:
         for number in range(100):
-            await one.store.admit(f"call-{number}", asked, TENANT)
+            await one.store.admit(f"call-{number}", asked)
         come_back = await go_away(server)
 
         await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(100)))
         come_back()
         await one.recovered()
 
-        standings = await one.store.read(asked, TENANT)
+        standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [700, 0]
         assert (one.store.under_way, one.remote.under_way) == (0, 0)
 
@@ -134,14 +137,14 @@ async def test_a_store_that_comes_back_empty_is_told_what_calls_under_way_cost(
     asked = claims((BUDGET, 100), (PLACES, 1))
     async with instance(server) as one:
         for number in range(20):
-            await one.store.admit(f"call-{number}", asked, TENANT)
+            await one.store.admit(f"call-{number}", asked)
         server.kill()
         await one.degrade()
         await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(20)))
         server.start()
         await one.recovered()
 
-        outcome = await one.store.admit("next", asked, TENANT)
+        outcome = await one.store.admit("next", asked)
         assert [standing.used for standing in outcome.standings] == [240, 1]
         assert outcome.standings[0].fresh
 
@@ -162,7 +165,7 @@ async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -
 
         assert let[0] == 300
         assert sum(let) == 1000
-        assert (await one.store.read(claims((limit, 0)), TENANT))[0].used == 1000
+        assert (await one.store.read(claims((limit, 0))))[0].used == 1000
 
 
 async def _spend(stores: tuple[Sheltered, ...], limit: Limit, when: str, calls: int) -> int:
@@ -171,7 +174,7 @@ async def _spend(stores: tuple[Sheltered, ...], limit: Limit, when: str, calls: 
     for number in range(calls):
         store = stores[number % len(stores)]
         name = f"{when}-{number}"
-        if (await store.admit(name, claims((limit, 1)), TENANT)).admitted:
+        if (await store.admit(name, claims((limit, 1)))).admitted:
             await store.settle(name, [1])
             let += 1
     return let
@@ -184,7 +187,7 @@ async def test_500_calls_while_the_store_comes_and_goes_are_all_accounted_for(
     async with instance(server) as one:
 
         async def call(number: int) -> None:
-            await one.store.admit(f"call-{number}", asked, TENANT)
+            await one.store.admit(f"call-{number}", asked)
             await asyncio.sleep(0.001 * (number % 50))  # the upstream answers
             await one.store.settle(f"call-{number}", [0, 3, 0])
 
@@ -197,7 +200,7 @@ async def test_500_calls_while_the_store_comes_and_goes_are_all_accounted_for(
             await batch
         await one.recovered()
 
-        standings = await one.store.read(asked, TENANT)
+        standings = await one.store.read(asked)
         assert [standing.used for standing in standings] == [0, 1500, 0]
         assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
 
@@ -216,7 +219,7 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
     begun = time.monotonic()
     async with instance(server) as one:
         for number in range(20):
-            assert (await one.store.admit(f"call-{number}", claims((PLACES, 1)), TENANT)).admitted
+            assert (await one.store.admit(f"call-{number}", claims((PLACES, 1)))).admitted
 
         assert time.monotonic() - begun < 2
         assert one.told == ["degraded"]
@@ -224,11 +227,11 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
 
 async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server: Server) -> None:
     async with instance(server) as one:
-        await one.store.admit("call", claims((BUDGET, 100)), TENANT)
+        await one.store.admit("call", claims((BUDGET, 100)))
         server.signal(signal.SIGSTOP)
         await one.store.settle("call", [5])
         server.signal(signal.SIGCONT)
         await one.recovered()
 
         assert one.told == []
-        assert (await one.store.read(claims((BUDGET, 0)), TENANT))[0].used == 5
+        assert (await one.store.read(claims((BUDGET, 0))))[0].used == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from contextlib import suppress
@@ -14,13 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.limits.redis import RedisStore, connect
+from proxy.limits.redis import RedisStore
 from proxy.limits.store import Store, StoreUnavailable
-from proxy.types import Secret
+from proxy.redis import connect
+from proxy.settings import redis_at
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.limits.conftest import Server, free_port, shared, wait_until
-from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+from tests.limits.conftest import shared
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
+from tests.servers import Cluster, Server
 
 LIMITS = (
     Limit("odd", "requests", 7, 60),
@@ -75,33 +78,40 @@ class Walk:
             Claim(limit, "key:support-widget", _part(limit, n))
             for limit, n in zip(self.limits, eighths, strict=False)
         ]
-        outcome = await self.store.admit(name, asked, TENANT)
+        outcome = await self.store.admit(name, asked)
         if outcome.admitted:
             self.under_way.setdefault(name, asked)
         return outcome.admitted, list(outcome.readings)
 
     async def standings(self) -> object:
         one = [Claim(limit, "key:support-widget", 1) for limit in self.limits]
-        return await self.store.read(one, TENANT)
+        return await self.store.read(one)
 
 
 def _part(limit: Limit, eighths: int) -> int:
     return -(-limit.capacity * eighths // 8) if eighths < 9 else limit.capacity + 1
 
 
+@pytest.fixture(params=["shared_server", "shared_cluster"])
+def somewhere(request: pytest.FixtureRequest) -> Server | Cluster:
+    """One server, or a cluster: what holds for the one holds for the other."""
+    found: Server | Cluster = request.getfixturevalue(request.param)
+    return found
+
+
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     limits=st.lists(st.sampled_from(LIMITS), min_size=1, max_size=3, unique=True),
     steps=st.lists(STEP, min_size=20, max_size=60),
 )
 def test_memory_and_redis_agree_on_any_sequence(
-    limits: list[Limit], steps: list[Step], shared_server: Server
+    limits: list[Limit], steps: list[Step], somewhere: Server | Cluster
 ) -> None:
     async def run() -> None:
         clock = Clock()
-        async with shared(shared_server, clock) as store:
+        async with shared(somewhere, clock) as store:
             here, there = Walk(clock.memory(), list(limits)), Walk(store, list(limits))
             for verb, number, eighths in steps:
                 if verb == "pass":
@@ -119,37 +129,37 @@ def test_memory_and_redis_agree_on_any_sequence(
 async def test_admitting_and_settling_are_one_round_trip_each(server: Server) -> None:
     asked = claims((REQUESTS, 1), (TOKENS, 1), (MONTH, 1), (PLACES, 1))
     async with shared(server) as store:
-        await store.read(asked, TENANT)
+        await store.read(asked)
         before = server.trips()
         for number in range(10):
-            await store.admit(f"call-{number}", asked, TENANT)
+            await store.admit(f"call-{number}", asked)
             await store.settle(f"call-{number}", [1, 0, 1, 1])
 
         assert server.trips() - before == 20
         before = server.trips()
-        await asyncio.gather(*(store.admit(f"more-{n}", asked, TENANT) for n in range(128)))
+        await asyncio.gather(*(store.admit(f"more-{n}", asked) for n in range(128)))
         assert server.trips() - before <= 4
 
 
 async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: Server) -> None:
     async with shared(shared_server) as store:
-        await store.admit("first", claims((MONTH, 1)), TENANT)
+        await store.admit("first", claims((MONTH, 1)))
         with shared_server.admin as admin:
             admin.script_flush()
 
-        await store.admit("second", claims((MONTH, 1)), TENANT)
+        await store.admit("second", claims((MONTH, 1)))
 
-        assert (await store.read(claims((MONTH, 0)), TENANT))[0].used == 2
+        assert (await store.read(claims((MONTH, 0))))[0].used == 2
 
 
 async def test_the_servers_clock_counts(shared_server: Server) -> None:
     limit = Limit("fast", "requests", 10, 1)
     async with shared(shared_server) as store:
         begun = time.monotonic()
-        await store.admit("first", claims((limit, 10)), TENANT)
+        await store.admit("first", claims((limit, 10)))
         wait = None
         for number in count():
-            outcome = await store.admit(f"call-{number}", claims((limit, 5)), TENANT)
+            outcome = await store.admit(f"call-{number}", claims((limit, 5)))
             if outcome.refusal is None:
                 break
             wait = wait or outcome.refusal.retry_after_s
@@ -164,7 +174,7 @@ async def test_a_call_that_is_cancelled_while_it_is_admitted_is_released(
     asked = claims((MONTH, 10), (PLACES, 1))
     async with shared(shared_server) as store:
         for number in range(50):
-            call = asyncio.ensure_future(store.admit(f"call-{number}", asked, TENANT))
+            call = asyncio.ensure_future(store.admit(f"call-{number}", asked))
             for _ in range(number % 10):
                 await asyncio.sleep(0)
             call.cancel()
@@ -172,7 +182,7 @@ async def test_a_call_that_is_cancelled_while_it_is_admitted_is_released(
                 await call
                 await store.release(f"call-{number}")
 
-        standings = await store.read(asked, TENANT)
+        standings = await store.read(asked)
         assert [standing.used for standing in standings] == [0, 0]
         assert store.under_way == 0
 
@@ -182,13 +192,13 @@ async def test_a_server_that_hangs_is_left_in_time_and_nothing_is_counted_twice(
 ) -> None:
     asked = claims((MONTH, 10), (PLACES, 1))
     async with shared(server, timeout_s=0.2) as store:
-        await store.admit("settled-late", asked, TENANT)
+        await store.admit("settled-late", asked)
         server.signal(signal.SIGSTOP)
         begun = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await store.settle("settled-late", [4, 0])
         with pytest.raises(StoreUnavailable):
-            await store.admit("perhaps", asked, TENANT)
+            await store.admit("perhaps", asked)
         assert time.monotonic() - begun < 2
         server.signal(signal.SIGCONT)
         await _until_it_answers(store)
@@ -197,7 +207,7 @@ async def test_a_server_that_hangs_is_left_in_time_and_nothing_is_counted_twice(
             await store.settle("settled-late", [4, 0])
             await store.settle("perhaps", [7, 0])
 
-        standings = await store.read(asked, TENANT)
+        standings = await store.read(asked)
         assert [standing.used for standing in standings] == [11, 0]
 
 
@@ -206,71 +216,59 @@ async def test_after_a_flush_money_of_calls_under_way_is_charged_and_the_loss_is
 ) -> None:
     asked = claims((MONTH, 10), (TOKENS, 10), (PLACES, 1))
     async with shared(server) as store:
-        await store.admit("before", asked, TENANT)
-        await store.admit("during", asked, TENANT)
+        await store.admit("before", asked)
+        await store.admit("during", asked)
         await store.settle("before", [8, 8, 0])
         with server.admin as admin:
             admin.flushall()
 
         await store.settle("during", [7, 7, 0])
 
-        standings = await store.read(asked, TENANT)
+        standings = await store.read(asked)
         assert [standing.used for standing in standings] == [7, 0, 0]
-        after = await store.admit("after", asked, TENANT)
+        after = await store.admit("after", asked)
         assert after.standings[0].fresh
-        await store.charge("ledger", claims((MONTH, 8)), TENANT, whole=True)
-        await store.charge("ledger", claims((MONTH, 8)), TENANT, whole=True)
-        assert (await store.read(asked, TENANT))[0].used == 25
+        await store.charge("ledger", claims((MONTH, 8)), whole=True)
+        await store.charge("ledger", claims((MONTH, 8)), whole=True)
+        assert (await store.read(asked))[0].used == 25
 
 
 async def test_a_server_that_is_restarted_is_found_again(server: Server) -> None:
     async with shared(server) as store:
-        await store.admit("before", claims((MONTH, 10)), TENANT)
+        await store.admit("before", claims((MONTH, 10)))
         server.kill()
         with pytest.raises(StoreUnavailable):
-            await store.admit("none", claims((MONTH, 10)), TENANT)
+            await store.admit("none", claims((MONTH, 10)))
         server.start()
 
-        assert (await store.admit("after", claims((MONTH, 10)), TENANT)).admitted
-
-
-async def test_a_cluster_keeps_the_keys_of_a_tenant_together(program: str, tmp_path: Path) -> None:
-    bus = str(free_port())  # by default the port + 10000, which may be none
-    server = Server(tmp_path, options=("--cluster-enabled", "yes", "--cluster-port", bus))
-    try:
-        server.start()
-        with server.admin as admin:
-            admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            wait_until(lambda: b"ok" in admin.execute_command("CLUSTER", "INFO")[:20], "cluster")
-        asked = claims((REQUESTS, 1), (MONTH, 30), (PLACES, 1))
-        client = connect(server.url, cluster=True, timeout_s=5)
-        async with RedisStore(client, time.time, timeout_s=5) as store:
-            outcomes = await asyncio.gather(
-                *(store.admit(f"call-{n}", asked, f"team-{n % 3}") for n in range(30))
-            )
-
-            assert sum(outcome.admitted for outcome in outcomes) == 9
-            assert (await store.read(asked, "team-2"))[1].used == 90
-    finally:
-        server.kill()
+        assert (await store.admit("after", claims((MONTH, 10)))).admitted
 
 
 async def test_the_url_names_a_user_and_no_error_names_the_password(server: Server) -> None:
-    rights = ("+evalsha", "+eval", "+client", "+hello", "+get", "+set", "+del", "+exists", "+time")
+    rights = re.findall(r"[+][a-z]+", _told_in_docs("The ACL's user needs", "in a cluster"))
     with server.admin as admin:
         admin.execute_command(
             "ACL", "SETUSER", "limits", "on", ">hr-test-password", "~headrace:*", *rights
         )
+    warned = replace(MONTH, warn_at=0.01)
+    asked = claims((REQUESTS, 2), (TOKENS, 2), (warned, 2), (PLACES, 1))
     for word, works in (("hr-test-password", True), ("hr-wrong-password", False)):
-        url = Secret(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
-        async with RedisStore(connect(url, timeout_s=5), time.time, timeout_s=5) as store:
+        at = redis_at(f"redis://limits:{word}@127.0.0.1:{server.port}/0")
+        async with RedisStore(connect(at, 5), time.time) as store:
             if works:
-                assert (await store.admit("call", claims((REQUESTS, 1)), TENANT)).admitted
+                for name in ("first", "second"):
+                    assert (await store.admit(name, asked)).admitted
+                    await store.settle(name, [1, 1, 1, 0])
                 continue
             with pytest.raises(StoreUnavailable) as refused:
-                await store.admit("call", claims((REQUESTS, 1)), TENANT)
+                await store.admit("call", claims((REQUESTS, 1)))
             assert word not in repr(refused.value)
             assert word not in repr(store)
+
+
+def _told_in_docs(begin: str, end: str) -> str:
+    text = Path("docs/policies.md").read_text()
+    return text[text.index(begin) : text.index(end, text.index(begin))]
 
 
 async def _until_it_answers(store: RedisStore) -> None:

@@ -11,8 +11,8 @@ import aiohttp
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
-from tests.limits.conftest import Server
 from tests.limits.test_init import ask, counted
+from tests.servers import Server
 
 Instance = tuple[Proxy, aiohttp.ClientSession]
 
@@ -22,7 +22,7 @@ async def two(
     folder: Path, upstream: ScriptedUpstream, server: Server, *limits: str
 ) -> AsyncIterator[tuple[Instance, Instance]]:
     said = f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
-    shared = {"redis_url": server.url.reveal(), "cache_secret": "a secret of tests", "replicas": 2}
+    shared = {"redis": server.at, "cache_secret": "a secret of tests", "replicas": 2}
     async with AsyncExitStack() as opened:
         instances = []
         for name in ("one", "two"):

@@ -14,8 +14,9 @@ from proxy.limits.store import Store
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome, Standing
 from proxy.types.windows import Calendar
-from tests.limits.conftest import Server, shared
-from tests.limits.world import MONTH, PLACES, REQUESTS, TENANT, TOKENS, Clock, claims
+from tests.limits.conftest import shared
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
+from tests.servers import Cluster, Server
 
 CALLS = 500
 WIDE = Limit("wide", "requests", 10_000, 60)
@@ -41,32 +42,37 @@ class Instances:
         return self.stores[number % len(self.stores)]
 
     async def admit_all(self, asked: Sequence[Claim]) -> list[Outcome]:
-        return await asyncio.gather(
-            *(self.of(n).admit(f"call-{n}", asked, TENANT) for n in range(CALLS))
-        )
+        return await asyncio.gather(*(self.of(n).admit(f"call-{n}", asked) for n in range(CALLS)))
 
     async def standings(self, asked: Sequence[Claim]) -> tuple[Standing, ...]:
-        return await self.stores[0].read(asked, TENANT)
+        return await self.stores[0].read(asked)
 
 
 @asynccontextmanager
-async def _instances(kind: str, server: Server) -> AsyncIterator[Instances]:
+async def _instances(server: Server | Cluster | None, number: int) -> AsyncIterator[Instances]:
     clock = Clock()
-    if kind == "memory":
+    if server is None:
         yield Instances([clock.memory()])
         return
     async with AsyncExitStack() as opened:
         prefix = uuid4().hex
-        number = int(kind.removeprefix("redis-"))
         stores = [shared(server, clock, prefix) for _ in range(number)]
         yield Instances([await opened.enter_async_context(store) for store in stores])
 
 
-@pytest.fixture(params=["memory", "redis-1", "redis-2"])
-async def instances(
-    request: pytest.FixtureRequest, shared_server: Server
-) -> AsyncIterator[Instances]:
-    async with _instances(request.param, shared_server) as running:
+COUNTERS = {
+    "memory": (None, 1),
+    "redis-1": ("shared_server", 1),
+    "redis-2": ("shared_server", 2),
+    "cluster-2": ("shared_cluster", 2),
+}
+
+
+@pytest.fixture(params=[*COUNTERS.values()], ids=[*COUNTERS])
+async def instances(request: pytest.FixtureRequest) -> AsyncIterator[Instances]:
+    name, number = request.param
+    server = request.getfixturevalue(name) if name else None
+    async with _instances(server, number) as running:
         yield running
 
 
@@ -113,7 +119,7 @@ async def test_each_way_out_leaves_what_was_really_used_and_no_reservation(
 
 async def test_settling_counts_once_and_only_what_was_admitted(instances: Instances) -> None:
     store, asked = instances.stores[0], claims((BUDGET, 100), (PLACES, 1))
-    await store.admit("call", asked, TENANT)
+    await store.admit("call", asked)
     for actual in (60, 90, 0):
         await store.settle("call", [actual, 0])
     await store.release("call")
@@ -125,7 +131,7 @@ async def test_settling_counts_once_and_only_what_was_admitted(instances: Instan
 
 async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
     store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
-    await store.admit("call", asked, TENANT)
+    await store.admit("call", asked)
     await store.settle("call", [-1000, -1000])
 
     assert [standing.used for standing in await instances.standings(asked)] == [0, 0]
@@ -154,7 +160,7 @@ async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> Non
 
 
 async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instances) -> None:
-    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), TENANT, whole=True)
+    await instances.stores[0].charge("from-ledger", claims((BUDGET, 9950)), whole=True)
 
     outcomes = await instances.admit_all(claims((BUDGET, 10)))
 
@@ -163,7 +169,7 @@ async def test_money_from_a_ledger_is_added_and_is_the_whole(instances: Instance
 
 
 async def test_what_a_read_says_would_fit_does(instances: Instances) -> None:
-    await instances.stores[0].admit("call", claims((BUDGET, 9000)), TENANT)
+    await instances.stores[0].admit("call", claims((BUDGET, 9000)))
 
     for amount, fits in ((1000, True), (1001, False)):
         assert (await instances.standings(claims((BUDGET, amount))))[0].refuses != fits

@@ -12,21 +12,14 @@ from proxy.limits.wire import Wire
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 
 
-@pytest.mark.parametrize("tenant", ["support", "", "}", "{", "{}x", "a}b", "%7D"])
-def test_all_keys_of_a_tenant_have_one_hash_tag(tenant: str) -> None:
-    keys = Wire(Clock().seconds).keys("call-1", claims((REQUESTS, 1), (PLACES, 1)), tenant)
-    tags = {key[key.index("{") + 1 : key.index("}")] for key in keys}
+@pytest.mark.parametrize("scope", ["key:support-widget", "", "user:}", "user:{x}", "user:{}"])
+def test_all_keys_have_one_hash_tag(scope: str) -> None:
+    asked = claims((REQUESTS, 1), (PLACES, 1), scope=scope)
 
-    assert len(keys) == 3
-    assert len(tags) == 1
-    assert tags != {""}
+    keys = Wire(Clock().seconds).keys("call-1", asked)
 
-
-def test_tenants_never_share_a_key() -> None:
-    tenants = ["support", "support}", "support%7D", "", "%", "%25"]
-    keys = [Wire(Clock().seconds).keys("c", claims((REQUESTS, 1)), each) for each in tenants]
-
-    assert len({key for told in keys for key in told}) == 2 * len(tenants)
+    assert len(set(keys)) == 3
+    assert {key[key.index("{") + 1 : key.index("}")] for key in keys} == {"limits"}
 
 
 def test_claims_are_numbers_alone() -> None:

@@ -10,7 +10,6 @@ from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 
 SUPPORT = "key:support-widget"
-TENANT = "support"
 NOON = 1_768_478_400_000  # 2026-01-15 12:00 UTC
 REQUESTS = Limit("per-minute", "requests", 100, 60)
 TOKENS = Limit("tokens", "tokens", 100, 60)

@@ -1,0 +1,96 @@
+"""Counters in a cluster: on one of its servers, together, also while that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from uuid import uuid4
+
+from proxy.limits.store import Store
+from proxy.limits.wire import Wire
+from proxy.types.limit import Limit
+from proxy.types.windows import Calendar
+from tests.limits.conftest import shared
+from tests.limits.test_outage import instance
+from tests.limits.world import MONTH, PLACES, REQUESTS, claims
+from tests.servers import Cluster, Member
+
+BUDGET = Limit("budget", "usd", 1_000_000, Calendar("month"))
+CALLS = 500
+
+
+def owner(cluster: Cluster) -> Member:
+    """Which server has the counters."""
+    return cluster.owner(_key())
+
+
+async def test_calls_at_the_same_time_share_a_trip_to_the_server_of_their_counters(
+    shared_cluster: Cluster,
+) -> None:
+    asked = claims((REQUESTS, 0), (BUDGET, 1), (PLACES, 0))
+    async with shared(shared_cluster) as store:
+        await store.read(asked)
+        before = {member.port: member.trips() for member in shared_cluster.members}
+        await asyncio.gather(*(store.admit(f"call-{n}", asked) for n in range(128)))
+        made = {m.port: m.trips() - before[m.port] for m in shared_cluster.members}
+
+    assert made.pop(owner(shared_cluster).port) <= 4
+    assert set(made.values()) == {0}
+
+
+async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -> None:
+    """It is as if the store was away for a moment: with keys on both sides no script runs."""
+    asked, to = claims((BUDGET, 100), (PLACES, 0)), _other(cluster)
+
+    async def call(store: Store, number: int) -> None:
+        assert (await store.admit(f"call-{number}", asked)).admitted
+        await store.settle(f"call-{number}", [3, 0])
+
+    async with instance(cluster) as one:
+        moving = asyncio.ensure_future(asyncio.to_thread(cluster.move, _key(), to))
+        made = 0
+        while made < CALLS or not moving.done():
+            await asyncio.gather(*(call(one.store, made + n) for n in range(50)))
+            made += 50
+        await moving
+        await one.recovered()
+
+        assert owner(cluster) is to
+        standings = await one.store.read(asked)
+        assert [standing.used for standing in standings] == [3 * made, 0]
+        assert (one.store.under_way, one.remote.under_way, one.store.lost) == (0, 0, 0)
+
+
+async def test_a_replica_takes_over_where_the_server_of_the_counters_hangs(
+    cluster: Cluster,
+) -> None:
+    asked, prefix = claims((MONTH, 1), (PLACES, 1)), uuid4().hex
+    first = owner(cluster)
+    replica = cluster.replica(first)
+    async with instance(cluster, prefix, replicas=2) as one, instance(cluster, prefix, 2) as two:
+        for number in range(10):
+            await one.store.admit(f"call-{number}", asked)
+        await asyncio.gather(*(one.store.settle(f"call-{n}", [1, 0]) for n in range(5)))
+        cluster.replicated(first, replica)
+        first.signal(signal.SIGSTOP)
+        await asyncio.gather(*(one.store.settle(f"call-{n}", [1, 0]) for n in range(5, 10)))
+        await one.degrade()
+        await two.degrade()
+        assert (await two.store.admit("alone", asked)).admitted
+        await two.store.settle("alone", [1, 0])
+
+        await asyncio.gather(one.recovered(), two.recovered())
+
+        standings = await two.store.read(asked)
+        assert [standing.used for standing in standings] == [11, 0]
+        first.signal(signal.SIGCONT)
+
+
+def _key() -> str:
+    return Wire(time.time).keys("", ())[0]
+
+
+def _other(cluster: Cluster) -> Member:
+    first = owner(cluster)
+    return next(member for member in cluster.members if member is not first)

@@ -1,0 +1,244 @@
+"""Real servers of Redis' own, alone or as a cluster: each on a port of its own, ended by its
+process id. A test may kill, stop, empty and start them again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import redis
+
+from proxy.settings import RedisAt, redis_at
+
+PATIENCE_S = 10.0
+SCRIPTS = ("evalsha", "eval")
+SLOTS = 16384
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Look often until it is so. Fails after a while."""
+    until = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until, what
+        time.sleep(0.005)
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Look often until it is so, while the loop goes on."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110  # it is no event's business
+            await asyncio.sleep(0.005)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def program() -> str:
+    """Give the server's program. Where everything must be tested, a missing one is a failure."""
+    found = shutil.which("redis-server")
+    if found is None:
+        assert not os.environ.get("CI"), "redis-server is missing: make debian"
+        pytest.skip("redis-server is not installed")
+    return found
+
+
+@dataclass
+class Server:
+    """One server. ``options`` are further arguments of its command line."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    options: tuple[str, ...] = ()
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    @property
+    def at(self) -> RedisAt:
+        return redis_at(self.url)
+
+    @property
+    def admin(self) -> redis.Redis:
+        return redis.Redis(port=self.port)
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [program(), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command += ["--dir", str(self.folder), "--appendonly", "no", *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        wait_until(self.answers, "redis-server starts")
+
+    def answers(self) -> bool:
+        try:
+            with self.admin as admin:
+                return bool(admin.ping())
+        except redis.RedisError:
+            return False
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def trips(self) -> int:
+        """How often the script was run."""
+        with self.admin as admin:
+            stats = admin.info("commandstats")
+        assert isinstance(stats, dict)
+        return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in SCRIPTS)
+
+    def told(self, *command: str | int) -> str:
+        """Have a command done. Gives the answer as text."""
+        with self.admin as admin:
+            answer = admin.execute_command(*command)
+        return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+
+@contextmanager
+def running_server(folder: Path, *options: str) -> Iterator[Server]:
+    server = Server(folder, options=options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@dataclass
+class Member(Server):
+    """A server of a cluster. Its bus would by default be at its port + 10000, which may be none."""
+
+    bus: int = field(default_factory=free_port)
+
+    def __post_init__(self) -> None:
+        self.options += ("--cluster-enabled", "yes", "--cluster-port", str(self.bus))
+        self.options += ("--cluster-node-timeout", "1000", "--repl-diskless-sync-delay", "0")
+
+    @property
+    def id(self) -> str:
+        return self.told("CLUSTER", "MYID")
+
+    def replication(self, what: str) -> object:
+        with self.admin as admin:
+            info = admin.info("replication")
+        assert isinstance(info, dict)
+        return info.get(what)
+
+    def says(self, what: str) -> bool:
+        return what in self.told("CLUSTER", "INFO")
+
+
+@dataclass
+class Cluster:
+    """Three servers that share the keys; a test may add others."""
+
+    folder: Path
+    members: list[Member] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        places = ",".join(f"127.0.0.1:{member.port}" for member in self.members)
+        return f"redis+cluster://{places}"
+
+    @property
+    def at(self) -> RedisAt:
+        return redis_at(self.url)
+
+    def start(self) -> None:
+        for first in range(3):
+            member = self.add()
+            share = SLOTS // 3
+            last = SLOTS - 1 if first == 2 else (first + 1) * share - 1
+            member.told("CLUSTER", "ADDSLOTSRANGE", first * share, last)
+        self.settled()
+
+    def add(self) -> Member:
+        """Have one more, which has no slots yet."""
+        member = Member(self.folder / str(len(self.members)))
+        member.start()
+        for other in self.members:
+            member.told("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
+        self.members.append(member)
+        return member
+
+    def settled(self) -> None:
+        """Wait until all know of all, and that all slots are there."""
+        known = f"cluster_known_nodes:{len(self.members)}\r"
+        for member in self.members:
+            wait_until(lambda m=member: m.says(known) and m.says("cluster_state:ok"), "a cluster")  # type: ignore[misc]
+
+    def replica(self, of: Member) -> Member:
+        """Have one more, which takes over where the other fails."""
+        member = self.add()
+        self.settled()
+        member.told("CLUSTER", "REPLICATE", of.id)
+        wait_until(lambda: member.replication("master_link_status") == "up", "a replica")
+        return member
+
+    def replicated(self, of: Member, by: Member) -> None:
+        """Wait until a replica has all there is."""
+        until = of.replication("master_repl_offset")
+        wait_until(lambda: by.replication("slave_repl_offset") == until, "a replica has all")
+
+    def owner(self, key: str) -> Member:
+        """Which server has a key."""
+        slot = self.slot(key)
+        for member in self.members:
+            for line in member.told("CLUSTER", "NODES").splitlines():
+                if "myself,master" in line and any(_has(part, slot) for part in line.split()[8:]):
+                    return member
+        raise LookupError(key)
+
+    def slot(self, key: str) -> int:
+        return int(self.members[0].told("CLUSTER", "KEYSLOT", key))
+
+    def move(self, key: str, to: Member) -> None:
+        """Have a slot go to another server, with the keys in it."""
+        slot, owner = self.slot(key), self.owner(key)
+        to.told("CLUSTER", "SETSLOT", slot, "IMPORTING", owner.id)
+        owner.told("CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
+        with owner.admin as admin:
+            while keys := admin.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):
+                place = ("127.0.0.1", to.port, "", 0, 5000)
+                admin.execute_command("MIGRATE", *place, "KEYS", *keys)
+        for member in (to, owner, *self.members):
+            member.told("CLUSTER", "SETSLOT", slot, "NODE", to.id)
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()
+
+
+def _has(part: str, slot: int) -> bool:
+    first, _, last = part.partition("-")
+    return part[0] != "[" and int(first) <= slot <= int(last or first)
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    cluster = Cluster(folder)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
