@@ -1,7 +1,8 @@
 """What happened to one call: the only mutable thing that travels with it.
 
-Rooms write into it as they go, the emitters read it once at the end. It holds no prompt, no
-answer and no key text. Moments are seconds of ``time.monotonic``.
+Rooms write into it as they go, the emitters read it once at the end. It holds no key text, and of
+prompts and answers only what policy lets be ``captured``. Moments are seconds of
+``time.monotonic``.
 """
 
 from __future__ import annotations
@@ -142,6 +143,22 @@ class Saved:
     cost: Decimal | None
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One text, and whose."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """What policy lets be shown of a call's texts, redacted."""
+
+    asked: tuple[Said, ...]
+    answered: tuple[Said, ...]
+
+
 @dataclass(slots=True)
 class Record:
     """One call's account. ``now`` and ``today`` are the clocks it is kept by.
@@ -164,6 +181,7 @@ class Record:
     admission: Admission | None = None
     guards: list[tuple[Stage, Result]] = field(default_factory=list)
     watched: Callable[[], Sequence[Result]] | None = None
+    captured: Callable[[], Captured] | None = None
     skips: list[Skip] = field(default_factory=list)
     serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
@@ -192,6 +210,10 @@ class Record:
     def skip(self, target: Target, reason: str) -> None:
         """Note a target that was not asked."""
         self.skips.append(Skip(target, reason))
+
+    def drawn(self, share: float) -> bool:
+        """Say whether this call is of a share of all, by its trace: but not by what samples it."""
+        return int(self.ids.trace_id[:16], 16) < share * 2**64
 
     def guarded(self, stage: Stage, results: Iterable[Result]) -> None:
         """Note what guards said of texts that were looked at as a whole."""

@@ -1,18 +1,20 @@
-"""What spans say of a record: their attributes and events, without any text of the call.
+"""What spans say of a record: their attributes and events; texts only as policy lets them.
 
 What a client or an upstream writes freely, as the name of a model that has answered, is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from urllib.parse import urlsplit
+
+import orjson
 
 from proxy.dialects.changing import changed
 from proxy.emit import semconv, summary
 from proxy.errors import LimitExceeded
-from proxy.record import Attempt, Record
+from proxy.record import Attempt, Record, Said
 from proxy.types import Json
 from proxy.types.guard import Result, Stage
 
@@ -91,6 +93,10 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
         **_asked(record, last),
         **_address(last),
     }
+    if record.captured is not None:
+        shown = record.captured()
+        said[semconv.INPUT_MESSAGES] = _messages(shown.asked)
+        said[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
     if record.source != "none":
         said |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
@@ -101,6 +107,14 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
             semconv.REASONING_TOKENS: tokens.reasoning or None,
         }
     return known(said)
+
+
+def _messages(said: Sequence[Said]) -> str | None:
+    """Give texts in the form of the conventions' messages, as JSON."""
+    messages = [
+        {"role": each.role, "parts": [{"type": "text", "content": each.text}]} for each in said
+    ]
+    return orjson.dumps(messages).decode() if messages else None
 
 
 def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from proxy.errors import GuardBlocked
+from proxy.guardrails.capture import Capturing, redacting
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.question import bound, parted
 from proxy.guardrails.replacing import replaced
@@ -52,6 +53,15 @@ class Guards:
 
     def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
         """Start watching one answer."""
+        watch, capture = self._watching(plan, call, record), plan.guards.capture
+        if capture is None or not record.drawn(capture.share):
+            return watch
+        rules = redacting(capture, plan.guards)
+        capturing = Capturing(capture, rules, call.body, self.engine.clock)
+        record.captured = capturing.shown
+        return Seen(watch, capturing)
+
+    def _watching(self, plan: Plan, call: Call, record: Record) -> Watch:
         if not plan.guards.output:
             return NOTHING
         rules = bound(plan.guards.output, call.body)
@@ -61,6 +71,20 @@ class Guards:
         watching = self.engine.watch(rules, inquiry)
         record.watched = watching.results
         return watching
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A watch whose call may be shown in its trace."""
+
+    watch: Watch
+    capturing: Capturing
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        safe = await self.watch.feed(chunk)
+        for each in safe:
+            self.capturing.feed(each)
+        return safe
 
 
 @dataclass(frozen=True, slots=True)

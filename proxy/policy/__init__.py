@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
@@ -171,7 +171,7 @@ def guards_of(guards: Guarding, ruling: Ruling) -> Guarding:
     )
     ceilings = dict.fromkeys((*guards.ceilings, *ruling.guards.ceilings))
     kept = tuple(each for each in ceilings if each.name not in ruling.unguarded)
-    return Guarding(came, goes, guards.opaque, kept)
+    return replace(guards, input=came, output=goes, ceilings=kept)
 
 
 def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:

@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from proxy.dialects import DIALECTS
 from proxy.policy import conditions, patterns, schema
 from proxy.policy.around import Around
+from proxy.policy.compile_capture import captured
 from proxy.policy.compile_limits import written
 from proxy.policy.load import maybe
 from proxy.policy.rules import Guards, Kept, Rule, Section
 from proxy.policy.source import Path_
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal
-from proxy.types.guard import Guarding
+from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 ENDPOINTS = ("chat", "completions", "embeddings")
@@ -69,7 +70,15 @@ class RuleCompiler:
             tuple(rule for base in order for rule in self._guards[base].output),
             any(policies[base].opaque == "allow" for base in order),
             tuple(each for base in order for each in self._guards[base].ceilings),
+            self._capture(name),
         )
+
+    def _capture(self, name: str) -> Capture | None:
+        """Give what a policy lets be shown in traces, else the first that it extends."""
+        policies = self._around.policies.policies
+        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
+        said = (policies[each].capture for each in in_force)
+        return next((captured(each) for each in said if each is not None), None)
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
         found = [name]

@@ -46,6 +46,7 @@ class _Explainer:
             for leg in plan.legs:
                 reasons += self.leg(reach, plan, leg)
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
+            reasons += _captured(plan)
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
@@ -217,6 +218,14 @@ def _cached(plan: Plan) -> Reason:
     if len(plan.legs) > 1:
         return Reason("cache", "passed by", "a list of models is not looked up")
     return Reason("cache", said, f"namespace {rule.namespace}" if rule.namespace else None)
+
+
+def _captured(plan: Plan) -> list[Reason]:
+    capture = plan.guards.capture
+    if capture is None:
+        return []
+    share = f"{capture.share:.0%} of traces show texts"
+    return [Reason("capture", share, f"{capture.max_chars} characters a side, redacted")]
 
 
 def _amount(limit: Limit) -> str:

@@ -204,14 +204,29 @@ class Ceiling:
 
 
 @dataclass(frozen=True, slots=True)
+class Capture:
+    """Which texts of which calls are shown in traces: a ``share`` of those that are traced, at most
+    ``max_chars`` characters of the question and as many of the answer, without what ``redact``
+    finds."""
+
+    share: float
+    input: bool = True
+    output: bool = True
+    max_chars: int = 4000
+    redact: tuple[Rule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Guarding:
     """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
-    pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost."""
+    pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost. Without
+    ``capture`` no text is shown in traces."""
 
     input: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
     opaque: bool = False
     ceilings: tuple[Ceiling, ...] = ()
+    capture: Capture | None = None
 
     @property
     def digest(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from proxy.policy.schema.cache import Cache
+from proxy.policy.schema.capture import Capture
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
 from proxy.policy.schema.keys import Key
 from proxy.policy.schema.limits import Limit
@@ -25,6 +26,7 @@ __all__ = [
     "Breaker",
     "Cache",
     "CallerTags",
+    "Capture",
     "Deployment",
     "Hedge",
     "Hours",

@@ -18,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.policy.schema.cache import Cache
+from proxy.policy.schema.capture import Capture
 from proxy.policy.schema.deployments import Target, are_weighed
 from proxy.policy.schema.guards import AnyGuard
 from proxy.policy.schema.limits import Limit
@@ -307,6 +308,8 @@ class Policy(Section):
     """Guards that look at every answer, in order."""
     opaque: Literal["refuse", "allow"] = "refuse"
     """What becomes of content that no guard can read: tokens, pictures, sounds."""
+    capture: Capture | None = None
+    """Which texts are shown in traces, redacted; none where it is not said."""
 
     @model_validator(mode="after")
     def _order_is_said(self) -> Self:
@@ -317,6 +320,8 @@ class Policy(Section):
         if twice:
             raise ValueError(f"has several rules named {', '.join(twice)}")
         said = (self.rules, self.extends, self.limits, self.cache, self.input, self.output)
-        if not any(said):
-            raise ValueError("must have rules, guards, limits or a cache, or extend a policy")
+        if not any(said) and self.capture is None:
+            raise ValueError(
+                "must have rules, guards, limits, a cache or a capture, or extend a policy"
+            )
         return self

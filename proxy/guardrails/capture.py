@@ -1,0 +1,101 @@
+"""What may be shown of a call's texts: what policy asks for, redacted, and never more than so much.
+
+Texts are taken as the upstream is sent them and as it answers, before anything is put back that was
+masked. They are redacted only when somebody asks for them, by all guards of the call that mask and
+by those for credentials and personal identifiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.masking import masked, named, spots
+from proxy.guardrails.rule import Clock, Tally
+from proxy.guardrails.texts import Text, answer_texts, request_texts
+from proxy.guardrails.view import readings
+from proxy.record import Captured, Said
+from proxy.types import Chunk, Json
+from proxy.types.guard import Capture, Guarding, Rule, asks, binds
+
+BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
+MOST_TEXTS = 256
+CUT, WITHHELD = "…", "[WITHHELD]"
+_SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
+
+
+@dataclass(slots=True)
+class Capturing:
+    """The texts of one call. Feed it the answer; ask it once, when the call has ended."""
+
+    capture: Capture
+    rules: Sequence[Rule]
+    asked: Json
+    clock: Clock
+    _answers: dict[tuple[int, object], list[str]] = field(default_factory=dict)
+    _room: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._room = self.capture.max_chars + BEYOND
+
+    def feed(self, chunk: Chunk) -> None:
+        """Keep what a chunk says, as long as there is room."""
+        if not self.capture.output or chunk.data is None or self._room <= 0:
+            return
+        for text in answer_texts(chunk.data, cut=True).texts:
+            if text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
+                lane = (chunk.leg, _choice(chunk.data, text))
+                self._answers.setdefault(lane, []).append(text.text[: self._room])
+                self._room -= len(text.text)
+
+    def shown(self) -> Captured:
+        """Give what may be shown."""
+        came = request_texts(self.asked).texts if self.capture.input else ()
+        asked = ((text.role or "user", text.text) for text in came if text.kind in _SHOWN)
+        said = (("assistant", "".join(parts)) for parts in self._answers.values())
+        return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(said))
+
+    def _redacted(self, texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
+        return tuple(Said(role, text) for role, text in self._cut(texts))
+
+    def _cut(self, texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        left = self.capture.max_chars
+        for role, text in texts:
+            if left <= 0:
+                return
+            safe = redacted(self.rules, text[: left + BEYOND], self.clock)
+            yield role, safe if len(safe) <= left else safe[:left] + CUT
+            left -= len(safe)
+
+
+def redacting(capture: Capture, guards: Guarding) -> tuple[Rule, ...]:
+    """Give the rules by which a call's texts are redacted."""
+    masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
+    own = (rule for rule in masks if not asks(rule.detector) and not binds(rule.detector))
+    return (*capture.redact, *(replace(rule, shadow=False, on_error="closed") for rule in own))
+
+
+def redacted(rules: Sequence[Rule], text: str, clock: Clock) -> str:
+    """Give a text with all that rules find in it replaced; nothing of it where one cannot tell."""
+    views = readings(text)
+    try:
+        found = [
+            spot
+            for number, rule in enumerate(rules)
+            for spot in spots(Tally(rule, clock), number, views)
+        ]
+    except GuardBlocked:
+        return WITHHELD
+    return masked(text, sorted(found, key=lambda spot: spot.order), rules, named)
+
+
+def _choice(data: Json, text: Text) -> object:
+    """Tell which text of which choice goes on: its choice's index and the name of the text."""
+    choices = data.get("choices")
+    place = text.path[1] if len(text.path) > 1 else 0
+    if isinstance(choices, list) and isinstance(place, int) and place < len(choices):
+        choice = choices[place]
+        place = choice.get("index", place) if isinstance(choice, dict) else place
+    return place, text.kind

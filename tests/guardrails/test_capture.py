@@ -1,0 +1,151 @@
+"""Texts in traces: only where policy says so, redacted, bounded, as the upstream had them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app.site import new_record
+from proxy.guardrails.capture import Capturing
+from proxy.types import Chunk
+from proxy.types.guard import Capture, Finding, Rule
+from tests.conftest import running_proxy, world
+from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
+from tests.emit.collector import Collector, collecting, said
+from tests.test_pipeline import BEARER
+
+EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
+ASKED, ANSWERED = "gen_ai.input.messages", "gen_ai.output.messages"
+
+
+async def traced(
+    folder: Path, upstream: ScriptedUpstream, capture: str, body: Json, script: Script
+) -> tuple[Json, Collector]:
+    """Make a call and give what its span says of the model call."""
+    upstream.answer_with(script)
+    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
+    async with (
+        collecting() as collector,
+        running_proxy(folder / "p", policies, otlp_endpoint=collector.url) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+            await response.read()
+        await proxy.sink.wait()
+    return said(collector.named("chat ")), collector
+
+
+def question(*said: str, **more: Any) -> Json:
+    messages = [{"role": "system", "content": "Be brief."}]
+    messages += [{"role": "user", "content": text} for text in said]
+    return {"model": "search-answers", "messages": messages, **more}
+
+
+def texts(attribute: str) -> list[tuple[str, str]]:
+    return [(each["role"], each["parts"][0]["content"]) for each in json.loads(attribute)]
+
+
+async def test_without_capture_no_text_is_in_any_span(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    word = "input: [{guard: keywords, words: [nobody]}]"
+
+    span, collector = await traced(tmp_path, upstream, word, question("Hi"), answer(chat("Yes")))
+
+    assert not {ASKED, ANSWERED} & span.keys()
+    assert b"Be brief" not in b"".join(collector.bodies)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_question_and_answer_are_shown_without_what_is_secret(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    parts = ("Write to ", "jane@exam", "ple.com", " soon.")
+    script = stream(chat_events(*parts)) if streamed else answer(chat("".join(parts)))
+    body = question(f"My token is {TOKEN}, my mail {EMAIL}", stream=streamed)
+
+    span, collector = await traced(tmp_path, upstream, "capture: {share: 100%}", body, script)
+
+    [system, user] = texts(span[ASKED])
+    assert system == ("system", "Be brief.")
+    assert user[1].endswith("my mail [EMAIL]")
+    assert texts(span[ANSWERED]) == [("assistant", "Write to [EMAIL] soon.")]
+    assert TOKEN.encode() not in b"".join(collector.bodies)
+    assert EMAIL.encode() not in b"".join(collector.bodies)
+
+
+async def test_guards_that_mask_redact_both_sides(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    rules = "capture: {share: 100%}, input: [{guard: keywords, words: [hippo], action: mask}]"
+
+    span, _ = await traced(
+        tmp_path, upstream, rules, question("A hippo?"), answer(chat("A hippo."))
+    )
+
+    assert texts(span[ASKED])[1] == ("user", "A [WORD]?")
+    assert texts(span[ANSWERED]) == [("assistant", "A [WORD].")]
+
+
+async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    rules = "capture: {share: 100%, fields: [output], max_chars: 10}"
+
+    span, _ = await traced(tmp_path, upstream, rules, question("Hi"), answer(chat("x" * 50)))
+
+    assert ASKED not in span
+    assert texts(span[ANSWERED]) == [("assistant", "x" * 10 + "…")]
+
+
+def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
+    record = new_record()
+
+    drawn = [replace(record.ids, trace_id=f"{first}{'0' * 31}") for first in "0123456789abcdef"]
+
+    assert [replace(record, ids=ids).drawn(0.25) for ids in drawn] == [True] * 4 + [False] * 12
+
+
+class Broken:
+    """A detector that cannot tell."""
+
+    reach: int | None = 0
+
+    def find(self, text: str) -> list[Finding]:
+        raise ValueError(text)
+
+
+def capturing(*rules: Rule, most: int = 100) -> Capturing:
+    asked = {"messages": [{"role": "user", "content": "Where?"}]}
+    return Capturing(Capture(1.0, max_chars=most), rules, asked, lambda: 0.0)
+
+
+def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
+    shown = capturing(Rule("mask", Broken(), action="mask")).shown()
+
+    assert [each.text for each in shown.asked] == ["[WITHHELD]"]
+
+
+def test_an_endless_answer_takes_bounded_room() -> None:
+    kept = capturing()
+    for _ in range(10_000):
+        kept.feed(Chunk({"choices": [{"index": 0, "delta": {"content": "x" * 100}}]}))
+
+    assert sum(len(part) for parts in kept._answers.values() for part in parts) <= 9000
+    assert [len(each.text) for each in kept.shown().answered] == [101]
+
+
+def test_choices_and_their_calls_are_texts_of_their_own() -> None:
+    kept = capturing()
+    call = {"function": {"name": "find", "arguments": '{"city": "Oslo"}'}}
+    for delta in ({"content": "a"}, {"content": "b"}, {"tool_calls": [{"index": 0, **call}]}):
+        kept.feed(Chunk({"choices": [{"index": 1, "delta": delta}]}))
+    kept.feed(Chunk({"choices": [{"index": 0, "delta": {"content": "c"}}]}))
+
+    said = [each.text for each in kept.shown().answered]
+    assert said == ["ab", "find", '{"city": "Oslo"}', "c"]
