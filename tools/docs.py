@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+import yaml
+
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy import errors
@@ -69,10 +71,21 @@ def panels(board: Board) -> Iterator[str]:
             yield f"| {panel.question} | {row.title}: **{panel.title}** |"
 
 
+def alerts() -> Iterator[str]:
+    yield "| alert | urgency | page |"
+    yield "|---|---|---|"
+    rules = yaml.safe_load((DOCS.parent / "dashboards" / "rules" / "alerts.yaml").read_text())
+    for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+        page = Path(rule["annotations"]["runbook"])
+        title = (DOCS.parent / page).read_text().splitlines()[0].removeprefix("# ")
+        yield f"| `{rule['alert']}` | {rule['labels']['severity']} | [{title}]({page.name}) |"
+
+
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "dashboards.md": {name: partial(panels, board) for name, board in BOARDS.items()},
     "dialects.md": {"routes": routes, "losses": losses.tables},
     "errors.md": {"codes": codes},
+    "runbooks/README.md": {"alerts": alerts},
     "guards.md": {
         "common": guards.common,
         "kinds": guards.kinds,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
-from dashboards.build.promql import Selecting, by, grown, rate, ratio, zero
+from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat, table
+from dashboards.build.promql import Selecting, by, grown, quantile, rate, ratio, zero
 
 USD, SHARE = "currencyUSD", "percentunit"
 SOME_SHARE = ((None, "green"), (0.01, "orange"), (0.05, "red"))
@@ -15,6 +15,9 @@ COST = of("cost_usd_total")
 SPENT = by("", grown(COST))
 LAST_DAY = by("", f"rate({COST}[1d])")
 REST_OF_MONTH = "(days_in_month() - day_of_month() + 1) * 86400 - hour() * 3600 - minute() * 60"
+MONEY = by("", grown(whole("money_usd_total")))
+CALL_COSTS = whole("request_cost_usd_bucket")
+CALL_TOKENS = whole("request_tokens_bucket")
 ANSWERED = by("", grown(whole("requests_total", outcome="success")))
 SIDES = {
     "input": "=~input|cached_input|cache_write|audio_input",
@@ -28,8 +31,8 @@ def hourly(labels: str) -> str:
 
 def share_of_side(side: str, part: str) -> str:
     """Give the share that one type of token has of all that went in, or came out."""
-    together = by("", rate(of("tokens_total", token_type=SIDES[side])))
-    return ratio(by("", rate(of("tokens_total", token_type=part))), together)
+    together = by("", grown(of("tokens_total", token_type=SIDES[side])))
+    return ratio(zero(by("", grown(of("tokens_total", token_type=part)))), together)
 
 
 HOW_MUCH = Row(
@@ -92,9 +95,32 @@ HOW_MUCH = Row(
     ),
 )
 
-WHERE = Row(
-    "Where it goes",
+TAGGED = whole("tagged_cost_usd_total", tag="$tag")
+
+WHO = Row(
+    "Who spends it",
     (
+        stacked(
+            "Spend per hour by $tag",
+            "Which team, or whatever the chosen tag names, spends?",
+            USD,
+            Ask(f"{by('value', rate(TAGGED))} * 3600", "{{value}}"),
+        ),
+        table(
+            "By $tag",
+            "What did each spend, use and ask in the range? All of it is there, untagged as none.",
+            ("value",),
+            Ask(by("value", grown(TAGGED)), "Spent", USD),
+            Ask(by("value", grown(whole("tagged_tokens_total", tag="$tag"))), "Tokens", "short"),
+            Ask(by("value", grown(whole("tagged_requests_total", tag="$tag"))), "Calls", "short"),
+            width=8,
+        ),
+        bars(
+            "Spent in range by key",
+            "Which virtual keys cost most?",
+            USD,
+            Ask(f"topk(10, {by('key', grown(of('key_cost_usd_total')))})", "{{key}}"),
+        ),
         bars(
             "Spent in range by deployment",
             "Which deployments cost most?",
@@ -106,6 +132,116 @@ WHERE = Row(
             "Which models cost most, at which provider?",
             USD,
             Ask(f"topk(10, {by('model, provider', grown(COST))})", "{{model}} ({{provider}})"),
+        ),
+        lines(
+            "Cost of a call",
+            "What does a usual call cost, and a dear one?",
+            USD,
+            *(Ask(quantile(q, CALL_COSTS), f"p{q * 100:g}") for q in (0.5, 0.95)),
+        ),
+    ),
+)
+
+BOUGHT = Row(
+    "What the money did",
+    (
+        stat(
+            "Useful",
+            "What share of the money paid for answers that callers got whole?",
+            SHARE,
+            ratio(by("", grown(whole("money_usd_total", use="useful"))), MONEY),
+            steps=((None, "red"), (0.8, "orange"), (0.95, "green")),
+        ),
+        stat(
+            "Saved by the cache",
+            "What would kept and shared answers have cost?",
+            USD,
+            by("", grown(whole("cache_saved_usd_total"))),
+        ),
+        stat(
+            "Cached input",
+            "What share of the input did the caches of providers serve?",
+            SHARE,
+            share_of_side("input", "cached_input"),
+        ),
+        stat(
+            "Reasoning",
+            "What share of the output is thinking that nobody reads?",
+            SHARE,
+            share_of_side("output", "reasoning"),
+        ),
+        stat(
+            "Answers without a price",
+            "What share of the answers is missing in the money here, as no price is known?",
+            SHARE,
+            ratio(zero(by("", grown(of("unpriced_requests_total")))), ANSWERED),
+            steps=SOME_SHARE,
+        ),
+        stat(
+            "Answers with estimated tokens",
+            "What share of the answers did no provider count?",
+            SHARE,
+            ratio(zero(by("", grown(of("usage_estimated_total")))), ANSWERED),
+            steps=SOME_SHARE,
+        ),
+        stacked(
+            "Spend per hour by use",
+            "Is money lost to failed tries, to answers that nobody waited for, or to blocked ones?",
+            USD,
+            Ask(f"{by('use', rate(whole('money_usd_total')))} * 3600", "{{use}}"),
+        ),
+        bars(
+            "Spent in range by use",
+            "What was the money of the range spent on?",
+            USD,
+            Ask(by("use", grown(whole("money_usd_total"))), "{{use}}"),
+        ),
+        stacked(
+            "Spend per hour by type of token",
+            "Is it the questions or the answers that cost?",
+            USD,
+            Ask(hourly("cost_type"), "{{cost_type}}"),
+        ),
+    ),
+)
+
+SPENDING = f"clamp_min(deriv({of('budget_spent_usd')}[1h]), 0)"
+
+BUDGETS = Row(
+    "Budgets",
+    (
+        table(
+            "Budgets",
+            "What is left of each budget, and when is it spent if the last hour goes on?",
+            ("budget", "scope"),
+            Ask(by("budget, scope", of("budget_limit_usd"), "max"), "Limit", USD),
+            Ask(by("budget, scope", of("budget_spent_usd"), "max"), "Spent", USD),
+            Ask(by("budget, scope", of("budget_remaining_usd"), "min"), "Left", USD),
+            Ask(
+                by("budget, scope", f"{of('budget_remaining_usd')} / ({SPENDING} > 0)", "min"),
+                "Spent in",
+                "s",
+            ),
+            Ask(
+                by("budget, scope", f"{of('budget_reset_timestamp_seconds')} - time()", "max"),
+                "Begins anew in",
+                "s",
+            ),
+            width=16,
+        ),
+        bars(
+            "Left of each budget",
+            "Which budgets are nearly spent?",
+            SHARE,
+            Ask(
+                by(
+                    "budget, scope",
+                    f"{of('budget_remaining_usd')} / {of('budget_limit_usd')}",
+                    "min",
+                ),
+                "{{budget}} {{scope}}",
+            ),
+            most=1,
         ),
     ),
 )
@@ -120,11 +256,13 @@ TOKENS = Row(
             Ask(by("token_type", rate(of("tokens_total"))), "{{token_type}}"),
         ),
         lines(
-            "Cached and reasoning shares",
-            "How much of the input did the provider's cache serve, how much output is thinking?",
-            SHARE,
-            Ask(zero(share_of_side("input", "cached_input")), "cached input"),
-            Ask(zero(share_of_side("output", "reasoning")), "reasoning"),
+            "Tokens of a call",
+            "How long are questions and answers, in the middle and at the long end?",
+            "short",
+            *(
+                Ask(quantile(q, CALL_TOKENS, "direction"), f"{{{{direction}}}} p{q * 100:g}")
+                for q in (0.5, 0.95)
+            ),
         ),
         lines(
             "Per million tokens by model",
@@ -138,26 +276,6 @@ TOKENS = Row(
     ),
 )
 
-TRUST = Row(
-    "How far the numbers can be trusted",
-    (
-        stat(
-            "Answers without a price",
-            "What share of the answers is missing in the money above, as no price is known?",
-            SHARE,
-            ratio(zero(by("", grown(of("unpriced_requests_total")))), ANSWERED),
-            steps=SOME_SHARE,
-        ),
-        stat(
-            "Answers with estimated tokens",
-            "What share of the answers did no provider count?",
-            SHARE,
-            ratio(zero(by("", grown(of("usage_estimated_total")))), ANSWERED),
-            steps=SOME_SHARE,
-        ),
-    ),
-)
-
 BOARD = Board(
     uid="headrace-cost",
     title="Headrace: cost",
@@ -165,7 +283,8 @@ BOARD = Board(
     span="24h",
     variables=(
         Variable("deployment", "Deployment", "headrace_requests_total"),
-        Variable("model", "Model", "headrace_cost_usd_total"),
+        Variable("model", "Model", "headrace_tokens_total"),
+        Variable("tag", "Tag", "headrace_tagged_cost_usd_total", single="team"),
     ),
-    rows=(HOW_MUCH, WHERE, TOKENS, TRUST),
+    rows=(HOW_MUCH, WHO, BOUGHT, BUDGETS, TOKENS),
 )

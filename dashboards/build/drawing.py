@@ -219,7 +219,8 @@ def _variable(said: Variable) -> dashboard.QueryVariable:
         .include_all(not said.single)
     )
     if said.single:
-        return drawn
+        only = model.VariableOption(selected=True, text=said.single, value=said.single)
+        return drawn.current(only)
     everything = model.VariableOption(selected=True, text="All", value="$__all")
     return drawn.all_value(".*").current(everything)
 

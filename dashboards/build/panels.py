@@ -106,13 +106,13 @@ class Row:
 class Variable:
     """A choice at the top of a dashboard: the values of a label of a metric.
 
-    Most offer all values at once; ``single`` ones are for one, such as the name of a tag.
+    Most offer all values at once; ``single`` is the first choice of one that takes but one value.
     """
 
     name: str
     label: str
     metric: str
-    single: bool = False
+    single: str = ""
 
     @property
     def query(self) -> str:

@@ -13,6 +13,8 @@ LIMITS = of("limit_decisions_total")
 CACHE = of("cache_lookups_total")
 KEPT = of("cache_lookups_total", result="=~hit|coalesced")
 
+BY_DEPLOYMENT = ratio(by("deployment", grown(KEPT)), by("deployment", grown(CACHE)))
+
 FORCE = Row(
     "At a glance",
     (
@@ -133,6 +135,16 @@ LIMIT = Row(
             ),
         ),
         bars(
+            "Share left by limit",
+            "Which limits are nearly used up?",
+            SHARE,
+            Ask(
+                f"bottomk(12, {by('limit, scope', of('limit_remaining_ratio'), 'min')})",
+                "{{limit}} {{scope}}",
+            ),
+            most=1,
+        ),
+        bars(
             "Warnings",
             "Which limits were taken past their warn_at?",
             "short",
@@ -156,6 +168,12 @@ RULE = Row(
             "short",
             Ask(f"topk(12, {by('rule', grown(of('policy_would_total')))})", "{{rule}}"),
         ),
+        bars(
+            "What the candidate decides otherwise",
+            "What would change if the candidate policies came into force, in the range shown?",
+            "short",
+            Ask(by("kind", grown(of("candidate_decisions_total"))), "{{kind}}"),
+        ),
         lines(
             "Tags dropped",
             "Which deployments are sent tags that the policy does not allow?",
@@ -173,6 +191,28 @@ KEPT_ANSWERS = Row(
             "How often is an answer kept, shared, missed, refreshed or bypassed?",
             PER_S,
             Ask(by("result", rate(CACHE)), "{{result}}"),
+        ),
+        bars(
+            "Answers from the cache by deployment",
+            "Where does keeping answers pay?",
+            SHARE,
+            Ask(
+                ratio(by("deployment", grown(KEPT)), by("deployment", grown(CACHE))),
+                "{{deployment}}",
+            ),
+            most=1,
+        ),
+        stacked(
+            "Tokens saved",
+            "What did no upstream have to work on?",
+            "short",
+            Ask(by("direction", rate(of("cache_saved_tokens_total"))), "{{direction}}"),
+        ),
+        lines(
+            "Time of a lookup, p95",
+            "What does looking for a kept answer take, by store?",
+            SECONDS,
+            Ask(quantile(0.95, of("cache_lookup_duration_seconds_bucket"), "store"), "{{store}}"),
         ),
         lines(
             "Size by store",
@@ -207,6 +247,12 @@ RELOADS = Row(
             "How long ago did each instance last read its folder?",
             SECONDS,
             Ask("time() - headrace_policy_last_reload_timestamp_seconds", "{{instance}}"),
+        ),
+        lines(
+            "Label overflow",
+            "Is something counted as other that the policies do not know?",
+            "short",
+            Ask(zero(f"{by('label', grown(of('label_overflow_total')))} > 0"), "{{label}}"),
         ),
     ),
 )

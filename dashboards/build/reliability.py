@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
+from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat, table
 from dashboards.build.promql import Selecting, by, quantile, rate, ratio, zero
 
 SHARE, SECONDS, PER_S = "percentunit", "s", "reqps"
@@ -107,6 +107,19 @@ CALLS = Row(
             *(Ask(quantile(q, FIRST_TOKENS), f"p{q * 100:g}") for q in (0.5, 0.95)),
             traced=True,
         ),
+        lines(
+            "Time between tokens, p95",
+            "Do answers flow, by model?",
+            SECONDS,
+            Ask(quantile(0.95, of("inter_token_latency_seconds_bucket"), "model"), "{{model}}"),
+            traced=True,
+        ),
+        lines(
+            "Tokens per second of an answer, median",
+            "How fast are answers written, by model?",
+            "short",
+            Ask(quantile(0.5, of("output_tokens_per_second_bucket"), "model"), "{{model}}"),
+        ),
         bars(
             "Duration by deployment, p95",
             "Which deployments are slow?",
@@ -155,6 +168,22 @@ UPSTREAMS = Row(
             width=8,
             height=8,
         ),
+        table(
+            "Headroom at upstreams",
+            "How much do providers still allow, as their last answers said?",
+            ("upstream", "model"),
+            Ask(
+                by("upstream, model", of("upstream_ratelimit_remaining_requests"), "min"),
+                "Requests left",
+                "short",
+            ),
+            Ask(
+                by("upstream, model", of("upstream_ratelimit_remaining_tokens"), "min"),
+                "Tokens left",
+                "short",
+            ),
+            width=8,
+        ),
         stacked(
             "Streams cut short",
             "Who ends streams before their end, and before or after the first text?",
@@ -178,16 +207,55 @@ PROCESS = Row(
             "Calls under way",
             "How much is there to do at once, by instance?",
             "short",
-            Ask(by("instance", of("inflight_requests")), "{{instance}}"),
+            Ask(by("instance", of("inflight_requests")), "under way {{instance}}"),
+            Ask(by("instance", of("queued_requests")), "waiting {{instance}}"),
+        ),
+        lines(
+            "Event loop lag, p99",
+            "Does anything hold up the loop that serves all calls?",
+            SECONDS,
+            Ask(quantile(0.99, of("event_loop_lag_seconds_bucket"), "instance"), "{{instance}}"),
+        ),
+        lines(
+            "Memory",
+            "Does an instance grow?",
+            "bytes",
+            Ask('process_resident_memory_bytes{job="headrace"}', "{{instance}}"),
+        ),
+        lines(
+            "Connections",
+            "How many connections are open, to clients and to upstreams?",
+            "short",
+            Ask(by("side", of("open_connections")), "{{side}}"),
+        ),
+        table(
+            "Revisions in force",
+            "Do all instances serve the same policies, with the same version?",
+            ("revision",),
+            Ask(by("revision", of("policy_info"), "count"), "Instances", "short"),
+            width=4,
+        ),
+        table(
+            "Versions",
+            "Which versions of the proxy run?",
+            ("version",),
+            Ask(by("version", of("build_info"), "count"), "Instances", "short"),
+            width=4,
         ),
         stacked(
             "Telemetry lost",
             "Are log lines, spans or rows missing, and why?",
             "cps",
             Ask(
-                zero(by("signal, reason", rate(of("telemetry_dropped_total")))),
+                zero(f"{by('signal, reason', rate(of('telemetry_dropped_total')))} > 0"),
                 "{{signal}} {{reason}}",
             ),
+        ),
+        lines(
+            "Telemetry waiting",
+            "Does something pile up before it is lost?",
+            "short",
+            Ask(by("signal", of("telemetry_queue_length")), "{{signal}}"),
         ),
     ),
 )

@@ -96,15 +96,43 @@ def test_every_variable_has_values(history: History) -> None:
             assert values, variable["query"]
 
 
-def rows(ledger: Path, query: str) -> dict[str, int]:
-    with sqlite3.connect(ledger) as file:
-        return dict(file.execute(query).fetchall())
+ATTEMPTS = (
+    "SELECT {}, SUM(a.cost_micro_usd) FROM attempts a JOIN calls c USING (run, seq) GROUP BY 1"
+)
+MONEY = {
+    "Spent in range": ("", "'all'"),
+    "Spent in range by deployment": ("deployment", "c.deployment"),
+    "Spent in range by model": ("model", "a.model"),
+    "Spent in range by key": ("key", "c.key"),
+    "Spent in range by use": ("use", "a.money"),
+    "By $tag": ("value", "COALESCE(json_extract(c.tags, '$.team'), 'none')"),
+}
 
 
-def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(history: History) -> None:
-    [spent] = [s for s in expressions.of_boards() if s.where == "cost: Spent in range A"]
+@pytest.mark.parametrize("title", MONEY)
+def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(title: str, history: History) -> None:
+    label, column = MONEY[title]
+    [shown] = [said for said in expressions.of_boards() if said.where == f"cost: {title} A"]
 
-    [total] = history.ask(spent)
+    micro = {
+        each["metric"].get(label, "all"): round(float(each["value"][1]) * 1e6, 3)
+        for each in history.ask(shown)
+    }
 
-    [kept] = rows(history.ledger, "SELECT 0, SUM(cost_micro_usd) FROM attempts").values()
-    assert round(float(total["value"][1]) * 1e6, 3) == kept > 0
+    with sqlite3.connect(history.ledger) as file:
+        kept = dict(file.execute(ATTEMPTS.format(column)).fetchall())
+    assert {name: money for name, money in micro.items() if money} == {
+        name: money for name, money in kept.items() if money
+    }
+    assert sum(micro.values()) > 0
+
+
+def test_every_alert_and_record_has_series_to_judge(history: History) -> None:
+    silent = [
+        f"{said.where}: {part}"
+        for said in expressions.of_rules()
+        for part in expressions.operands(said.expr)
+        if not history.ask(said, part)
+    ]
+
+    assert not silent, "\n".join(silent)

@@ -1,0 +1,80 @@
+"""Alerts and recorded series: understood by Prometheus, played, and each with its page."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
+from tests.dashboards.prometheus import program
+
+PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
+WORDS = ("unseen", "not")  # said with emphasis
+PAGES = TOP / "docs" / "runbooks"
+ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for _, rule in rules() if "alert" in rule}
+
+
+def promtool(*arguments: str) -> str:
+    done = subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_understands_the_rules() -> None:
+    assert "SUCCESS" in promtool("check", "rules", *map(str, RULES))
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda path: path.stem)
+def test_alerts_fire_and_stay_quiet_as_played(play: Path) -> None:
+    promtool("test", "rules", str(play))
+
+
+def played() -> Iterator[tuple[str, bool]]:
+    for play in PLAYS:
+        for case in yaml.safe_load(play.read_text())["tests"]:
+            for each in case["alert_rule_test"]:
+                yield each["alertname"], bool(each.get("exp_alerts"))
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_is_played_both_ways(alert: str) -> None:
+    assert {fires for name, fires in played() if name == alert} == {True, False}
+
+
+def test_no_play_is_of_an_alert_that_is_gone() -> None:
+    assert {name for name, _ in played()} <= set(ALERTS)
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_says_how_urgent_it_is_and_leads_to_its_page(alert: str) -> None:
+    rule = ALERTS[alert]
+    page = TOP / rule["annotations"]["runbook"]
+    text = page.read_text()
+
+    assert rule["labels"]["severity"] in ("page", "ticket")
+    assert rule["annotations"]["summary"]
+    assert alert in text
+    for heading in ("## What it means", "## How to look", "## What to do"):
+        assert heading in text, f"{page}: {heading}"
+
+
+def test_every_page_is_of_an_alert() -> None:
+    named = {Path(rule["annotations"]["runbook"]).name for rule in ALERTS.values()}
+
+    assert {page.name for page in PAGES.glob("*.md")} == named | {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("[a-z]*.md")), ids=lambda page: page.stem)
+def test_a_page_points_at_panels_that_are_there(page: Path) -> None:
+    titles = [panel["title"] for path in BOARDS for panel in panels(path)]
+
+    for name in re.findall(r"\*\*(.+?)\*\*", page.read_text()):
+        assert any(title.endswith(name) for title in titles) or name in WORDS, name
