@@ -117,7 +117,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         emitters = Emitters(all_sinks, telling.report(site), soon)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        rooms = await _rooms(site, via)
+        rooms = await _rooms(site, store, via)
         pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.front(
@@ -138,6 +138,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         clients = lambda: len(server.connections)  # noqa: E731
         site.metrics.watch("headrace_open_connections", "client", read=clients)
         await opened.enter_async_context(LoopLag(site.metrics.late))
+        await opened.enter_async_context(stores.drift(site, store, rooms.limits))
         await opened.enter_async_context(beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
@@ -154,14 +155,14 @@ def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     return Site(settings, opened, writer.put, events(writer.put), metrics)
 
 
-async def _rooms(site: Site, via: str) -> Rooms:
+async def _rooms(site: Site, store: PolicyStore, via: str) -> Rooms:
     http = await site.opened.enter_async_context(HttpClient())
     site.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     site.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(site)
     pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
     return Rooms(
-        Admission(counters, telling.warn(site), stores.recall(site)),
+        Admission(counters, telling.warn(site), stores.recall(site, store)),
         Guards(Engine(time.monotonic, pool)),
         cache.Exact(await stores.shelves(site), since_epoch),
         Upstreams(http, via, new_span_id, Health(time.monotonic, site.metrics.circuit)),

@@ -6,7 +6,8 @@ import asyncio
 import random
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -20,10 +21,15 @@ from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import Shelf
 from proxy.emit import Sink
 from proxy.ledger import budgets
+from proxy.limits import Admission, Recall
 from proxy.limits.alone import Alone
+from proxy.limits.drift import Budget, Drift
 from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
 from proxy.limits.store import Store
+from proxy.policy.budgets import budgets as budgets_of
+from proxy.policy.budgets import counted_by
+from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, RedisAt
 from proxy.types.limit import Limit
 
@@ -59,14 +65,31 @@ def _connector() -> Callable[[RedisAt, float], Server]:
     return connect
 
 
-def recall(site: Site) -> Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]:
+def drift(
+    site: Site, store: PolicyStore, admission: Admission
+) -> AbstractAsyncContextManager[None]:
+    """Look now and then whether budgets and ledger agree, where one process keeps all of both."""
+    at = site.settings.ledger
+    if at is None or at.kind != "sqlite" or site.settings.replicas > 1:
+        return nullcontext()
+
+    async def ask(budget: Budget, since_ms: int) -> Mapping[tuple[str, ...], int] | None:
+        return await budgets.by(at.path, since_ms, budget.per, budget.deployments)
+
+    clocks = (asyncio.sleep, time.monotonic, since_epoch)
+    in_force = lambda: budgets_of(store.current)  # noqa: E731
+    return beside(Drift(admission, in_force, ask, site.metrics.drifted, *clocks).run())
+
+
+def recall(site: Site, store: PolicyStore) -> Recall:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
 
     async def ask(limit: Limit, of: Mapping[str, str]) -> int | None:
         at, found = site.settings.ledger, None
         if at is not None and at.kind == "sqlite":
             since_ms = limit.calendar.around(int(since_epoch() * 1000))[1]
-            found = await budgets.spent(at.path, since_ms, of)
+            counted = counted_by(store.current, limit.name)
+            found = await budgets.spent(at.path, since_ms, of, counted)
         site.log.info("budget.begins", limit=limit.name, recalled_micro_usd=found)
         return found
 

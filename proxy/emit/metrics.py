@@ -95,6 +95,12 @@ class Metrics:
         for name, values in shown.items():
             self._series.replace(name, values)
 
+    def drifted(self, drifts: Mapping[str, int]) -> None:
+        """Show by how many micro-USD counters of budgets and the ledger differ, and no others."""
+        usd: dict[tuple[str, ...], float] = {}
+        usd.update({(limit,): micro / 1_000_000 for limit, micro in drifts.items()})
+        self._series.replace("headrace_ledger_drift_usd", usd)
+
     def candidate(self, kind: str, rule: str) -> None:
         """Count a way in which the candidate differs, or that it does not."""
         self._child("headrace_candidate_decisions_total", kind, rule).inc()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from proxy.ledger.reading import reading
@@ -16,10 +16,17 @@ SELECT COALESCE(SUM(a.cost_micro_usd), 0)
 FROM calls c JOIN attempts a USING (run, seq)
 WHERE c.started_ms >= ?
 """
+AMONG = " AND c.deployment IN (SELECT value FROM json_each(?))"
 
 
-async def spent(path: Path, since_ms: int, of: Mapping[str, str]) -> int | None:
-    """Give the micro-USD that calls cost since a moment, off the loop.
+Values = tuple[str, ...]
+
+
+async def spent(
+    path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None = None
+) -> int | None:
+    """Give the micro-USD that calls cost since a moment, off the loop: of some ``deployments``, or
+    of all.
 
     ``of`` says whose calls, by ``key``, ``deployment``, ``model`` or ``tag.NAME``; an empty value
     is that of calls without one. Users are not in the ledger: for them, and for a file that cannot
@@ -28,18 +35,45 @@ async def spent(path: Path, since_ms: int, of: Mapping[str, str]) -> int | None:
     if "user" in of:
         return None
     try:
-        return await asyncio.to_thread(_spent, path, since_ms, of)
+        return await asyncio.to_thread(_spent, path, since_ms, of, deployments)
     except Unusable:
         return None
 
 
-def _spent(path: Path, since_ms: int, of: Mapping[str, str]) -> int:
+def _spent(
+    path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None
+) -> int:
     query, values = QUERY, [since_ms, *(_value(name, value) for name, value in of.items())]
     for name in of:
         query += f" AND COALESCE({_column(name)}, '') = ?"
+    if deployments is not None:
+        query += AMONG
+        values.append(json.dumps(sorted(deployments)))
     with reading(path) as file:
         [(found,)] = file.execute(query, values)
     return int(found)
+
+
+async def by(
+    path: Path, since_ms: int, per: Sequence[str], deployments: frozenset[str]
+) -> dict[Values, int] | None:
+    """Give the same for all values of what a budget is per, but a user or a model."""
+    try:
+        return await asyncio.to_thread(_by, path, since_ms, per, deployments)
+    except Unusable:
+        return None
+
+
+def _by(
+    path: Path, since_ms: int, per: Sequence[str], deployments: frozenset[str]
+) -> dict[Values, int]:
+    columns = "".join(f"COALESCE({_column(name)}, ''), " for name in per)
+    query = QUERY.replace("SELECT", f"SELECT {columns}") + AMONG
+    if per:
+        query += f" GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}"
+    with reading(path) as file:
+        rows = file.execute(query, [since_ms, json.dumps(sorted(deployments))]).fetchall()
+    return {tuple(row[:-1]): int(row[-1]) for row in rows}
 
 
 def _column(name: str) -> str:

@@ -38,6 +38,18 @@ class Admission:
     warned: Callable[[Standing], None]
     recall: Recall | None = None
     _recalling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _going: dict[str, Admitted] = field(default_factory=dict)
+
+    def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
+        """Give what calls under way hold of a limit by estimate, by whose: those that came since a
+        moment, in milliseconds of UTC."""
+        found: dict[str, int] = {}
+        for each in self._going.values():
+            if each.call.door.at.timestamp() * 1000 >= since_ms:
+                for claim in each._claims:
+                    if claim.limit is limit:
+                        found[claim.scope] = found.get(claim.scope, 0) + claim.amount
+        return found
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
         return Admitted(self, plan, call, record)
@@ -72,6 +84,7 @@ class Admitted:
         if refusal is not None:
             raise _refused(refusal)
         self._claims = claims
+        self.admission._going[self._id] = self
         if any(outcome.readings[FLAGS::READING]):
             for standing in outcome.standings:
                 if standing.warned:
@@ -102,7 +115,10 @@ class Admitted:
         """Settle also when the call is cancelled: what was used was used."""
         if self._claims:
             used = actuals(self._claims, self.record)
-            await self.admission.store.settle(self._id, used)
+            try:
+                await self.admission.store.settle(self._id, used)
+            finally:
+                del self.admission._going[self._id]
 
     async def _recalled(self, claims: Sequence[Claim], standings: Sequence[Standing]) -> bool:
         """Charge budgets whose counters begin anew with what their window has seen. Says whether

@@ -124,9 +124,8 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
 
     A request stays one whatever became of it. Where a cost is unknown its estimate stands.
     """
-    tokens, cost = record.tokens.total, record.cost
-    used = {"requests": 1, "concurrency": 0, "tokens": tokens}
-    return [
-        used.get(claim.limit.kind, claim.amount if cost is None else micro_usd(cost))
-        for claim in claims
-    ]
+    whole = [bill.whole for bill in record.bills()]  # as the ledger has it
+    known = [cost for cost in whole if cost is not None]
+    cost = sum(known) if len(known) == len(whole) else None
+    used = {"requests": 1, "concurrency": 0, "tokens": record.tokens.total}
+    return [used.get(claim.limit.kind, claim.amount if cost is None else cost) for claim in claims]

@@ -57,6 +57,10 @@ class MemoryStore:
         return len(self._counters)
 
     @property
+    def certain(self) -> bool:
+        return True
+
+    @property
     def under_way(self) -> int:
         """How many calls are admitted and not settled."""
         return len(self._under_way)

@@ -81,6 +81,10 @@ class Sheltered:
         return self._away
 
     @property
+    def certain(self) -> bool:
+        return not self._away and not self.owing
+
+    @property
     def under_way(self) -> int:
         """How many calls are admitted and not settled."""
         return len(self._calls)

@@ -122,6 +122,10 @@ class RedisStore:
         return outcome(claims, await self._batches.put(question)).standings
 
     @property
+    def certain(self) -> bool:
+        return True
+
+    @property
     def under_way(self) -> int:
         """How many calls this instance has admitted and not settled."""
         return len(self._calls)

@@ -26,6 +26,10 @@ class Store(Protocol):
     def under_way(self) -> int:
         """How many calls this instance has admitted and not settled."""
 
+    @property
+    def certain(self) -> bool:
+        """Whether what is read is all that was counted: the store is there, and owed nothing."""
+
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Check all claims, then charge all, in one step; a refusal charges nothing.
 

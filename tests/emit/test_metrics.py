@@ -18,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.declared import METRICS, declared
+from proxy.emit.metrics import Metrics
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
 from tests.test_pipeline import BEARER, ROUTES
@@ -313,3 +314,16 @@ def test_every_metric_is_declared_once_with_help_and_named_by_the_book() -> None
         assert name.endswith("_total") == (kind == "counter")
         assert help_text.endswith(".")
         assert len(labels) == len(set(labels))
+
+
+def test_a_drift_that_nobody_can_tell_any_more_has_no_sample() -> None:
+    metrics = Metrics("1")
+
+    metrics.drifted({"month": -1_500_000, "week": 0})
+    both = metrics.render()[0].decode()
+    metrics.drifted({"week": 0})
+    one = metrics.render()[0].decode()
+
+    assert 'headrace_ledger_drift_usd{limit="month"} -1.5' in both
+    assert 'headrace_ledger_drift_usd{limit="week"} 0.0' in one
+    assert 'limit="month"' not in one

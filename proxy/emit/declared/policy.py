@@ -87,6 +87,13 @@ METRICS = (
         lazy=True,
     ),
     Declared(
+        "headrace_ledger_drift_usd",
+        "gauge",
+        (axes.LIMIT,),
+        "What the counters of a budget have more than the ledger; none where nobody can tell.",
+        lazy=True,
+    ),
+    Declared(
         "headrace_limit_store_degraded",
         "gauge",
         (),

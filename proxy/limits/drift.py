@@ -1,0 +1,135 @@
+"""Whether the counters of budgets and the ledger agree: the money that only one of them knows of.
+
+Calls go on meanwhile, so a counter is read before and after the ledger is, with time between for
+rows to be written: what the ledger says must lie from the one to the other. While nothing is spent
+that is exact; else a difference smaller than what was just spent does not show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from proxy.limits import Admission
+from proxy.limits.store import StoreUnavailable
+from proxy.types.limit import Claim, Limit
+
+EVERY_S = 300.0
+WRITTEN_S = 2.0
+SHARE = 20  # looking takes at most such a part of the time
+TRIES = 3
+Values = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """A limit in USD that counts every call of its ``deployments``; ``scopes`` are counters of it,
+    with the values of what it is ``per``."""
+
+    limit: Limit
+    per: Values
+    deployments: frozenset[str]
+    scopes: Mapping[str, Values]
+
+
+Spent = Callable[[Budget, int], Awaitable[Mapping[Values, int] | None]]
+
+
+@dataclass(slots=True)
+class Drift:
+    """``spent`` asks the ledger what a budget has seen since a moment (milliseconds of UTC), in
+    micro-USD by the values of what it is per; None where nobody knows.
+
+    ``tell`` hears, now and then, of the largest drift of each budget, in micro-USD: above 0 where
+    the counter has more. A budget of which nobody can tell is not among them.
+    """
+
+    admission: Admission
+    budgets: Callable[[], Iterable[Budget]]
+    spent: Spent
+    tell: Callable[[Mapping[str, int]], None]
+    sleep: Callable[[float], Awaitable[None]]
+    now: Callable[[], float]
+    utc: Callable[[], float]
+    _seen: dict[str, frozenset[str]] = field(default_factory=dict)
+    _unsure: dict[str, int] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Look for as long as the process lives."""
+        rest = EVERY_S
+        while True:
+            await self.sleep(rest)
+            began = self.now()
+            self.tell(await self.look())
+            rest = max(EVERY_S, SHARE * (self.now() - began))
+
+    async def look(self) -> dict[str, int]:
+        """Give the drift of each budget in force of which it can be told."""
+        found: dict[str, int] = {}
+        for budget in self.budgets():
+            if budget.limit.shadow or not self._sure(budget):
+                continue
+            drift = await self._least(budget)
+            if drift is not None:
+                found[budget.limit.name] = drift
+        return found
+
+    def _sure(self, budget: Budget) -> bool:
+        """A budget that began to count other deployments cannot be told until its window is over:
+        the ledger does not know what counted before."""
+        name, begin = budget.limit.name, self._begin(budget.limit)
+        if self._seen.get(name, budget.deployments) != budget.deployments:
+            self._unsure[name] = begin
+        self._seen[name] = budget.deployments
+        return self._unsure.get(name) != begin
+
+    async def _least(self, budget: Budget) -> int | None:
+        """Give the least of a few looks: what comes and goes is a call on its way."""
+        least: int | None = None
+        for _ in range(TRIES):
+            drift = await self._drift(budget)
+            if drift is None:
+                return None
+            least = drift if least is None else min(least, drift, key=abs)
+            if not least:
+                break
+        return least
+
+    async def _drift(self, budget: Budget) -> int | None:
+        begin = self._begin(budget.limit)
+        before = await self._counted(budget, begin)
+        await self.sleep(WRITTEN_S)
+        kept = await self.spent(budget, begin)
+        after = await self._counted(budget, begin)
+        if kept is None or self._begin(budget.limit) != begin:
+            return None
+        drifts = [
+            _outside(kept.get(budget.scopes[scope], 0), before[scope], after[scope])
+            for scope in before.keys() & after.keys()
+        ]
+        return max(drifts, key=abs, default=None)
+
+    async def _counted(self, budget: Budget, begin: int) -> dict[str, int]:
+        """Give what counters say was spent by calls that have ended; none of one that is fresh."""
+        store, claims = self.admission.store, [Claim(budget.limit, s, 0) for s in budget.scopes]
+        if not store.certain:
+            return {}
+        try:
+            standings = await store.read(claims)
+        except StoreUnavailable:
+            return {}
+        held = self.admission.held(budget.limit, begin)
+        said = {each.scope: each.used for each in standings if not each.fresh}
+        if not store.certain:
+            return {}
+        return {scope: used - held.get(scope, 0) for scope, used in said.items()}
+
+    def _begin(self, limit: Limit) -> int:
+        return limit.calendar.around(int(self.utc() * 1000))[1]
+
+
+def _outside(kept: int, *counted: int) -> int:
+    """Give by how much the counters' range misses what the ledger says."""
+    if min(counted) <= kept <= max(counted):
+        return 0
+    return min((each - kept for each in counted), key=abs)

@@ -1,0 +1,186 @@
+"""The drift between what budgets counted and what the ledger knows, while calls go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from proxy.limits import Admission
+from proxy.limits.drift import EVERY_S, SHARE, TRIES, Budget, Drift
+from proxy.limits.memory import MemoryStore
+from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
+from tests.limits.world import Clock
+
+MONTH = Limit("month", "usd", 1_000_000, Calendar("month"))
+SUPPORT, SEARCH = "tag.team:support", "tag.team:search"
+SCOPES = {SUPPORT: ("support",), SEARCH: ("search",)}
+BUDGET = Budget(MONTH, ("tag.team",), frozenset({"support-chat"}), SCOPES)
+Kept = Mapping[tuple[str, ...], int] | None
+
+
+class Stop(Exception):
+    """Enough was seen."""
+
+
+@dataclass
+class World:
+    """Counters, a ledger that says what a test has it say, and a clock that only sleeps move."""
+
+    clock: Clock = field(default_factory=Clock)
+    budgets: list[Budget] = field(default_factory=lambda: [BUDGET])
+    kept: list[Kept] = field(default_factory=list)
+    told: list[Mapping[str, int]] = field(default_factory=list)
+    rests: list[float] = field(default_factory=list)
+    takes_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.store = self.clock.memory()
+        self.admission = Admission(self.store, lambda standing: None)
+        self.drift = Drift(
+            self.admission,
+            lambda: self.budgets,
+            self.spent,
+            self.told.append,
+            self.sleep,
+            self.clock.seconds,
+            self.clock.seconds,
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        self.clock.ms += int(seconds * 1000)
+
+    async def spent(self, budget: Budget, since_ms: int) -> Kept:
+        self.clock.ms += int(self.takes_s * 1000)
+        return self.kept.pop(0) if len(self.kept) > 1 else self.kept[0]
+
+    async def use(self, amount: int, scope: str = SUPPORT, call: str = "call") -> None:
+        await self.store.admit(call, [Claim(MONTH, scope, amount)])
+        await self.store.settle(call, [amount])
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.mark.parametrize(
+    ("kept", "drift"),
+    [
+        ({("support",): 100, ("search",): 50}, 0),
+        ({("support",): 90, ("search",): 50}, 10),
+        ({("support",): 100, ("search",): 80}, -30),
+        ({("support",): 95, ("search",): 80}, -30),
+        ({}, 100),
+    ],
+)
+async def test_the_largest_difference_of_any_counter_is_told(
+    kept: Kept, drift: int, world: World
+) -> None:
+    await world.use(100)
+    await world.use(50, SEARCH)
+    world.kept = [kept]
+
+    assert await world.drift.look() == {"month": drift}
+
+
+async def test_what_is_spent_while_it_looks_is_no_drift(world: World) -> None:
+    await world.use(100)
+
+    async def sleep(seconds: float) -> None:
+        await world.use(30)
+
+    world.drift.sleep = sleep
+    world.kept = [{("support",): 115}]
+
+    assert await world.drift.look() == {"month": 0}
+
+
+async def test_what_comes_and_goes_is_no_drift(world: World) -> None:
+    await world.use(100)
+    world.kept = [{("support",): 60}, {("support",): 98}, {("support",): 100}]
+
+    assert await world.drift.look() == {"month": 0}
+
+
+async def test_what_stays_is_told_as_the_least_that_was_seen(world: World) -> None:
+    await world.use(100)
+    world.kept = [{("support",): 60}, {("support",): 95}, {("support",): 80}]
+
+    assert await world.drift.look() == {"month": 5}
+    assert len(world.rests) == TRIES
+
+
+async def test_a_counter_that_nobody_has_asked_since_the_start_is_not_known(world: World) -> None:
+    world.kept = [{("support",): 100}]
+
+    assert await world.drift.look() == {}
+
+
+async def test_unknown_is_not_zero(world: World) -> None:
+    await world.use(100)
+    world.kept = [None]
+    without_a_ledger = await world.drift.look()
+    world.kept = [{("support",): 100}]
+    world.budgets = [replace(BUDGET, limit=replace(MONTH, shadow=True))]
+    in_shadow = await world.drift.look()
+
+    assert (without_a_ledger, in_shadow) == ({}, {})
+
+
+async def test_a_store_that_is_away_is_not_known(world: World) -> None:
+    class Away(MemoryStore):
+        certain = False
+
+    store = Away(world.clock.seconds, world.clock.seconds)
+    world.drift.admission = Admission(store, lambda standing: None)
+    await store.admit("call", [Claim(MONTH, SUPPORT, 100)])
+    world.kept = [{("support",): 100}]
+
+    assert await world.drift.look() == {}
+
+
+async def test_a_window_that_ends_meanwhile_is_not_known(world: World) -> None:
+    await world.use(100)
+    world.kept = [{("support",): 100}]
+    world.takes_s = 40 * 86_400
+
+    assert await world.drift.look() == {}
+
+
+async def test_a_budget_of_other_deployments_than_before_is_not_known_until_its_window_ends(
+    world: World,
+) -> None:
+    await world.use(100)
+    world.kept = [{("support",): 100}]
+    before = await world.drift.look()
+    world.budgets = [replace(BUDGET, deployments=frozenset({"support-chat", "search-answers"}))]
+    changed = await world.drift.look()
+    world.clock.ms += 31 * 86_400_000
+    await world.use(7)
+    world.kept = [{("support",): 7}]
+
+    assert (before, changed, await world.drift.look()) == ({"month": 0}, {}, {"month": 0})
+
+
+async def test_it_looks_again_and_again_and_takes_little_of_the_time(world: World) -> None:
+    await world.use(100)
+    world.kept = [{("support",): 100}]
+    world.takes_s = 60.0
+    tell = world.drift.tell
+
+    def enough(drifts: Mapping[str, int]) -> None:
+        tell(drifts)
+        if len(world.told) == 2:
+            raise Stop
+
+    world.drift.tell = enough
+    with pytest.raises(Stop):
+        await world.drift.run()
+
+    assert world.told == [{"month": 0}, {"month": 0}]
+    assert world.rests[0] == EVERY_S
+    assert world.rests[2] == pytest.approx(SHARE * 62.0)
