@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from proxy.errors import ClientGone, ProxyError, Stopping
+from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
 from proxy.ports import (
     Cache,
     Emitter,
     Exchange,
     Forwarding,
+    Gate,
     Guards,
     Limits,
     Policies,
@@ -54,8 +55,9 @@ class Pipeline:
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record):  # admit, later settle
-                    safe = await self.guards.inspect(plan, call, record)  # inspect input
-                    forward = partial(self.forward, plan, safe, record)
+                    gate = self.guards.gate(plan, call, record)
+                    plan, safe = await gate.inspect()  # inspect input
+                    forward = partial(self.forward, plan, safe, gate, record)
                     await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
                 record.error = error
@@ -65,13 +67,20 @@ class Pipeline:
                 await client.refuse(record.error, record)
                 raise
 
-    async def forward(self, plan: Plan, call: Call, record: Record, to: Shown) -> None:
+    async def forward(self, plan: Plan, call: Call, gate: Gate, record: Record, to: Shown) -> None:
         """Fetch an answer and hand it on, chunk by chunk; one that is not streamed is one chunk
         per leg. ``to`` is the client, or the cache in its place."""
         async with await self.upstreams.open(plan, call, record) as answer:
-            watch = self.guards.watch(plan, call, record)
+            watch = gate.watch(call)
             await to.begin(answer.head, record)  # leaves with the first chunk
-            async for chunk in answer.chunks():
-                record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
-                for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
+            try:
+                async for chunk in answer.chunks():
+                    record.account(
+                        chunk.leg, chunk.data
+                    )  # account: all that was said, shown or not
+                    for safe in await watch.feed(chunk):  # inspect output: hold back, mask, raise
+                        await to.send(safe)
+            except UpstreamError:
+                for safe in watch.cut():
                     await to.send(safe)
+                raise

@@ -94,17 +94,29 @@ class Watch(Protocol):
     """The output guards of one call."""
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Give what may now be shown: nothing yet, this chunk, or earlier ones too."""
+        """Give what may now be shown: nothing yet, this chunk, or earlier ones too. Raises
+        ``GuardBlocked``."""
+
+    def cut(self) -> Sequence[Chunk]:
+        """The answer has broken off: give what was clear and had only waited for more."""
+
+
+class Gate(Protocol):
+    """The guards of one call."""
+
+    async def inspect(self) -> tuple[Plan, Call]:
+        """Pass the call, or give it with texts masked, or with a plan that leads elsewhere. Raises
+        ``GuardBlocked``."""
+
+    def watch(self, call: Call) -> Watch:
+        """Start watching one answer to the call, as its upstream got it."""
 
 
 class Guards(Protocol):
     """The detectors that a plan asks for."""
 
-    async def inspect(self, plan: Plan, call: Call, record: Record) -> Call:
-        """Pass the call, or give it with texts masked. Raises ``GuardBlocked``."""
-
-    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
-        """Start watching one answer."""
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        """Give those of one call."""
 
 
 class Outsides(Protocol):

@@ -239,14 +239,32 @@ class MemorySink:
 class Unguarded:
     """A room of guards that looks at nothing."""
 
-    async def inspect(self, plan: Plan, call: Call, record: Record) -> Call:
-        return call
+    def gate(self, plan: Plan, call: Call, record: Record) -> Any:
+        return Open(self, plan, call)
 
-    def watch(self, plan: Plan, call: Call, record: Record) -> Any:
+    def watch(self) -> Any:
         return self
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         return (chunk,)
+
+    def cut(self) -> Sequence[Chunk]:
+        return ()
+
+
+@dataclass
+class Open:
+    """What one call meets in a room of guards that looks at nothing on its way in."""
+
+    guards: Unguarded
+    plan: Plan
+    call: Call
+
+    async def inspect(self) -> tuple[Plan, Call]:
+        return self.plan, self.call
+
+    def watch(self, call: Call) -> Any:
+        return self.guards.watch()
 
 
 def unlimited() -> Admission:

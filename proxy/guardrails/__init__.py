@@ -6,32 +6,27 @@ Every text of a question and of an answer is looked at, in every dialect, stream
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.capture import Capturing, redacting
 from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.masking import Replace, named
+from proxy.guardrails.placeholders import Masks
 from proxy.guardrails.question import bound, parted
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Texts, answer_texts, request_texts
+from proxy.guardrails.watching import Look, Watched, nothing
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Json, Plan
 from proxy.types.guard import Rule, Stage
 
 UNREADABLE = "The request holds content that no guard can read."
-
-
-class Nothing:
-    """The watch of an answer that no guard looks at."""
-
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        return (chunk,)
-
-
-NOTHING = Nothing()
+NONCE_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,48 +35,79 @@ class Guards:
 
     engine: Engine
 
-    async def inspect(self, plan: Plan, call: Call, record: Record) -> Call:
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        return Gate(self.engine, plan, call, record)
+
+
+@dataclass(slots=True)
+class Gate:
+    """The guards of one call: what its question meets on its way in, its answer on its way out."""
+
+    engine: Engine
+    plan: Plan
+    call: Call
+    record: Record
+    _masks: Masks | None = field(default=None, repr=False)
+
+    async def inspect(self) -> tuple[Plan, Call]:
         """Give the call, with texts masked. Raises ``GuardBlocked``."""
-        rules = plan.guards.input
+        call, guards = self.call, self.plan.guards
+        rules = guards.input
         if not rules:
-            return call
+            return self.plan, call
         opaque = request_texts(call.body).opaque
-        if opaque and not plan.guards.opaque and any(rule.enforces for rule in rules):
+        if opaque and not guards.opaque and any(rule.enforces for rule in rules):
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
-        desk = Desk(self.engine, record, "input", request_texts)
-        return replace(call, body=await desk.cleared(rules, call.body))
+        stead: Replace = named
+        if any(rule.restore for rule in rules):
+            self._masks = Masks(_nonce(call.door.nonce))
+            stead = self._masks.stead
+        desk = Desk(self.engine, self.record, "input", request_texts, stead)
+        return self.plan, replace(call, body=await desk.cleared(rules, call.body))
 
-    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
-        """Start watching one answer."""
-        watch, capture = self._watching(plan, call, record), plan.guards.capture
-        if capture is None or not record.drawn(capture.share):
-            return watch
-        rules = redacting(capture, plan.guards)
+    def watch(self, call: Call) -> Watch:
+        """Start watching one answer. ``call`` is as its upstream got it."""
+        look = self._captured(call, self._look(call))
+        return Watched(look, self._masks or None, streamed=call.stream)
+
+    def _captured(self, call: Call, look: Look) -> Look:
+        """Show the answer in the call's trace, where it may be: as guards leave it, and before
+        values are put back."""
+        capture = self.plan.guards.capture
+        if capture is None or not self.record.drawn(capture.share):
+            return look
+        rules = redacting(capture, self.plan.guards)
         capturing = Capturing(capture, rules, call.body, self.engine.clock)
-        record.captured = capturing.shown
-        return Seen(watch, capturing)
+        self.record.captured = capturing.shown
+        return Seen(look, capturing).feed
 
-    def _watching(self, plan: Plan, call: Call, record: Record) -> Watch:
-        if not plan.guards.output:
-            return NOTHING
-        rules = bound(plan.guards.output, call.body)
+    def _look(self, call: Call) -> Look:
+        if not self.plan.guards.output:
+            return nothing
+        rules = bound(self.plan.guards.output, call.body)
         if not call.stream:
-            return Whole(Desk(self.engine, record, "output", answer_texts), rules, call.body)
-        inquiry = partial(self.engine.inquiry, call.body, record)
+            desk = Desk(self.engine, self.record, "output", answer_texts)
+            return Whole(desk, rules, call.body).feed
+        inquiry = partial(self.engine.inquiry, call.body, self.record)
         watching = self.engine.watch(rules, inquiry)
-        record.watched = watching.results
-        return watching
+        self.record.watched = watching.results
+        return watching.feed
+
+
+def _nonce(drawn: str) -> str:
+    """Give the last letters and digits of what is drawn for each call."""
+    return re.sub("[^0-9a-z]", "", drawn)[-NONCE_LENGTH:].rjust(NONCE_LENGTH, "0")
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A watch whose call may be shown in its trace."""
+    """An answer that may be shown in the trace of its call."""
 
-    watch: Watch
+    look: Look
     capturing: Capturing
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        safe = await self.watch.feed(chunk)
+        safe = await self.look(chunk)
         for each in safe:
             self.capturing.feed(each)
         return safe
@@ -95,20 +121,22 @@ class Desk:
     record: Record
     stage: Stage
     read: Callable[[Json], Texts]
+    stead: Replace = named
 
     async def cleared(self, rules: Sequence[Rule], data: Json, asked: Json | None = None) -> Json:
         """Give a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not."""
         own, services = parted(bound(rules, asked or data))
         if own:
-            looked = await self.engine.inspect(own, self.read(data).texts)
+            looked = await self.engine.inspect(own, self.read(data).texts, self.stead)
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
             data = _allowed(looked, data)
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
-            told = await self.engine.ask(services, self.read(data).texts, inquiry)
+            texts = self.read(data).texts
+            told = await self.engine.ask(services, texts, inquiry, self.stead)
             self.record.guarded(self.stage, told.results)
             data = _allowed(told, data)
         return data

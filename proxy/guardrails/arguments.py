@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.rule import Tally
-from proxy.guardrails.window import Piece, Window
+from proxy.guardrails.window import Pane, Piece, Window
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
 
@@ -117,16 +117,20 @@ def _stead(kind: Kind, text: str) -> str:
 
 
 class ArgumentsWindow:
-    """A window on the arguments of one call, as they come: see ``Window``."""
+    """A window on the arguments of one call, as they come, made of one for what strings of JSON
+    say, and one for all else."""
 
-    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
+    __slots__ = ("_bare", "_plain", "_splitter", "_string")
 
-    def __init__(self, tallies: Sequence[Tally], *, replace: Replace = named) -> None:
-        self._tallies = tallies
+    def __init__(self, string: Pane, plain: Pane) -> None:
         self._splitter = Splitter()
-        self._string = Window(tallies, escaped=True, replace=replace)
-        self._plain = Window(tallies, replace=replace)
+        self._string = string
+        self._plain = plain
         self._bare = ""
+
+    @classmethod
+    def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
+        return cls(Window(tallies, escaped=True, replace=replace), Window(tallies, replace=replace))
 
     @property
     def reach(self) -> int:

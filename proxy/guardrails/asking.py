@@ -154,7 +154,7 @@ class Asking:
         self._heard: list[Read] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        self._ears = Deltas([Tally(_ear(kind, self._heard), clock) for kind in kinds])
+        self._ears = Deltas.under([Tally(_ear(kind, self._heard), clock) for kind in kinds])
 
     def results(self) -> list[Result]:
         return [tally.result() for tally in self._tallies]
@@ -170,7 +170,7 @@ class Asking:
 
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)
-        deltas = Deltas(self._tallies, replace=self._replace)
+        deltas = Deltas.under(self._tallies, self._replace)
         return [safe for chunk in self._kept for safe in deltas.feed(chunk)]
 
 

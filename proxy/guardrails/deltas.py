@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, Self
 
 from proxy.guardrails.arguments import ArgumentsWindow
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.texts import Key, Path, Text, answer_texts
-from proxy.guardrails.window import Piece, Window
+from proxy.guardrails.window import Pane, Piece, Window
 from proxy.types import Chunk, Json
 
 MOST_LANES = 1024  # texts of one answer that are held at once
@@ -49,7 +49,7 @@ class _Lane:
 
     __slots__ = ("_queue", "_window")
 
-    def __init__(self, window: Window | ArgumentsWindow) -> None:
+    def __init__(self, window: Pane) -> None:
         self._window = window
         self._queue: deque[_Held] = deque()
 
@@ -100,24 +100,57 @@ def _first_part(held: _Held) -> Chunk:
     return replace(held.chunk, data=data, raw=None, last=False)
 
 
+class Panes(Protocol):
+    """What the texts of a stream go through, each through one of its own."""
+
+    def concerns(self, text: Text) -> bool:
+        """Say whether a text goes through one at all."""
+
+    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+        """Make one; ``crowded`` where there are as many texts as may be held at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """Windows of rules."""
+
+    tallies: Sequence[Tally]
+    replace: Replace = named
+
+    def concerns(self, text: Text) -> bool:
+        return any(each.rule.applies(text.role, text.kind) for each in self.tallies)
+
+    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+        tallies = [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
+        if crowded:
+            for tally in tallies:
+                tally.fail("too_many_texts")
+        if arguments:
+            return ArgumentsWindow.under(tallies, self.replace)
+        return Window(tallies, replace=self.replace)
+
+
 class Deltas:
     """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
 
     What it has given before it raises may have been shown; nothing of what blocks is among it.
     """
 
-    __slots__ = ("_lanes", "_replace", "_tallies")
+    __slots__ = ("_lanes", "_panes")
 
-    def __init__(self, tallies: Sequence[Tally], *, replace: Replace = named) -> None:
-        self._tallies = tallies
-        self._replace = replace
+    def __init__(self, panes: Panes) -> None:
+        self._panes = panes
         self._lanes: dict[Spot, _Lane] = {}
+
+    @classmethod
+    def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
+        return cls(Ruled(tallies, replace))
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
         """Take the next chunk, give what it releases."""
         data = chunk.data
         if data is None:
-            return [*self._flushed(self._lanes), chunk]
+            return [*self.flush(), chunk]
         quick = _content(data)
         found = answer_texts(data, cut=True).texts if quick is None else quick
         chunk, going = self._at_once(chunk, found)
@@ -134,6 +167,10 @@ class Deltas:
         out += self._lane(spot, text).feed(chunk, text.path, text.text)
         return out + self._flushed([spot] if spot[0] in finished else [])
 
+    def flush(self) -> list[Chunk]:
+        """Give all that is held, as no more of it comes."""
+        return self._flushed(self._lanes)
+
     def _flushed(self, spots: Iterable[Spot]) -> list[Chunk]:
         return [chunk for spot in spots for chunk in self._lanes[spot].flush()]
 
@@ -144,15 +181,14 @@ class Deltas:
         going: list[tuple[Spot, Text]] = []
         changes: dict[Path, str] = {}
         for text in texts:
-            tallies = self._applying(text)
-            if not tallies:
+            if not self._panes.concerns(text):
                 continue
             spot = _going_on(chunk.data or {}, text)
             if spot is not None:
                 going.append((spot, text))
                 continue
-            window = Window(tallies, replace=self._replace)
-            pieces = [*window.feed(text.text), *window.flush()]
+            pane = self._panes.pane(text, arguments=False, crowded=False)
+            pieces = [*pane.feed(text.text), *pane.flush()]
             if any(piece.changed for piece in pieces):
                 changes[text.path] = "".join(piece.text for piece in pieces)
         if changes and chunk.data is not None:
@@ -174,18 +210,13 @@ class Deltas:
             out.append(replace(chunk, data=_tail(data, finished), raw=None))
         return out
 
-    def _applying(self, text: Text) -> list[Tally]:
-        return [each for each in self._tallies if each.rule.applies(text.role, text.kind)]
-
     def _lane(self, spot: Spot, text: Text) -> _Lane:
         lane = self._lanes.get(spot)
         if lane is None:
-            tallies = self._applying(text)
-            if len(self._lanes) >= MOST_LANES:
-                for tally in tallies:
-                    tally.fail("too_many_texts")
-            kind = ArgumentsWindow if spot[1][-1] == "arguments" else Window
-            lane = self._lanes[spot] = _Lane(kind(tallies, replace=self._replace))
+            crowded = len(self._lanes) >= MOST_LANES
+            arguments = spot[1][-1] == "arguments"
+            pane = self._panes.pane(text, arguments=arguments, crowded=crowded)
+            lane = self._lanes[spot] = _Lane(pane)
         return lane
 
 

@@ -136,7 +136,7 @@ class Watching:
         self, tallies: Sequence[Tally], replace: Replace, asking: Asking | None = None
     ) -> None:
         self._tallies = tallies
-        self._deltas = Deltas(tallies, replace=replace)
+        self._deltas = Deltas.under(tallies, replace)
         self._asking = asking
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:

@@ -1,4 +1,4 @@
-"""Masks for what was found in a call's texts, and the way back in its answer.
+"""Placeholders for what was found in a call's texts, and the way back in its answer.
 
 Values live in one ``Masks``, which lives as long as its call: they are never shown, logged or
 shared. A stream may be cut anywhere, also within a placeholder.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 
-from proxy.guardrails.overlaps import apart
-from proxy.types.guard import Finding
+from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.masking import named
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.texts import Text, answer_texts
+from proxy.guardrails.window import Pane, Piece
+from proxy.types import Json
+from proxy.types.guard import Rule
 
 NONCE = re.compile("[0-9a-z]{3,32}")
 NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
@@ -21,18 +26,17 @@ NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
 class Masks:
     """Placeholders like ``[[EMAIL_1_x7f]]``, of one call: the same value has the same one.
 
-    ``nonce`` is drawn anew for each call, so that no text can name a placeholder beforehand; one
-    that does so by chance is masked as a whole, and comes back as it was. Raises ValueError for a
-    nonce that is not of at least three letters and digits.
+    ``nonce`` is drawn anew for each call, so that no text can name a placeholder beforehand. Raises
+    ValueError for a nonce that is not of at least three letters and digits.
     """
 
-    __slots__ = ("_counts", "_forged", "_nonce", "_placeholders", "_values")
+    __slots__ = ("_counts", "_given", "_nonce", "_placeholders", "_values")
 
     def __init__(self, nonce: str) -> None:
         if not NONCE.fullmatch(nonce):
             raise ValueError("a nonce is of 3 to 32 lower-case letters and digits")
         self._nonce = nonce
-        self._forged = re.compile(rf"\[\[[A-Z0-9_]+_{nonce}\]\]")
+        self._given = re.compile(rf"\[\[[A-Z0-9_]+_{nonce}\]\]")
         self._counts: dict[str, int] = {}
         self._placeholders: dict[tuple[str, str], str] = {}
         self._values: dict[str, str] = {}
@@ -43,26 +47,12 @@ class Masks:
     def __repr__(self) -> str:
         return f"Masks({len(self)})"
 
-    def mask(self, text: str, findings: Iterable[Finding]) -> str:
-        """Put placeholders for the findings, which may be unsorted and overlap."""
-        forged = [Finding(*each.span(), "text") for each in self._forged.finditer(text)]
-        return _replaced(text, [*findings, *forged], self._placeholder)
+    def stead(self, rule: Rule, kind: str, text: str) -> str:
+        """Give what stands for a text that a rule masks; its name alone where there is no way
+        back from it."""
+        return self.placeholder(kind, text) if rule.restore else named(rule, kind, text)
 
-    def unmask(self, text: str) -> str:
-        """Put back the values into a whole text."""
-        return self._restored(text, self._values)
-
-    def unmasker(self) -> Unmasker:
-        """Put back the values known so far into a stream of plain text."""
-        return Unmasker(self._values, self._restored)
-
-    def json_unmasker(self) -> Unmasker:
-        """Put them back within the strings of a stream of JSON, as a tool's arguments are."""
-        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
-        values = {name: json.dumps(value)[1:-1] for name, value in self._values.items()}
-        return Unmasker(values, self._restored)
-
-    def _placeholder(self, kind: str, value: str) -> str:
+    def placeholder(self, kind: str, value: str) -> str:
         label = _label(kind)
         known = self._placeholders.get((label, value))
         if known is not None:
@@ -73,8 +63,36 @@ class Masks:
         self._values[placeholder] = value
         return placeholder
 
-    def _restored(self, text: str, values: Mapping[str, str]) -> str:
-        return self._forged.sub(lambda match: values.get(match[0], match[0]), text)
+    def unmask(self, text: str, *, escaped: bool = False) -> str:
+        """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
+        values = self._escaped() if escaped else self._values
+        return self._given.sub(lambda match: values.get(match[0], match[0]), text)
+
+    def unmasked(self, data: Json) -> Json:
+        """Put them back into a whole answer; the very same one where there are none."""
+        changes = {
+            text.path: said
+            for text in answer_texts(data).texts
+            if (said := self.unmask(text.text, escaped=text.escaped)) != text.text
+        }
+        return replaced(data, changes)
+
+    def unmasker(self, *, escaped: bool = False) -> Unmasker:
+        """Put back the values known so far into a stream of text."""
+        return Unmasker(self._escaped() if escaped else self._values, self._given)
+
+    def _escaped(self) -> Mapping[str, str]:
+        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
+        return {name: json.dumps(value)[1:-1] for name, value in self._values.items()}
+
+    def concerns(self, text: Text) -> bool:
+        """Say, to a stream of chunks, that values may come back in any text."""
+        return True
+
+    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+        """Make what one text of a stream goes through to have its values back."""
+        plain = self.unmasker()
+        return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
 
 
 class Unmasker:
@@ -83,30 +101,50 @@ class Unmasker:
     Holds back only what may still become a placeholder that it knows: less than its length.
     """
 
-    __slots__ = ("_held", "_known", "_restored", "_sorted")
+    __slots__ = ("_given", "_held", "_known", "_sorted")
 
-    def __init__(
-        self, values: Mapping[str, str], restored: Callable[[str, Mapping[str, str]], str]
-    ) -> None:
+    def __init__(self, values: Mapping[str, str], given: re.Pattern[str]) -> None:
         self._known = dict(values)
         self._sorted = sorted(values)
-        self._restored = restored
+        self._given = given
         self._held = ""
 
     def __repr__(self) -> str:
         return f"Unmasker({len(self._known)})"
 
-    def feed(self, piece: str) -> str:
-        """Give what is certain, ``piece`` included; it may be nothing yet."""
-        text = self._held + piece
+    @property
+    def reach(self) -> int:
+        return max(map(len, self._sorted), default=0)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def feed(self, text: str) -> list[Piece]:
+        """Give what is certain, ``text`` included; it may be nothing yet."""
+        text = self._held + text
         certain = self._certain(text)
         self._held = text[certain:]
-        return self._restored(text[:certain], self._known)
+        return self._restored(text[:certain])
 
-    def flush(self) -> str:
+    def flush(self) -> list[Piece]:
         """Give what was held back, as it is: no more text comes."""
         held, self._held = self._held, ""
-        return held
+        return [Piece(held, len(held), changed=False)] if held else []
+
+    def _restored(self, text: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        past = 0
+        for match in self._given.finditer(text):
+            value = self._known.get(match[0])
+            if value is None:
+                continue
+            between = text[past : match.start()]
+            pieces.append(Piece(between, len(between), changed=False))
+            pieces.append(Piece(value, len(match[0]), changed=True))
+            past = match.end()
+        pieces.append(Piece(text[past:], len(text) - past, changed=False))
+        return [piece for piece in pieces if piece.size]
 
     def _certain(self, text: str) -> int:
         """Tell where the tail begins that is the beginning of a placeholder, if there is one."""
@@ -119,20 +157,6 @@ class Unmasker:
         at = bisect.bisect_left(self._sorted, tail)
         pending = at < len(self._sorted) and self._sorted[at].startswith(tail)
         return begin if pending and self._sorted[at] != tail else len(text)
-
-
-def plain(text: str, findings: Iterable[Finding]) -> str:
-    """Put ``[EMAIL]`` and the like for the findings: there is no way back."""
-    return _replaced(text, findings, lambda kind, value: f"[{_label(kind)}]")
-
-
-def _replaced(text: str, findings: Iterable[Finding], put: Callable[[str, str], str]) -> str:
-    pieces: list[str] = []
-    done = 0
-    for finding in apart(findings):
-        pieces += text[done : finding.start], put(finding.kind, text[finding.start : finding.end])
-        done = finding.end
-    return "".join([*pieces, text[done:]])
 
 
 def _label(kind: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from proxy.guardrails.encoded import ALPHABET
 from proxy.guardrails.masking import Replace, Spot, named, spots, within_json
@@ -28,6 +28,23 @@ class Piece(NamedTuple):
     text: str
     size: int
     changed: bool
+
+
+class Pane(Protocol):
+    """What a text goes through that comes in pieces. ``reach`` is what it may hold for long."""
+
+    @property
+    def reach(self) -> int: ...
+
+    @property
+    def held(self) -> int:
+        """Characters that have come and are neither released nor masked away."""
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next characters, give what they release."""
+
+    def flush(self) -> list[Piece]:
+        """The text has ended: give all that is left of it. What is fed next is another text."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,9 @@ class GuardCompiler:
             if isinstance(each, Economics):
                 said = "economics stands under input: what a call costs is then not spent yet"
                 self._around.complain((*path, "output", index), said)
+            elif each.restore:
+                said = "restore stands under input: an answer has nowhere to come back from"
+                self._around.complain((*path, "output", index, "restore"), said)
         return Guards(
             self._rules((*path, "input"), came),
             self._rules((*path, "output"), goes),
@@ -87,6 +90,7 @@ class GuardCompiler:
             message=said.message or MESSAGE,
             digest=_digest(said, files),
             kind=said.guard,
+            restore=said.restore,
         )
 
     def _options(self, said: AnyGuard) -> dict[str, Any]:

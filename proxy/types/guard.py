@@ -122,7 +122,8 @@ class Rule:
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
     ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
     the detector texts with their capitals. ``message`` is what a client reads of a block;
-    ``digest`` stands for all that was said of it.
+    ``digest`` stands for all that was said of it. With ``restore`` what it
+    masks in a question is put back into the answer.
     """
 
     name: str
@@ -137,6 +138,7 @@ class Rule:
     message: str = MESSAGE
     digest: str = ""
     kind: str = ""
+    restore: bool = False
 
     @property
     def enforces(self) -> bool:

@@ -13,8 +13,7 @@ import pytest
 
 from proxy.errors import ProxyError, Refused
 from proxy.ports import Watch
-from proxy.record import Record
-from proxy.types import Call, Chunk, Plan
+from proxy.types import Chunk
 from proxy.usage import micro_usd
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
@@ -189,7 +188,7 @@ class Masking(Unguarded):
         self.blocks = blocks
         self.seen = 0
 
-    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
+    def watch(self) -> Watch:
         return self
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:

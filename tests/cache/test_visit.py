@@ -14,8 +14,6 @@ import aiohttp
 import pytest
 
 from proxy.ports import Watch
-from proxy.record import Record
-from proxy.types import Call, Plan
 from tests.cache.stores import until
 from tests.cache.world import RULE, Cached, cached_proxy, until_asked
 from tests.doubles import (
@@ -351,7 +349,7 @@ class Broken(Unguarded):
     def __init__(self) -> None:
         self.bugs = 1
 
-    def watch(self, plan: Plan, call: Call, record: Record) -> Watch:
+    def watch(self) -> Watch:
         if self.bugs:
             self.bugs -= 1
             raise KeyError("inside")

@@ -56,7 +56,7 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
 ) -> None:
     arguments = json.dumps([value] if wrapped else {"a": value}, ensure_ascii=ascii_only)
     rules = (rule("secret", "411111", action="mask"),)
-    once, window = ArgumentsWindow(tallies(*rules)), ArgumentsWindow(tallies(*rules))
+    once, window = ArgumentsWindow.under(tallies(*rules)), ArgumentsWindow.under(tallies(*rules))
 
     whole = "".join(piece.text for piece in [*once.feed(arguments), *once.flush()])
     found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
@@ -70,7 +70,7 @@ def test_any_cut_of_arguments_is_masked_the_same_and_stays_json(
 @given(JSON, CUTS)
 def test_arguments_without_findings_pass_as_they_are(value: Any, cuts: list[int]) -> None:
     arguments = json.dumps({"a": value})
-    window = ArgumentsWindow(tallies(rule("never there")))
+    window = ArgumentsWindow.under(tallies(rule("never there")))
 
     found = [piece for part in pieces(arguments, cuts) for piece in window.feed(part)]
     found += window.flush()
@@ -92,7 +92,7 @@ def test_segments_and_splicing_agree(value: Any) -> None:
 
 
 def test_a_string_that_has_ended_is_not_held() -> None:
-    window = ArgumentsWindow(tallies(rule("secret")))
+    window = ArgumentsWindow.under(tallies(rule("secret")))
 
     window.feed('{"to": "sec')
     assert window.held == 3
@@ -101,7 +101,7 @@ def test_a_string_that_has_ended_is_not_held() -> None:
 
 
 def test_plain_text_is_looked_at_across_its_words() -> None:
-    window = ArgumentsWindow(tallies(rule("a secret", action="mask")))
+    window = ArgumentsWindow.under(tallies(rule("a secret", action="mask")))
 
     assert "".join(
         p.text for p in [*window.feed("it is a sec"), *window.feed("ret"), *window.flush()]

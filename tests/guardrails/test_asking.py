@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.app.site import new_record
@@ -16,6 +16,7 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails import Guards
 from proxy.guardrails.asking import Nowhere
 from proxy.guardrails.engine import Engine
+from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Door, Json, Plan
 from proxy.types.guard import Finding, Guarding, Outside, Piece, Question, Result, Rule
@@ -57,12 +58,22 @@ END = [
 ]
 
 
+async def inspected(record: Record, body: Json, *rules: Rule) -> Json:
+    _, safe = await guards().gate(plan(*rules), asking(body), record).inspect()
+    return safe.body
+
+
+def watching(rules: Sequence[Rule], record: Record, *, stream: bool = False) -> Watch:
+    call = asking({"prompt": "Hi"}, stream=stream)
+    return guards().gate(plan(*rules), call, record).watch(call)
+
+
 async def streamed(
     rules: Sequence[Rule], chunks: Sequence[Chunk]
 ) -> tuple[list[list[Chunk]], str | None, list[Result]]:
     """Give what each chunk released, what blocked, and what is on record."""
     record = new_record()
-    watch = guards().watch(plan(*rules), asking({"prompt": "Hi"}, stream=True), record)
+    watch = watching(rules, record, stream=True)
     out: list[list[Chunk]] = []
     blocked = None
     try:
@@ -89,9 +100,9 @@ async def test_a_service_masks_what_it_finds_in_a_question() -> None:
     record = new_record()
     body = {"messages": [{"role": "user", "content": "a secret"}], "user": "secret"}
 
-    safe = await guards().inspect(plan(service(action="mask")), asking(body), record)
+    safe = await inspected(record, body, service(action="mask"))
 
-    assert safe.body == {"messages": [{"role": "user", "content": "a [WORD]"}], "user": "[WORD]"}
+    assert safe == {"messages": [{"role": "user", "content": "a [WORD]"}], "user": "[WORD]"}
     [(stage, result)] = record.verdicts()
     assert (stage, result.verdict, result.fields, result.bytes) == ("input", "masked", 2, 14)
 
@@ -99,9 +110,7 @@ async def test_a_service_masks_what_it_finds_in_a_question() -> None:
 async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
     way = Elsewhere()
     body = {"messages": [{"role": "user", "content": "Hi"}], "prompt": "Hi"}
-    await guards().inspect(
-        plan(service(way=way, roles=frozenset({"user"}))), asking(body), new_record()
-    )
+    await inspected(new_record(), body, service(way=way, roles=frozenset({"user"})))
 
     [asked] = way.asked
     assert [(each.text, each.kind, each.role) for each in asked] == [
@@ -116,7 +125,7 @@ async def test_what_another_guard_masks_is_not_told_outside() -> None:
     body = {"prompt": "a secret pin"}
     rules = (service(way=way, action="flag"), rule("secret", action="mask"))
 
-    await guards().inspect(plan(*rules), asking(body), new_record())
+    await inspected(new_record(), body, *rules)
 
     assert [each.text for each in way.asked[0]] == ["a [WORD] pin"]
     assert way.questions[0].asked == "a [WORD] pin"
@@ -126,9 +135,7 @@ async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
     way, record = Elsewhere(), new_record()
 
     with pytest.raises(GuardBlocked):
-        await guards().inspect(
-            plan(service(way=way), rule("hippo")), asking({"prompt": "hippo"}), record
-        )
+        await inspected(record, {"prompt": "hippo"}, service(way=way), rule("hippo"))
 
     assert way.asked == []
     verdicts = {result.guard: result.verdict for _, result in record.verdicts()}
@@ -139,7 +146,7 @@ async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
     way, record = Elsewhere(), new_record()
     narrow = service(way=way, fields=frozenset({"suffix"}))
 
-    await guards().inspect(plan(narrow), asking({"prompt": "a secret"}), record)
+    await inspected(record, {"prompt": "a secret"}, narrow)
 
     assert way.asked == []
     assert [result.verdict for _, result in record.verdicts()] == ["unseen"]
@@ -161,9 +168,7 @@ class Meeting:
 async def test_services_are_asked_side_by_side() -> None:
     way, record = Meeting(asyncio.Barrier(2)), new_record()
 
-    await guards().inspect(
-        plan(service(way=way), service(way=way)), asking({"prompt": "Hi"}), record
-    )
+    await inspected(record, {"prompt": "Hi"}, service(way=way), service(way=way))
 
     assert [result.verdict for _, result in record.verdicts()] == ["passed", "passed"]
 
@@ -235,7 +240,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
     else:
         record, blocked = new_record(), None
         try:
-            await guards().inspect(plan(*rules), asking({"prompt": "a secret"}), record)
+            await inspected(record, {"prompt": "a secret"}, *rules)
         except GuardBlocked as stopped:
             blocked = f"{stopped.guard} {stopped.kind}"
         results = [result for _, result in record.verdicts()]
@@ -258,6 +263,7 @@ RULES: list[Callable[[], tuple[Rule, ...]]] = [
 ]
 
 
+@settings(deadline=None)
 @given(TEXT, TEXT, CUTS, CUTS, st.sampled_from(RULES))
 async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
     content: str,
@@ -285,7 +291,7 @@ async def test_a_stream_is_masked_and_told_of_as_the_whole_text_is(
 ) -> None:
     record = new_record()
     rules = (service(action="mask"), rule("pin", action="mask"))
-    watch = guards().watch(plan(*rules), asking({"prompt": "Hi"}), record)
+    watch = watching(rules, record)
     whole = {"choices": [{"index": 0, "message": {"content": text}}]}
     [shown] = await watch.feed(Chunk(whole, last=True))
 

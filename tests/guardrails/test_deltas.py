@@ -76,10 +76,10 @@ def test_any_cut_of_two_choices_is_masked_as_each_alone(
         if each is not None
     ]
 
-    out = fed(Deltas(tallies(MASK)), mixed)
+    out = fed(Deltas.under(tallies(MASK)), mixed)
 
     for index, text in enumerate((one, two)):
-        alone = fed(Deltas(tallies(MASK)), spoken(text, [], index))
+        alone = fed(Deltas.under(tallies(MASK)), spoken(text, [], index))
         assert said(out, "delta", "content", index=index) == said(
             alone, "delta", "content", index=index
         )
@@ -96,14 +96,14 @@ def test_chunks_without_findings_pass_as_the_very_objects(text: str, cuts: list[
         Chunk({**HEAD, "choices": [], "usage": {"total_tokens": 3}}),
     ]
 
-    out = fed(Deltas(tallies(rule("not there at all, and a long one too"))), chunks)
+    out = fed(Deltas.under(tallies(rule("not there at all, and a long one too"))), chunks)
 
     assert len(out) == len(chunks) + 1
     assert all(a is b for a, b in zip(out, chunks, strict=False))
 
 
 def test_without_rules_that_hold_everything_passes_at_once() -> None:
-    deltas = Deltas(tallies(rule("secret", action="flag")))
+    deltas = Deltas.under(tallies(rule("secret", action="flag")))
     first = chunk({"content": "a sec"})
 
     assert deltas.feed(first) == [first]
@@ -112,7 +112,7 @@ def test_without_rules_that_hold_everything_passes_at_once() -> None:
 
 def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
     whole = chunk({"content": "a secret here, and much more of it"})
-    out = fed(Deltas(tallies(MASK)), [whole])
+    out = fed(Deltas.under(tallies(MASK)), [whole])
 
     assert said(out, "delta", "content") == "a [WORD] here, and much more of it"
     assert [each.raw for each in out] == [None] * len(out)
@@ -120,7 +120,7 @@ def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
 
 
 def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
-    deltas = Deltas(tallies(MASK))
+    deltas = Deltas.under(tallies(MASK))
     first, end = chunk({"content": "sec"}), chunk({}, finish="stop", usage={"total_tokens": 1})
 
     assert deltas.feed(first) == []
@@ -131,7 +131,7 @@ def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
 
 
 def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
-    deltas = Deltas(tallies(MASK))
+    deltas = Deltas.under(tallies(MASK))
 
     assert deltas.feed(chunk({"content": "a sec"})) == []
     out = deltas.feed(chunk({"content": "ret"}, finish="stop"))
@@ -141,7 +141,7 @@ def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
 
 
 def test_one_choice_does_not_wait_for_another() -> None:
-    deltas = Deltas(tallies(MASK))
+    deltas = Deltas.under(tallies(MASK))
 
     assert deltas.feed(chunk({"content": "sec"}, 0)) == []
     assert said(
@@ -150,7 +150,7 @@ def test_one_choice_does_not_wait_for_another() -> None:
 
 
 def test_a_long_chunk_is_not_waited_for() -> None:
-    deltas = Deltas(tallies(MASK))
+    deltas = Deltas.under(tallies(MASK))
     long = chunk({"content": "it is all well known " * 5}, usage={"total_tokens": 9})
 
     (part,) = deltas.feed(long)
@@ -181,11 +181,11 @@ def test_each_kind_of_text_is_looked_at_across_chunks(path: tuple[str, ...]) -> 
             value = {step: value}
         return Chunk({**HEAD, "choices": [{"index": 0, **value}]})
 
-    out = fed(Deltas(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
+    out = fed(Deltas.under(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
 
     assert said(out, *path) == "a [WORD]."
     with pytest.raises(GuardBlocked):
-        fed(Deltas(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
+        fed(Deltas.under(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
 
 
 def test_calls_of_tools_have_windows_of_their_own() -> None:
@@ -203,7 +203,7 @@ def test_calls_of_tools_have_windows_of_their_own() -> None:
         chunk({}, finish="tool_calls"),
     ]
 
-    out = fed(Deltas(tallies(MASK)), chunks)
+    out = fed(Deltas.under(tallies(MASK)), chunks)
 
     at = ("delta", "tool_calls")
     assert json.loads(said(out, *at, 0, "function", "arguments")) == {"to": "[WORD]"}
@@ -215,7 +215,7 @@ def test_calls_of_tools_have_windows_of_their_own() -> None:
 def test_a_name_is_looked_at_at_once() -> None:
     named = chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "secret"}}]})
 
-    out = Deltas(tallies(MASK)).feed(named)
+    out = Deltas.under(tallies(MASK)).feed(named)
 
     assert said(out, "delta", "tool_calls", 0, "function", "name") == "[WORD]"
 
@@ -241,9 +241,9 @@ def test_a_whole_answer_in_one_event_keeps_all_it_has(text: str, inner: str, cha
         "usage": {"total_tokens": 5},
     }
 
-    out = fed(Deltas(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
+    out = fed(Deltas.under(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
 
-    masked = fed(Deltas(tallies(MASK)), spoken(text, []))
+    masked = fed(Deltas.under(tallies(MASK)), spoken(text, []))
     assert said(out, *(("delta", "content") if chat else ("text",))) == said(
         masked, "delta", "content"
     )
@@ -270,7 +270,9 @@ def test_log_probs_stay_with_their_text_and_leave_with_it() -> None:
         }
         return Chunk({**HEAD, "choices": [choice]})
 
-    out = fed(Deltas(tallies(MASK)), [token(part) for part in ("it ", "is ", "sec", "ret", " ok")])
+    out = fed(
+        Deltas.under(tallies(MASK)), [token(part) for part in ("it ", "is ", "sec", "ret", " ok")]
+    )
 
     shown = [each.data["choices"][0] for each in out if each.data]
     assert [bool(choice["logprobs"]) for choice in shown] == [True, True, False, False, True]
@@ -281,20 +283,20 @@ def test_tokens_that_do_not_spell_the_text_are_looked_at() -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "logprobs": {"content": [{"token": "secret"}]}}
 
     with pytest.raises(GuardBlocked):
-        Deltas(tallies(BLOCK)).feed(Chunk({**HEAD, "choices": [choice]}))
+        Deltas.under(tallies(BLOCK)).feed(Chunk({**HEAD, "choices": [choice]}))
 
 
 def test_unknown_fields_beside_the_choices_are_looked_at() -> None:
     odd = chunk({}, note="a secret")
 
-    assert [each.data["note"] for each in Deltas(tallies(MASK)).feed(odd) if each.data] == [
+    assert [each.data["note"] for each in Deltas.under(tallies(MASK)).feed(odd) if each.data] == [
         "a [WORD]"
     ]
 
 
 @given(TEXT.filter(lambda text: "secret" in text), CUTS)
 def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
-    deltas, out = Deltas(tallies(BLOCK)), []
+    deltas, out = Deltas.under(tallies(BLOCK)), []
 
     with pytest.raises(GuardBlocked):
         for each in spoken(text, cuts):
@@ -309,7 +311,8 @@ def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
 def test_rules_look_at_their_kinds_only() -> None:
     narrow = rule("secret", action="mask", fields=frozenset({"arguments"}))
     out = fed(
-        Deltas(tallies(narrow)), [chunk({"content": "a secret"}), chunk(arguments('"secret"', 0))]
+        Deltas.under(tallies(narrow)),
+        [chunk({"content": "a secret"}), chunk(arguments('"secret"', 0))],
     )
 
     assert said(out, "delta", "content") == "a secret"
@@ -317,7 +320,7 @@ def test_rules_look_at_their_kinds_only() -> None:
 
 
 def test_too_many_texts_fail_closed() -> None:
-    deltas = Deltas(tallies(BLOCK))
+    deltas = Deltas.under(tallies(BLOCK))
 
     with pytest.raises(GuardBlocked):
         for index in range(2000):
@@ -326,7 +329,7 @@ def test_too_many_texts_fail_closed() -> None:
 
 def test_what_was_seen_is_counted() -> None:
     at_work = tallies(MASK)
-    fed(Deltas(at_work), [*spoken("a secret", [3, 5]), *spoken("ok", [], 1)])
+    fed(Deltas.under(at_work), [*spoken("a secret", [3, 5]), *spoken("ok", [], 1)])
 
     result = at_work[0].result()
     assert (result.verdict, result.findings) == ("masked", {"word": 1})

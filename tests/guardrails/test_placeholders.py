@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.placeholders import Masks, Unmasker, plain
+from proxy.guardrails.placeholders import Masks, Unmasker
 from proxy.types.guard import Finding
+from tests.guardrails.doubles import rule
 
 ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
 
@@ -22,14 +23,33 @@ def mails(text: str) -> list[Finding]:
     return found
 
 
+def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
+    past, parts = 0, []
+    for each in findings:
+        parts += [
+            text[past : each.start],
+            masks.placeholder(each.kind, text[each.start : each.end]),
+        ]
+        past = each.end
+    return "".join([*parts, text[past:]])
+
+
+def said(unmasker: Unmasker, *pieces: str) -> list[str]:
+    return ["".join(each.text for each in unmasker.feed(piece)) for piece in pieces]
+
+
+def rest(unmasker: Unmasker) -> str:
+    return "".join(each.text for each in unmasker.flush())
+
+
 def test_the_same_value_has_the_same_placeholder() -> None:
     masks = Masks("x7f")
 
-    assert masks.mask(ASKED, mails(ASKED)) == (
+    assert mask(masks, ASKED, mails(ASKED)) == (
         "Write [[EMAIL_1_x7f]] about the weir, [[EMAIL_1_x7f]]!"
     )
-    assert masks.mask("bob@mill.example", [Finding(0, 16, "email")]) == "[[EMAIL_2_x7f]]"
-    assert masks.mask("ada@mill.example", [Finding(0, 16, "email")]) == "[[EMAIL_1_x7f]]"
+    assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[[EMAIL_2_x7f]]"
+    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[[EMAIL_1_x7f]]"
 
 
 @pytest.mark.parametrize(
@@ -41,35 +61,20 @@ def test_the_same_value_has_the_same_placeholder() -> None:
     ],
 )
 def test_a_placeholder_tells_the_kind(kind: str, placeholder: str) -> None:
-    assert Masks("x7f").mask("mill", [Finding(0, 4, kind)]) == placeholder
+    assert mask(Masks("x7f"), "mill", [Finding(0, 4, kind)]) == placeholder
 
 
 def test_kinds_with_one_label_share_its_numbers() -> None:
     masks = Masks("x7f")
-    masked = masks.mask("mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
+    masked = mask(masks, "mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
 
     assert masked == "[[A_B_1_x7f]] [[A_B_2_x7f]]"
     assert masks.unmask(masked) == "mill weir"
 
 
-def test_findings_may_come_in_any_order_and_overlap() -> None:
-    findings = [Finding(5, 9, "b"), Finding(0, 7, "a")]
-
-    assert Masks("x7f").mask("mill weir", findings) == "[[A_1_x7f]][[B_1_x7f]]"
-
-
-def test_what_looks_like_a_placeholder_comes_back_as_it_was() -> None:
-    masks = Masks("x7f")
-    asked = "Say [[EMAIL_1_x7f]] and [[EMAIL_9_abc]] to ada@mill.example"
-    masked = masks.mask(asked, mails(asked))
-
-    assert masked == "Say [[TEXT_1_x7f]] and [[EMAIL_9_abc]] to [[EMAIL_1_x7f]]"
-    assert masks.unmask(masked) == asked
-
-
 def test_a_placeholder_that_nobody_gave_stays() -> None:
     masks = Masks("x7f")
-    masks.mask(ASKED, mails(ASKED))
+    mask(masks, ASKED, mails(ASKED))
 
     assert masks.unmask("[[EMAIL_2_x7f]] [[EMAIL_1_x7g]] [[email_1_x7f]]") == (
         "[[EMAIL_2_x7f]] [[EMAIL_1_x7g]] [[email_1_x7f]]"
@@ -78,37 +83,38 @@ def test_a_placeholder_that_nobody_gave_stays() -> None:
 
 def test_a_value_that_is_put_back_is_not_read_again() -> None:
     masks = Masks("x7f")
-    masks.mask("mill", [Finding(0, 4, "email")])
-    masked = masks.mask("[[EMAIL_1_x7f]]", [Finding(0, 15, "key")])
+    mask(masks, "mill", [Finding(0, 4, "email")])
+    masked = mask(masks, "[[EMAIL_1_x7f]]", [Finding(0, 15, "key")])
 
     assert masks.unmask(masked) == "[[EMAIL_1_x7f]]"
 
 
 def test_only_what_may_become_a_placeholder_is_held_back() -> None:
     masks = Masks("x7f")
-    masks.mask(ASKED, mails(ASKED))
+    mask(masks, ASKED, mails(ASKED))
     unmasker = masks.unmasker()
 
-    fed = [
-        unmasker.feed(piece) for piece in ["To [[EM", "AIL_1_", "x7f]", "] [[[", "[EX", "[", "a["]
-    ]
+    fed = said(unmasker, "To [[EM", "AIL_1_", "x7f]", "] [[[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[[EX", "", "[a"]
-    assert unmasker.flush() == "["
-    assert unmasker.flush() == ""
+    assert unmasker.held == 1 < unmasker.reach == len("[[EMAIL_1_x7f]]")
+    assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
 
 
 def test_in_json_the_value_is_escaped() -> None:
     value = 'Ada "Weir"\n\\ \ud83d é'
     masks = Masks("x7f")
-    arguments = json.dumps({"to": masks.mask(value, [Finding(0, len(value), "name")])})
-    unmasker = masks.json_unmasker()
+    arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
+    unmasker = masks.unmasker(escaped=True)
 
-    given_back = "".join(unmasker.feed(letter) for letter in arguments) + unmasker.flush()
+    given_back = "".join(said(unmasker, *arguments)) + rest(unmasker)
     assert json.loads(given_back) == {"to": value}
 
 
-def test_plain_masks_tell_the_kind_and_nothing_else() -> None:
-    assert plain(ASKED, mails(ASKED)) == "Write [EMAIL] about the weir, [EMAIL]!"
+def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
+    masks = Masks("x7f")
+
+    assert masks.stead(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert masks.stead(rule("x", restore=True), "email", "ada@mill.example") == "[[EMAIL_1_x7f]]"
 
 
 @pytest.mark.parametrize("nonce", ["", "x7", "X7F", "x7]", "x" * 33])
@@ -119,7 +125,7 @@ def test_a_nonce_that_could_be_guessed_or_read_otherwise_is_refused(nonce: str) 
 
 def test_no_value_is_shown() -> None:
     masks = Masks("x7f")
-    masks.mask(ASKED, mails(ASKED))
+    mask(masks, ASKED, mails(ASKED))
     unmasker = masks.unmasker()
     unmasker.feed("[[EMAIL_1")
 
@@ -129,7 +135,7 @@ def test_no_value_is_shown() -> None:
 
 TEXTS = st.lists(
     st.sampled_from(
-        ["[", "]", "[[", "]]", "[[EMAIL_", "1_x7f]]", "[[EMAIL_1_x7f]]", "[[EMAIL_99_x7f]]", "_x7f",
+        ["[", "]", "[[", "]]", "[[EMAIL_", "1_x7", "[[EMAIL_1_x7e]]", "[[EMAIL_99_x7f]]", "_x7f",
          "ada@mill.example", "ada@", "EMAIL", "🌊", '"', "\n", " "]
     ),
     max_size=12,
@@ -140,13 +146,13 @@ CUTS = st.lists(st.integers(0, 200), max_size=30)
 def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
     places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     pieces = [text[here:there] for here, there in itertools.pairwise(places)]
-    return "".join(unmasker.feed(piece) for piece in pieces) + unmasker.flush()
+    return "".join(said(unmasker, *pieces)) + rest(unmasker)
 
 
 @given(TEXTS, CUTS)
 def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int]) -> None:
     masks = Masks("x7f")
-    masked = masks.mask(text, mails(text))
+    masked = mask(masks, text, mails(text))
 
     assert "ada@mill.example" not in masked
     assert masks.unmask(masked) == text
@@ -156,7 +162,7 @@ def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int])
 @given(TEXTS, CUTS)
 def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) -> None:
     masks = Masks("x7f")
-    masks.mask(ASKED, mails(ASKED))
+    mask(masks, ASKED, mails(ASKED))
 
     assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
     assert fed(masks.unmasker(), answer, list(range(200))) == masks.unmask(answer)
@@ -165,6 +171,6 @@ def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
 def test_any_value_is_the_same_in_json(value: str, cuts: list[int]) -> None:
     masks = Masks("x7f")
-    arguments = json.dumps([masks.mask(value, [Finding(0, len(value), "name")])])
+    arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
 
-    assert json.loads(fed(masks.json_unmasker(), arguments, cuts)) == [value]
+    assert json.loads(fed(masks.unmasker(escaped=True), arguments, cuts)) == [value]

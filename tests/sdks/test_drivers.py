@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.guardrails.echoes import echoing
 from tests.guardrails.test_init import guarded
 from tests.sdks.conftest import Drive
 
@@ -212,6 +214,28 @@ async def test_the_enkrypt_client_gets_its_detections_and_its_errors(
     record, _ = await proxy.sink.wait(2)
     assert record.plan.tags["beta"] == "true"
     assert "enkrypt_context" not in upstream.requests[0].json
+
+
+async def test_masked_values_come_back_through_the_openai_sdk_and_never_go_out(
+    drive: Drive, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(echoing(2))
+    asked = "Write to jane@example.com"
+    said = {"messages": [{"role": "user", "content": asked}]}
+    pii = "{guard: pii, entities: [email], action: mask, restore: true}"
+    async with guarded(tmp_path, upstream, f"input: [{pii}]") as (proxy, _):
+        streamed, whole = await drive(
+            "openai", step("chat", stream=True, **said), step("chat", **said), url=proxy.url
+        )
+
+    assert [b"jane" in each.body for each in upstream.requests] == [False, False]
+    assert (streamed["text"], whole["text"]) == (asked, asked)
+    [call] = whole["data"]["choices"][0]["message"]["tool_calls"]
+    deltas = [each["choices"][0]["delta"] for each in streamed["data"] if each["choices"]]
+    calls = [delta["tool_calls"][0] for delta in deltas if delta.get("tool_calls")]
+    arguments = "".join(each["function"]["arguments"] for each in calls)
+    for each in (call["function"]["arguments"], arguments):
+        assert json.loads(each) == {"said": [asked]}
 
 
 FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"

@@ -43,6 +43,15 @@ class Guard(Section):
     """Which kinds of text it looks at; all of them where none is said."""
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)] | None = None
     """What the client reads of a block."""
+    restore: bool = False
+    """Whether what is masked in a question is put back into its answer: the upstream sees
+    placeholders, the client its own values."""
+
+    @model_validator(mode="after")
+    def _masks_to_restore(self) -> Self:
+        if self.restore and self.action != "mask":
+            raise ValueError("restore puts back what is masked: it needs action: mask")
+        return self
 
 
 class Keywords(Guard):

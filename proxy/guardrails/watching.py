@@ -1,0 +1,57 @@
+"""The watch of one answer: what guards let pass of it, with the values put back that they masked.
+
+Guards look at what the upstream has said; only what they have let pass gets its values back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+
+from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.placeholders import Masks
+from proxy.types import Chunk
+
+Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
+"""Takes the next chunk, and gives those that may be shown. Raises ``GuardBlocked``."""
+
+
+async def nothing(chunk: Chunk) -> Sequence[Chunk]:
+    """Let everything pass: no guard looks."""
+    return (chunk,)
+
+
+class Watched:
+    """One answer on its way out."""
+
+    __slots__ = ("_deltas", "_look", "_masks", "_shown")
+
+    def __init__(self, look: Look, masks: Masks | None, *, streamed: bool) -> None:
+        self._look = look
+        self._masks = masks
+        self._shown = False
+        self._deltas = Deltas(masks) if masks is not None and streamed else None
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        safe = await self._look(chunk)
+        if self._masks is not None:
+            safe = self._restored(safe, self._masks)
+        self._shown = self._shown or bool(safe)
+        return safe
+
+    def cut(self) -> Sequence[Chunk]:
+        """Give the beginning of a placeholder that never came. Nothing where nothing was shown, so
+        that the client gets a clean error."""
+        return self._deltas.flush() if self._deltas is not None and self._shown else ()
+
+    def _restored(self, chunks: Iterable[Chunk], masks: Masks) -> list[Chunk]:
+        if self._deltas is not None:
+            return [each for chunk in chunks for each in self._deltas.feed(chunk)]
+        return [_whole(chunk, masks) for chunk in chunks]
+
+
+def _whole(chunk: Chunk, masks: Masks) -> Chunk:
+    if chunk.data is None:
+        return chunk
+    data = masks.unmasked(chunk.data)
+    return chunk if data is chunk.data else replace(chunk, data=data, raw=None)

@@ -1,0 +1,63 @@
+"""An upstream that says what it was asked, as text and as a tool's arguments, cut anywhere."""
+
+from __future__ import annotations
+
+import json
+
+from tests.doubles import Asked, Json, Script, Wire, answer, chat, chat_events, stream
+
+
+def asked_text(asked: Asked) -> str:
+    return str(asked.json["messages"][-1]["content"])
+
+
+def echoing(size: int = 3, *, cut: bool = False) -> Script:
+    """Answer with the last message; its value in the arguments of a tool too. A stream has pieces
+    of ``size`` characters, and breaks off before it ends where it is ``cut``."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        text = asked_text(asked)
+        arguments = json.dumps({"said": [text]}, ensure_ascii=False)
+        if not asked.json.get("stream"):
+            said = {"role": "assistant", "content": text, "tool_calls": [_call(arguments)]}
+            whole = chat()
+            await answer({**whole, "choices": [{**whole["choices"][0], "message": said}]})(
+                asked, wire
+            )
+            return
+        first, *texts, end, usage = chat_events(*_pieces(text, size))
+        calls = [_delta(first, _call(piece)) for piece in _pieces(arguments, size)]
+        events = [first, *texts, *calls, end, usage]
+        cut_after = len(events) - 2 if cut else None
+        await stream(events, cut_after=cut_after)(asked, wire)
+
+    return script
+
+
+def _pieces(text: str, size: int) -> list[str]:
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def _call(arguments: str) -> Json:
+    function = {"name": "say", "arguments": arguments}
+    return {"index": 0, "id": "call_1", "type": "function", "function": function}
+
+
+def _delta(event: Json, call: Json) -> Json:
+    choice = {"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}
+    return {**event, "choices": [choice]}
+
+
+def shown(raw: bytes) -> tuple[str, str]:
+    """Put together the text and the arguments that a client was given, streamed or whole."""
+    text = arguments = ""
+    lines = [raw] if raw.startswith(b"{") else [line[6:] for line in raw.splitlines()]
+    for line in lines:
+        if not line.startswith(b"{"):
+            continue
+        for choice in json.loads(line).get("choices", ()):
+            said = choice.get("message") or choice.get("delta") or {}
+            text += said.get("content") or ""
+            for call in said.get("tool_calls") or ():
+                arguments += call["function"]["arguments"]
+    return text, arguments
