@@ -14,6 +14,8 @@ REDIS_URL = re.compile(
 )
 SERVER = re.compile(r"([\w.-]+|\[[\w:.]+\])(:\d{1,5})?")
 LEDGERS = ("sqlite", "jsonl")
+LOG_SCHEMAS = ("native", "ecs", "otel")
+LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
 
 
@@ -56,6 +58,16 @@ class RedisAt:
 
 
 @dataclass(frozen=True, slots=True)
+class LogAs:
+    """How lines are written: under whose names, from which level on, and what share of the calls
+    that went well."""
+
+    schema: str = "native"
+    level: str = "info"
+    ratio: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Everything a process is told from outside its policies.
 
@@ -85,6 +97,7 @@ class Settings:
     cache_secret: str | None = field(default=None, repr=False)
     replicas: int = 1
     ledger: LedgerAt | None = None
+    log: LogAs = LogAs()  # it is frozen
 
 
 def address(text: str) -> Address:
@@ -150,6 +163,7 @@ def from_environment(
         ledger=_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
         ),
+        log=_log(environ),
     )
 
 
@@ -167,6 +181,22 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
     if days == keep or not days.isdecimal() or not int(days):
         raise BadSetting(f"HEADRACE_LEDGER_KEEP must be a number of days such as 90d, not {keep!r}")
     return LedgerAt(kind, Path(path), int(days))
+
+
+def _log(environ: Mapping[str, str]) -> LogAs:
+    return LogAs(
+        _one_of(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
+        _one_of(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
+        _number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
+    )
+
+
+def _one_of(environ: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    """Read one word of several; the first where none is said."""
+    word = environ.get(name) or known[0]
+    if word not in known:
+        raise BadSetting(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, not {word!r}")
+    return word
 
 
 def _profiles(text: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from proxy.settings import (
     Address,
     BadSetting,
     LedgerAt,
+    LogAs,
     RedisAt,
     address,
     environment,
@@ -177,3 +178,23 @@ def test_what_is_wrong_with_the_url_of_a_redis_is_said_without_its_password(
 
 def test_where_a_redis_is_stays_out_of_what_is_printed() -> None:
     assert "hr-word" not in repr(redis_at("redis://u:hr-word@host"))
+
+
+def test_the_log_is_as_the_variables_say() -> None:
+    environ = {
+        "HEADRACE_LOG_SCHEMA": "ecs",
+        "HEADRACE_LOG_LEVEL": "warning",
+        "HEADRACE_LOG_RATIO": "0.5",
+    }
+
+    assert from_environment(Path("p"), HERE, HERE, {}).log == LogAs()
+    chosen = from_environment(Path("p"), HERE, HERE, environ).log
+    assert chosen == LogAs("ecs", "warning", 0.5)
+
+
+@pytest.mark.parametrize(
+    "name", ["HEADRACE_LOG_SCHEMA", "HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO"]
+)
+def test_a_log_of_another_kind_is_refused_by_name(name: str) -> None:
+    with pytest.raises(BadSetting, match=name):
+        from_environment(Path("p"), HERE, HERE, {name: "loud"})

@@ -24,8 +24,10 @@ from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.lag import LoopLag
+from proxy.emit.levels import Levels
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
+from proxy.emit.schemas import SCHEMAS
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
 from proxy.limits import Admission
@@ -106,7 +108,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         candidate = await _candidate(site)
         all_sinks: tuple[Sink, ...] = (
             site.metrics,
-            CallLog(site.put),
+            CallLog(site.put, site.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
             *telling.traces(site),
             past := Past(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
@@ -131,7 +133,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         readiness = Readiness()
         look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
         otherwise = candidate.explain if candidate else None
-        told = Told(look_up, site.metrics.render, past.explain, otherwise)
+        told = Told(look_up, site.metrics.render, site.levels, past.explain, otherwise)
         admin, _ = await _listen(opened, back(told, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen, server = await _listen(opened, front, settings.listen, drain)
@@ -152,7 +154,9 @@ def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     writer = LineWriter(log_fd, lambda reason, count: metrics.dropped("logs", reason, count))
     opened.callback(writer.close)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
-    return Site(settings, opened, writer.put, events(writer.put), metrics)
+    levels = Levels(settings.log.level, time.monotonic)
+    log = events(writer.put, levels, SCHEMAS[settings.log.schema])
+    return Site(settings, opened, writer.put, log, metrics, levels)
 
 
 async def _rooms(site: Site, store: PolicyStore, via: str) -> Rooms:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from proxy.emit.levels import Levels
 from proxy.emit.metrics import Metrics
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
@@ -28,6 +29,7 @@ class Site:
     put: Callable[[bytes], None]
     log: structlog.typing.FilteringBoundLogger
     metrics: Metrics
+    levels: Levels
 
 
 def new_record() -> Record:

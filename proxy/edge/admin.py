@@ -14,7 +14,22 @@ from aiohttp import web
 Render = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
 EXPLAIN = "/explain/"
-PATHS = ("/metrics", "/healthz", "/readyz", "/explain/{request id}", "/candidate")
+LOG_LEVEL = "/loglevel"
+LEVEL_S = 900.0
+PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request id}", "/candidate")
+
+
+class Levels(Protocol):
+    """How much is logged."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def left_s(self) -> float: ...
+
+    def put(self, level: str, seconds: float) -> None:
+        """Raises ``ValueError``."""
 
 
 class Explanation(Protocol):
@@ -43,6 +58,7 @@ class Told:
 
     look: Callable[[], Awaitable[None]]
     render: Render
+    levels: Levels
     explain: Callable[[str], Explanation | None]
     candidate: Callable[[], Explanation] | None = None
 
@@ -52,25 +68,46 @@ def back(told: Told, readiness: Readiness) -> Callable[[web.BaseRequest], Awaita
 
     async def handle(request: web.BaseRequest) -> web.Response:
         path = request.raw_path.partition("?")[0]
+        if path == LOG_LEVEL and request.method == "PUT":
+            return _put_level(told.levels, request)
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers={"allow": "GET, HEAD"})
         if path == "/metrics":
             await told.look()
             body, headers = await asyncio.to_thread(_exposed, told.render, request.headers)
             return web.Response(body=body, headers=headers)
-        if path == "/healthz":
-            return web.Response(text="alive\n")
         if path == "/readyz":
             ready = readiness.ready
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
-        as_json = "json" in request.headers.get("accept", "")
-        if path.startswith(EXPLAIN):
-            return _shown(told.explain(path.removeprefix(EXPLAIN)), as_json=as_json)
-        if path == "/candidate":
-            return _shown(told.candidate() if told.candidate else None, as_json=as_json)
-        return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
+        return _of(told, path, as_json="json" in request.headers.get("accept", ""))
 
     return handle
+
+
+def _of(told: Told, path: str, *, as_json: bool) -> web.Response:
+    if path == "/healthz":
+        return web.Response(text="alive\n")
+    if path == LOG_LEVEL:
+        return _level(told.levels)
+    if path.startswith(EXPLAIN):
+        return _shown(told.explain(path.removeprefix(EXPLAIN)), as_json=as_json)
+    if path == "/candidate":
+        return _shown(told.candidate() if told.candidate else None, as_json=as_json)
+    return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
+
+
+def _put_level(levels: Levels, request: web.BaseRequest) -> web.Response:
+    """Have another level for a while: ``?level=debug&seconds=600``."""
+    try:
+        levels.put(request.query.get("level", ""), float(request.query.get("seconds", LEVEL_S)))
+    except ValueError as error:
+        return web.Response(status=400, text=f"{error}\n")
+    return _level(levels)
+
+
+def _level(levels: Levels) -> web.Response:
+    said = {"level": levels.name, "seconds_left": round(levels.left_s)}
+    return web.Response(body=orjson.dumps(said), content_type="application/json")
 
 
 def _exposed(render: Render, asked: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -18,12 +19,17 @@ import orjson
 import structlog
 
 from proxy.emit import summary
+from proxy.emit.levels import Levels
+from proxy.emit.redact import redacted
+from proxy.emit.schemas import Schema, native
+from proxy.emit.trace import sampled
 from proxy.errors import UpstreamError
-from proxy.record import Record
+from proxy.record import Attempt, Record
 from proxy.types.guard import Result
 
 MAX_LINES = 10_000
 MAX_NAME = 64
+LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
 GATHER_S = 0.05
 
 
@@ -43,6 +49,7 @@ def canonical(record: Record) -> dict[str, Any]:
     answered = bool(record.attempts) or saved is not None
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
+        "level": LEVEL_OF.get(record.outcome, "info"),
         "event": "call",
         "request_id": door.request_id if door else None,
         "trace_id": record.ids.trace_id,
@@ -105,8 +112,14 @@ class LineWriter:
     loop more than the line itself.
     """
 
-    def __init__(self, fd: int, dropped: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        fd: int,
+        dropped: Callable[[str, int], None],
+        clean: Callable[[bytes], bytes] = redacted,
+    ) -> None:
         self._fd = fd
+        self._clean = clean
         self._dropped = dropped
         self._lines: deque[bytes] = deque()
         self._wake = threading.Event()
@@ -146,6 +159,7 @@ class LineWriter:
                 self._write(b"".join(batch), len(batch))
 
     def _write(self, data: bytes, lines: int) -> None:
+        data = self._clean(data)
         try:
             while data:
                 data = data[os.write(self._fd, data) :]
@@ -153,17 +167,55 @@ class LineWriter:
             self._dropped("write_failed", lines)
 
 
+@dataclass(frozen=True, slots=True)
 class CallLog:
-    """The sink that writes one line per call."""
+    """The sink that writes one line per call; at the level ``debug`` one per attempt as well.
 
-    def __init__(self, put: Callable[[bytes], None]) -> None:
-        self._put = put
+    Of calls that went well only the share ``ratio`` is written, chosen by their trace.
+    """
+
+    put: Callable[[bytes], None]
+    levels: Levels
+    schema: Schema = native
+    ratio: float = 1.0
 
     def begin(self, record: Record) -> None:
         return None
 
     def end(self, record: Record) -> None:
-        self._put(orjson.dumps(canonical(record)) + b"\n")
+        if record.outcome == "success" and not sampled(record.ids.trace_id, self.ratio):
+            return
+        if not self.levels.allows(LEVEL_OF.get(record.outcome, "info")):
+            return
+        line = canonical(record)
+        if self.ratio < 1:
+            line["sample_ratio"] = self.ratio if record.outcome == "success" else 1.0
+        self._write(line)
+        if self.levels.allows("debug"):
+            for attempt in record.attempts:
+                self._write(_tried(record, attempt))
+
+    def _write(self, line: dict[str, Any]) -> None:
+        self.put(orjson.dumps(self.schema(line)) + b"\n")
+
+
+def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
+    """The line of one attempt, for whoever looks closer for a while."""
+    return {
+        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "level": "debug",
+        "event": "attempt",
+        "request_id": record.door.request_id if record.door else None,
+        "trace_id": record.ids.trace_id,
+        "span_id": attempt.span_id,
+        "upstream": attempt.target.upstream.name,
+        "model": attempt.target.model,
+        "why": attempt.why,
+        "status": attempt.status,
+        "error": attempt.error,
+        "began_ms": _ms(attempt.started - record.started),
+        "duration_ms": _ms((attempt.ended or attempt.started) - attempt.started),
+    }
 
 
 class _Lines:
@@ -178,19 +230,26 @@ class _Lines:
     debug = info = warning = error = critical = msg
 
 
-def events(put: Callable[[bytes], None]) -> structlog.typing.FilteringBoundLogger:
+def events(
+    put: Callable[[bytes], None], levels: Levels, schema: Schema = native
+) -> structlog.typing.FilteringBoundLogger:
     """Give the logger for events of the process, such as ``policy.in_force``."""
+
+    def filtered(logger: Any, method: str, event: Any) -> Any:
+        if not levels.allows(method):
+            raise structlog.DropEvent
+        return event
+
+    def rendered(logger: Any, method: str, event: Any) -> str:
+        return orjson.dumps(schema(event), default=str).decode()
+
     logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
         _Lines(put),
-        processors=[structlog.processors.add_log_level, _stamp, _rendered],
-        wrapper_class=structlog.make_filtering_bound_logger(20),
+        processors=[filtered, structlog.processors.add_log_level, _stamp, rendered],
+        wrapper_class=structlog.make_filtering_bound_logger(10),
     )
     return logger
 
 
 def _stamp(logger: Any, method: str, event: Any) -> Any:
     return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
-
-
-def _rendered(logger: Any, method: str, event: Any) -> str:
-    return orjson.dumps(event, default=str).decode()

@@ -40,3 +40,18 @@ async def test_there_is_nothing_but_health_and_metrics(
 async def test_it_cannot_be_written_to(proxy: Proxy, client: aiohttp.ClientSession) -> None:
     async with client.post(f"{proxy.admin}/metrics") as response:
         assert response.status == 405
+
+
+async def test_the_level_of_the_log_is_changed_for_a_while(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    at = f"{proxy.admin}/loglevel"
+    async with client.put(f"{at}?level=debug&seconds=60") as response:
+        assert await response.json() == {"level": "debug", "seconds_left": 60}
+    async with client.get(at) as response:
+        assert (await response.json())["level"] == "debug"
+    async with client.put(f"{at}?level=loud") as response:
+        assert response.status == 400
+        assert "level must be one of debug" in await response.text()
+    async with client.put(f"{at}?level=info&seconds=soon") as response:
+        assert response.status == 400

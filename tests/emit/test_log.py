@@ -5,13 +5,26 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import orjson
+import pytest
 
 from proxy.app.site import new_record
+from proxy.emit.levels import Levels
 from proxy.emit.log import MAX_LINES, CallLog, LineWriter, canonical, events
-from proxy.types import Call, Door
+from proxy.emit.schemas import SCHEMAS
+from proxy.errors import UpstreamUnavailable
+from proxy.record import Record
+from proxy.types import Call, Door, Target, Upstream
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+INFO = Levels("info", lambda: 0.0)
 
 
 class Drops:
@@ -85,7 +98,7 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record.ended = record.started
     lines: list[bytes] = []
 
-    CallLog(lines.append).end(record)
+    CallLog(lines.append, INFO).end(record)
 
     assert lines[0].count(b"\n") == 1
     [model] = json.loads(lines[0])["models"]
@@ -96,8 +109,92 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
 def test_events_are_lines_with_time_and_level() -> None:
     lines: list[bytes] = []
 
-    events(lines.append).info("policy.in_force", revision="abc")
+    events(lines.append, INFO).info("policy.in_force", revision="abc")
 
     said = orjson.loads(lines[0])
     assert (said["event"], said["level"], said["revision"]) == ("policy.in_force", "info", "abc")
     assert said["time"].endswith("+00:00")
+
+
+def ended(error: Exception | None = None) -> Record:
+    record = new_record()
+    target = Target(Upstream("openai", "openai", "http://here"), "gpt-4o-mini")
+    attempt = record.attempt(target, 0, "0" * 16)
+    attempt.ended = record.ended = record.now()
+    record.error = error  # type: ignore[assignment]  # one of ours
+    return record
+
+
+def logged(record: Record, **how: Any) -> list[dict[str, Any]]:
+    lines: list[bytes] = []
+    CallLog(lines.append, **{"levels": INFO, **how}).end(record)
+    return [json.loads(line) for line in lines]
+
+
+def test_a_call_that_failed_upstream_is_a_warning() -> None:
+    levels = Levels("warning", lambda: 0.0)
+
+    assert logged(ended(), levels=levels) == []
+    [line] = logged(ended(UpstreamUnavailable("no")), levels=levels)
+    assert (line["level"], line["outcome"]) == ("warning", "upstream_error")
+
+
+def test_at_debug_each_attempt_has_a_line() -> None:
+    call, attempt = logged(ended(), levels=Levels("debug", lambda: 0.0))
+
+    assert (call["event"], attempt["event"]) == ("call", "attempt")
+    assert (attempt["upstream"], attempt["model"]) == ("openai", "gpt-4o-mini")
+    assert attempt["trace_id"] == call["trace_id"]
+
+
+def test_a_share_of_what_went_well_is_logged_and_all_that_did_not() -> None:
+    well = [logged(ended(), ratio=0.25) for _ in range(2000)]
+    badly = [logged(ended(UpstreamUnavailable("no")), ratio=0.0) for _ in range(20)]
+
+    lines = [line for lines in well for line in lines]
+    assert 300 < len(lines) < 700
+    assert {line["sample_ratio"] for line in lines} == {0.25}
+    assert [len(lines) for lines in badly] == [1] * 20
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
+    lines: list[bytes] = []
+    events(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    [call] = logged(ended(), schema=SCHEMAS[schema])
+
+    event = json.loads(lines[0])
+    names = {"native": "event", "ecs": "event.action", "otel": "Body"}
+    assert (event[names[schema]], call[names[schema]]) == ("policy.in_force", "call")
+
+
+def test_what_looks_like_a_credential_does_not_leave_the_writer(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT)
+    writer = LineWriter(fd, Drops())
+
+    events(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
+    writer.close()
+    os.close(fd)
+
+    assert json.loads(file.read_text())["said"] == "[redacted] is wrong"
+
+
+async def test_a_log_that_nobody_reads_holds_up_no_call(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    """The pipe of ``running_proxy`` is never read: it takes 64 KiB, some 80 lines."""
+    route = ROUTES["openai"]
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        for _ in range(150):
+            body = route.body(streamed=False)
+            async with client.post(route.path, headers=BEARER, json=body) as response:
+                assert response.status == 200
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            text = await response.text()
+
+    [waiting] = re.findall(r'telemetry_queue_length{signal="logs"} (\d+)', text)
+    assert int(waiting) > 0

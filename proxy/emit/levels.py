@@ -1,0 +1,48 @@
+"""How much is logged, which can be changed for a while in a process that runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+LEVELS: Mapping[str, int] = MappingProxyType(
+    {
+        "debug": logging.DEBUG,
+        "info": logging.INFO,
+        "warning": logging.WARNING,
+        "error": logging.ERROR,
+    }
+)
+MAX_S = 24 * 3600.0
+
+
+class Levels:
+    """The level in force: the usual one, or for a time another. ``now`` gives monotonic seconds."""
+
+    def __init__(self, usual: str, now: Callable[[], float]) -> None:
+        self._usual = usual
+        self._now = now
+        self._other = usual
+        self._until = 0.0
+
+    @property
+    def name(self) -> str:
+        return self._other if self._now() < self._until else self._usual
+
+    @property
+    def left_s(self) -> float:
+        """For how long that holds; 0 for the usual one."""
+        return max(0.0, self._until - self._now())
+
+    def allows(self, level: str) -> bool:
+        return LEVELS[level] >= LEVELS[self.name]
+
+    def put(self, level: str, seconds: float) -> None:
+        """Have another level for so many seconds. Raises ``ValueError``."""
+        if level not in LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}")
+        if not 0 < seconds <= MAX_S:
+            raise ValueError(f"seconds must be above 0 and up to {MAX_S:g}")
+        self._other = level
+        self._until = self._now() + seconds

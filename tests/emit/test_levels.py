@@ -1,0 +1,52 @@
+"""Levels of the log: another one for a while, and then the usual one again."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.emit.levels import MAX_S, Levels
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_another_level_holds_until_its_time_is_over() -> None:
+    clock = Clock()
+    levels = Levels("info", clock)
+
+    levels.put("debug", 600)
+    assert (levels.name, levels.left_s, levels.allows("debug")) == ("debug", 600, True)
+
+    clock.now = 600
+    assert (levels.name, levels.left_s, levels.allows("debug")) == ("info", 0, False)
+
+
+@pytest.mark.parametrize(
+    ("level", "seconds"),
+    [
+        ("loud", 60),
+        ("", 60),
+        ("debug", 0),
+        ("debug", -1),
+        ("debug", MAX_S + 1),
+        ("debug", float("nan")),
+    ],
+)
+def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float) -> None:
+    levels = Levels("info", lambda: 0.0)
+
+    with pytest.raises(ValueError, match="must be"):
+        levels.put(level, seconds)
+
+    assert levels.name == "info"
+
+
+def test_a_level_lets_pass_what_is_as_grave_or_graver() -> None:
+    levels = Levels("warning", lambda: 0.0)
+
+    allowed = {name: levels.allows(name) for name in ("debug", "info", "warning", "error")}
+    assert allowed == {"debug": False, "info": False, "warning": True, "error": True}
