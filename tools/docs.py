@@ -18,7 +18,7 @@ from dashboards.build.panels import Board
 from proxy import errors
 from proxy.dialects import ROUTES
 from proxy.emit.declared import declared
-from tools import guards, losses
+from tools import guards, hidden, losses
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -86,6 +86,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "dialects.md": {"routes": routes, "losses": losses.tables},
     "errors.md": {"codes": codes},
     "runbooks/README.md": {"alerts": alerts},
+    "guard-quality.md": {"hidden": hidden.table},
     "guards.md": {
         "common": guards.common,
         "kinds": guards.kinds,

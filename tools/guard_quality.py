@@ -24,7 +24,7 @@ from proxy.guardrails.relevant import Relevant
 from proxy.guardrails.topic import Topic
 from proxy.guardrails.toxicity import Toxicity
 from proxy.types.guard import Detector
-from tools import injection_data
+from tools import hidden, injection_data
 from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
@@ -248,7 +248,14 @@ def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[floa
 
 def page(folder: Path) -> str:
     read = injection_data.read(folder)
-    parts = [HEAD, *injection(read), *rude(folder, read), *topics(folder), *truth()]
+    parts = [
+        HEAD,
+        *injection(read),
+        *rude(folder, read),
+        *topics(folder),
+        *truth(),
+        *hidden.section(),
+    ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"
 
 

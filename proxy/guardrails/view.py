@@ -28,6 +28,7 @@ _UNSEEN = re.compile(f"[{UNSEEN}]+")
 _MARKED = re.compile(f"[{MARKS}]")
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{TAGS}]+")
+_TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
 _SINGLES = 3  # letters that stand apart, before they are read as one word
 _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
@@ -87,7 +88,7 @@ class View:
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
         """Give the normalised reading. ``escaped``: the text stands inside of a JSON string."""
-        return _composed(_seen(text, escaped), bare=False)
+        return _composed(_seen(_opened(text, escaped)), bare=False)
 
     @property
     def folded(self) -> str:
@@ -162,23 +163,27 @@ def beginning(
     is not looked at, as so much is held anyway. Open at the end are the last character (a mark may
     follow), an escape that is not complete, and letters that may turn out to stand apart.
     """
-    views, bare = _read(text, escaped, torn, most)
+    views, bare, opened = _read(text, escaped, torn, most)
     whole = _pending(text, escaped)
     sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
     apart, run = _letters_apart(sure), encoded.open_run(sure, torn=torn, most=most, near=near)
-    upto = min(whole, _last(text), bare.begins(apart))
+    shadow = len(opened.cased.rstrip(_TAGGED))
+    upto = min(whole, _last(text), bare.begins(apart), opened.begins(shadow))
     return Beginning(views, upto, bare.begins(run))
 
 
-def _read(text: str, escaped: bool, torn: bool, most: int | None) -> tuple[tuple[View, ...], View]:
-    """Give the readings, and the one in which letters that stand apart are looked for."""
+def _read(
+    text: str, escaped: bool, torn: bool, most: int | None
+) -> tuple[tuple[View, ...], View, View]:
+    """Give the readings, that in which letters apart are looked for, and that without escapes."""
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
     runs = encoded.possible(raw)
     itself = View(text)
     if ascii_only and not ("&" in text or "%" in text or "\\" in text or runs or _apart(raw)):
-        return (itself,), itself
-    seen = _seen(text, escaped)
+        return (itself,), itself, itself
+    opened = _opened(text, escaped)
+    seen = _seen(opened)
     normal = _composed(seen, bare=False)
     found = [itself]
     if normal.cased != text or (not ascii_only and _LOOKS.search(itself.folded)):
@@ -189,9 +194,9 @@ def _read(text: str, escaped: bool, torn: bool, most: int | None) -> tuple[tuple
         found.append(close)
     if runs or bare.cased != text:
         found += _decoded(bare, torn, most)
-    if not ascii_only:
-        found += [_unmasked(shadow) for shadow in _SHADOWS.finditer(text)]
-    return tuple(found), bare
+    if not opened.cased.isascii():
+        found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
+    return tuple(found), bare, opened
 
 
 def _apart(raw: bytes) -> bool:
@@ -237,11 +242,16 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     return View("".join(parts), tuple(edits), below, normal=view.normal)
 
 
-def _seen(text: str, escaped: bool) -> View:
-    """Decode escapes once, and drop what shows nothing."""
+def _opened(text: str, escaped: bool) -> View:
+    """Decode escapes once."""
     view = View(text)
     if "&" in text or "%" in text or "\\" in text:
         view = _edited(view, _unescaped(text, _ESCAPES_IN_JSON if escaped else _ESCAPES))
+    return view
+
+
+def _seen(view: View) -> View:
+    """Drop what shows nothing."""
     if view.cased.isascii():
         return view
     return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(view.cased)))
@@ -384,6 +394,6 @@ def _letters_apart(text: str) -> int:
     return len(text) - (1 if trails else 2)
 
 
-def _unmasked(shadow: re.Match[str]) -> View:
+def _unmasked(view: View, shadow: re.Match[str]) -> View:
     text = "".join(chr(ord(each) - 0xE0000) for each in shadow.group())
-    return View(text, whole=shadow.span())
+    return View(text, whole=view.span(*shadow.span()))

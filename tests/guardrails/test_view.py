@@ -58,6 +58,7 @@ def spots(text: str, word: str) -> list[str]:
         ("a s\u0336e\u0336cret", "s\u0336e\u0336cret"),
         ("a se\u0301cre\u0301t", "se\u0301cre\u0301t"),
         ("a \U000e0073\U000e0065\U000e0063\U000e0072\U000e0065\U000e0074.", None),
+        ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
     ],
 )
 def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | None) -> None:

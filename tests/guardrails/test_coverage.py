@@ -1,0 +1,227 @@
+"""No field, disguise or position hides a word or a credential: in and out, whole and streamed.
+
+What is only measured, not promised, is in docs/guard-quality.md.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.dialects.strict import read_json
+from proxy.errors import BadField, GuardBlocked
+from proxy.guardrails.engine import Engine
+from proxy.guardrails.texts import SILENT, answer_texts, request_texts
+from proxy.types import Chunk
+from proxy.types.guard import Rule
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
+from tests.guardrails.doubles import Ticks
+from tests.guardrails.test_init import guarded
+from tests.guardrails.test_reported import ask
+from tests.guardrails.test_texts import MARK, MINIMAL, PATHS, SHAPES, fields, hub
+from tests.test_pipeline import Route, every_route
+from tools.disguises import MUST, SHOULD, WORDS_ONLY
+from tools.hidden import credentials, detector, found
+
+WORD = "hippo"
+KEY = credentials(random.Random(11))[0]
+WORDS = detector("keywords", words=[WORD], words_from="", patterns=[], whole_words=True)
+SECRETS = detector("secrets", reach=1200)
+RULES = (Rule("words", WORDS), Rule("secrets", SECRETS, cased=True))
+EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
+POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
+Json = dict[str, Any]
+
+
+def planted(shape: Any, text: str) -> Any:
+    """Put a text in the place of the mark, wherever a shape has it."""
+    if isinstance(shape, dict):
+        return {planted(key, text): planted(value, text) for key, value in shape.items()}
+    if isinstance(shape, list):
+        return [planted(each, text) for each in shape]
+    if isinstance(shape, str) and shape.startswith("{") and "\\u" in text:
+        return shape.replace(MARK, text)  # the escapes of a string of JSON are its own
+    if isinstance(shape, str) and shape.startswith("{"):  # arguments are JSON in a string
+        return json.dumps(planted(json.loads(shape), text))
+    return shape.replace(MARK, text) if isinstance(shape, str) else shape
+
+
+def hidden(name: str) -> str:
+    """Write the word, and the key where it can be written so, in a disguise."""
+    disguise = EVERY[name]
+    return disguise(WORD) if name in WORDS_ONLY else f"{disguise(WORD)} and {disguise(KEY)}"
+
+
+def holds(body: Json, text: str) -> bool:
+    """Say whether a request still has the text, be it in a string of JSON."""
+    once = json.dumps(text)[1:-1]
+    dumped = json.dumps(body)
+    return once in dumped or json.dumps(once)[1:-1] in dumped
+
+
+async def missed(body: Json, name: str) -> set[str]:
+    """Give the rules that find nothing in a request, of those that should."""
+    looked = await Engine(Ticks()).inspect(RULES, request_texts(body).texts)
+    blind = {result.guard for result in looked.results if not result.findings}
+    return blind - ({"secrets"} if name in WORDS_ONLY else set())
+
+
+def bodies(dialect: str, endpoint: str, text: str) -> Iterator[tuple[str, Json]]:
+    """Give a request for each shape of each field of a dialect, with a text in it."""
+    table = [each for each in fields() if each[:2] == (dialect, endpoint)]
+    for _, _, name, field in table:
+        around = {"stream": True} if name == "stream_options" else {}
+        for shape in SHAPES:
+            if name in SILENT or field.check(planted(shape, text)) is not None:
+                continue
+            try:
+                body = hub(
+                    dialect, endpoint, {**MINIMAL[endpoint], **around, name: planted(shape, text)}
+                )
+            except BadField:
+                continue  # of a closed set after all
+            if holds(body, text):
+                yield f"{name}: {shape}", body
+    for shape in SHAPES:
+        said = planted({"unknown_to_all": shape, "outer": [{"inner": shape}]}, text)
+        yield f"unknown: {shape}", hub(dialect, endpoint, {**MINIMAL[endpoint], **said})
+
+
+@pytest.mark.parametrize("disguise", EVERY)
+@pytest.mark.parametrize(("dialect", "endpoint"), PATHS)
+async def test_no_field_of_a_question_hides_anything(
+    dialect: str, endpoint: str, disguise: str
+) -> None:
+    tried = 0
+    for name, body in bodies(dialect, endpoint, f"see {hidden(disguise)} !"):
+        tried += 1
+        assert await missed(body, disguise) == set(), name
+
+    assert tried > len(SHAPES)
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize("disguise", EVERY)
+async def test_no_position_hides_anything(disguise: str, position: str) -> None:
+    body = {"prompt": position.format(hidden(disguise))}
+
+    assert await missed(body, disguise) == set()
+
+
+async def test_nothing_hides_behind_two_mebibytes() -> None:
+    text = "All is well. " * (2 * 1024 * 1024 // 13) + hidden("as it is")
+
+    assert await missed({"prompt": text}, "as it is") == set()
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool", "stranger"])
+async def test_every_message_of_every_role_is_looked_at(role: str, at: int) -> None:
+    messages: list[Json] = [{"role": "user", "content": "Hello there."} for _ in range(3)]
+    messages[at] = {"role": role, "content": hidden("as it is")}
+
+    assert await missed({"messages": messages, "prompt": "beside"}, "as it is") == set()
+    assert await missed({"messages": messages[:1], "prompt": hidden("as it is")}, "") == set()
+
+
+async def test_escapes_of_json_hide_nothing() -> None:
+    escaped = "".join(f"\\u{ord(letter):04x}" for letter in hidden("as it is"))
+    raw = f'{{"messages": [{{"role": "user", "content": "{escaped}"}}]}}'
+
+    assert await missed(read_json(raw.encode()), "as it is") == set()
+
+
+# Where a text may go on in a stream: a piece of it, as a choice of a chunk.
+LANES: Mapping[str, Callable[[str], Json]] = {
+    "text": lambda piece: {"text": piece},
+    "content": lambda piece: {"delta": {"content": piece}},
+    "a content part": lambda piece: {"delta": {"content": [{"type": "text", "text": piece}]}},
+    "a refusal": lambda piece: {"delta": {"refusal": piece}},
+    "reasoning": lambda piece: {"delta": {"reasoning_content": piece}},
+    "a field that nobody knows": lambda piece: {"delta": {"thoughts": {"deep": piece}}},
+    "beside the choice's own": lambda piece: {"delta": {}, "note": piece},
+    "the second choice": lambda piece: {"index": 1, "delta": {"content": piece}},
+    "arguments": lambda piece: {
+        "delta": {"tool_calls": [{"index": 0, "function": {"arguments": piece}}]}
+    },
+    "arguments of the second call": lambda piece: {
+        "delta": {"tool_calls": [{"index": 1, "function": {"arguments": piece}}]}
+    },
+    "the old arguments": lambda piece: {"delta": {"function_call": {"arguments": piece}}},
+    "tokens": lambda piece: {
+        "delta": {"content": piece},
+        "logprobs": {"content": [{"token": piece, "top_logprobs": []}]},
+    },
+}
+BLOCKED = ("as it is", "zero-width spaces", "percent", "letters of another script")
+CUTS = (1, 5, 10_000)
+LONG = "All is well and calm here, as it was. " * 40
+
+
+def streamed(lane: str, text: str, cut: int) -> list[Json]:
+    said = json.dumps({"note": text}) if "arguments" in lane else text
+    pieces = [said[at : at + cut] for at in range(0, len(said), cut)]
+    choices = [{"index": 0, "finish_reason": None, **LANES[lane](piece)} for piece in pieces]
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol"}
+    end: Json = {"index": choices[0]["index"], "delta": {}, "finish_reason": "stop"}
+    return [{**head, "choices": [choice]} for choice in (*choices, end)]
+
+
+def shown(chunks: list[Chunk]) -> str:
+    """Join what was released of all texts but names."""
+    data = [chunk.data or {} for chunk in chunks]
+    return "".join(text.text for each in data for text in answer_texts(each, cut=True).texts)
+
+
+async def fed(rule: Rule, events: list[Json]) -> tuple[bool, list[Chunk]]:
+    """Stream an answer through a rule; say whether it blocked, and give what was released."""
+    watching = Engine(Ticks()).watch([rule], lambda: pytest.fail("nobody is asked"))
+    released: list[Chunk] = []
+    try:
+        for event in events:
+            released += await watching.feed(Chunk(event))
+        released += await watching.feed(Chunk(None, last=True))
+    except GuardBlocked:
+        return True, released
+    return False, released
+
+
+@pytest.mark.parametrize("before", ["", LONG], ids=["short", "long"])
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("disguise", BLOCKED)
+@pytest.mark.parametrize("lane", LANES)
+async def test_no_place_of_a_stream_hides_anything(
+    lane: str, disguise: str, cut: int, before: str
+) -> None:
+    for rule, plant in zip(RULES, (WORD, KEY), strict=True):
+        if disguise in WORDS_ONLY and plant == KEY:
+            continue
+        text = f"{before}look at {EVERY[disguise](plant)} today"
+
+        blocked, released = await fed(rule, streamed(lane, text, cut))
+
+        assert blocked, rule.name
+        assert not found(rule.detector, shown(released), cased=rule.cased)  # type: ignore[arg-type]
+        assert plant[:4] not in shown(released)
+
+
+@every_route
+async def test_no_route_shows_what_blocks(
+    route: Route, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    text = f"{LONG[:200]} look at {WORD} and {KEY} today"
+    events = chat_events(*text) if route.chat else legacy_events(*text)
+    whole = chat(text) if route.chat else legacy(text)
+    upstream.answer_with(stream(events) if streamed else answer(whole))
+    said = f"output: [{{guard: keywords, words: [{WORD}]}}, {{guard: secrets}}]"
+    async with guarded(tmp_path, upstream, said) as (_, client):
+        _, read, _ = await ask(client, route, route.said, streamed=streamed)
+
+    assert b"guardrail_blocked" in read
+    assert WORD.encode() not in read
+    assert KEY[:4].encode() not in read

@@ -1,0 +1,94 @@
+"""The generated part of the page of quality on what is hidden: the hard disguises, counted."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.texts import request_texts
+from proxy.guardrails.view import readings
+from proxy.types import Json
+from proxy.types.guard import Detector, looks
+from tools.disguises import HARD, Disguise
+
+WORDS = ("hippo", "Größenwahn", "project zebra", "internationalization", "Qdrant-7")
+HEAD = """
+## What is hidden
+
+What is promised (any case, escapes, invisible characters, look-alikes, full width, entities,
+percent, letters apart, base64 on its own) is held by a test in every field and every cut, and not
+counted here. What is not promised: the share that is found of five words by `keywords`, and of five
+makers' keys by `secrets`, each in four sentences.
+"""
+Split = Callable[[str, str], Json]
+SPLITS: Mapping[str, Split] = {
+    "two adjacent parts of a message": lambda one, two: {
+        "messages": [{"role": "user", "content": [{"text": one}, {"text": two}]}]
+    },
+    "two messages": lambda one, two: {
+        "messages": [{"role": "user", "content": one}, {"role": "user", "content": two}]
+    },
+}
+AROUND = ("{}", "Please look at {} today.", "{} is what I mean, thank you.", "It is called {}")
+
+
+def credentials(chance: random.Random) -> list[str]:
+    """Draw keys of five makers: shaped like theirs, so that none has to be written down."""
+
+    def drawn(size: int, of: str = string.ascii_letters + string.digits) -> str:
+        return "".join(chance.choices(of, k=size))
+
+    return [
+        f"ghp_{drawn(36)}",
+        f"glpat-{drawn(20)}",
+        f"npm_{drawn(36, string.ascii_lowercase + string.digits)}",
+        f"AKIA{drawn(16, string.ascii_uppercase + '234567')}",
+        f"xoxb-{drawn(12, string.digits)}-{drawn(12, string.digits)}-{drawn(24)}",
+    ]
+
+
+def detector(kind: str, **options: object) -> Detector:
+    made = KINDS[kind].make(options)
+    assert looks(made)  # noqa: S101  # for the type
+    return made
+
+
+def found(look: Detector, text: str, *, cased: bool) -> bool:
+    """Say whether a guard finds anything in any reading of a text."""
+    views = readings(text, escaped=False)
+    return any(look.find(view.cased if cased else view.folded) for view in views)
+
+
+def rate(look: Detector, planted: Sequence[str], disguise: Disguise, *, cased: bool) -> str:
+    texts = [around.format(disguise(each)) for each in planted for around in AROUND]
+    return f"{sum(found(look, text, cased=cased) for text in texts) / len(texts):.2f}"
+
+
+def table() -> Iterator[str]:
+    keys = credentials(random.Random(7))  # noqa: S311  # they open nothing
+    look = detector("keywords", words=WORDS, words_from="", patterns=[], whole_words=True)
+    secrets = detector("secrets", reach=4096)
+    yield "| hidden as | words found | credentials found |"
+    yield "|---|---|---|"
+    for name, disguise in HARD.items():
+        words = rate(look, WORDS, disguise, cased=False)
+        yield f"| {name} | {words} | {rate(secrets, keys, disguise, cased=True)} |"
+    for name, split in SPLITS.items():
+        words = apart_rate(look, WORDS, split, cased=False)
+        yield f"| {name} | {words} | {apart_rate(secrets, keys, split, cased=True)} |"
+
+
+def apart_rate(look: Detector, planted: Sequence[str], split: Split, *, cased: bool) -> str:
+    bodies = [split(each[: len(each) // 2], each[len(each) // 2 :]) for each in planted]
+    every = [[text.text for text in request_texts(body).texts] for body in bodies]
+    hits = [any(found(look, text, cased=cased) for text in texts) for texts in every]
+    return f"{sum(hits) / len(hits):.2f}"
+
+
+def section() -> Iterator[str]:
+    yield HEAD
+    yield "<!-- generated: hidden -->"
+    yield from table()
+    yield "<!-- end: hidden -->"
