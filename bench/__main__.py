@@ -22,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-from bench import decide, limits, load
+from bench import decide, guards, limits, load
 from bench.upstream import CHUNKS
 
 ROUNDS, WHOLE, STREAMS, CONCURRENCY = 5, 2000, 200, 32
@@ -150,6 +150,7 @@ async def main() -> None:
                 await measure(target)
         report(*targets)
     decide.report()
+    guards.report()
     await limits.report(free_port, _listens)
 
 

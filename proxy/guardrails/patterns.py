@@ -100,6 +100,8 @@ class Patterns:
 
     def hits(self, text: str) -> list[Finding]:
         """Give all findings of each pattern, one pattern after the other: they may overlap."""
+        if not self._singles:
+            return []
         data = _encoded(text)
         return [
             finding
