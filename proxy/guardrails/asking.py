@@ -138,7 +138,7 @@ class Asking:
     Where one of them enforces, nothing is shown before; else all but the end of the stream is.
     """
 
-    __slots__ = ("_ask", "_ears", "_heard", "_holds", "_kept", "_replace", "_tallies")
+    __slots__ = ("_ask", "_ears", "_heard", "_kept", "_replace", "_tallies", "holds")
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class Asking:
     ) -> None:
         self._ask = ask
         self._replace = replace
-        self._holds = any(rule.enforces for rule in rules)
+        self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Chunk] = []
         self._heard: list[Read] = []
         self._tallies = unasked(rules, clock)
@@ -166,7 +166,7 @@ class Asking:
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last
         safe = await self._ended() if ended else []
-        return safe if self._holds else chunks
+        return safe if self.holds else chunks
 
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)

@@ -16,6 +16,7 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.asking import Asking, Inquiry, Nowhere, seen, unasked
 from proxy.guardrails.deltas import Deltas
 from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within_json
+from proxy.guardrails.opening import Opening
 from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Path, Text
@@ -130,7 +131,7 @@ class Engine:
 class Watching:
     """One stream under its rules."""
 
-    __slots__ = ("_asking", "_deltas", "_tallies")
+    __slots__ = ("_asking", "_deltas", "_opening", "_tallies")
 
     def __init__(
         self, tallies: Sequence[Tally], replace: Replace, asking: Asking | None = None
@@ -138,11 +139,15 @@ class Watching:
         self._tallies = tallies
         self._deltas = Deltas.under(tallies, replace)
         self._asking = asking
+        holds = any(tally.rule.enforces for tally in tallies)
+        self._opening = Opening(waits=holds or (asking is not None and asking.holds))
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
-        safe = self._deltas.feed(chunk)
-        return safe if self._asking is None else await self._asking.feed(safe)
+        safe: Sequence[Chunk] = self._deltas.feed(chunk)
+        if self._asking is not None:
+            safe = await self._asking.feed(safe)
+        return self._opening.feed(safe)
 
     def results(self) -> tuple[Result, ...]:
         """Say what each guard has seen and found so far."""

@@ -118,14 +118,18 @@ async def test_a_stream_of_enkrypts_says_what_was_found_where_it_finishes(
     assert found(finish) == ({}, {"keyword_detected": 1})
 
 
-@pytest.mark.parametrize(("name", "status"), [("enkrypt", 400), ("portkey", 446)])
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("enkrypt", 400), ("portkey", 446), ("enkrypt-chat", 400), ("portkey-chat", 446)],
+)
 async def test_a_block_on_a_stream_keeps_its_status_until_bytes_have_left(
     name: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    route, said = ROUTES[name], {"prompt": "Hi"}
+    route, said = ROUTES[name], ROUTES[name].said
+    events = chat_events if route.chat else legacy_events
     long = "All is well and calm here. " * 20
-    late_events = legacy_events(long, "A hip", "po.", "x")
-    upstream.then(stream(legacy_events("A hip", "po.")), stream(late_events))
+    late_events = events(long, "A hip", "po.", "x")
+    upstream.then(stream(events("A hip", "po.")), stream(late_events))
     async with guarded(tmp_path, upstream, f"output: [{BLOCK}]") as (_, client):
         early = await ask(client, route, said, streamed=True)
         late = await ask(client, route, said, streamed=True)
