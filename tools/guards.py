@@ -9,7 +9,8 @@ from pydantic.fields import FieldInfo
 
 from proxy.dialects.detections import DETECTORS
 from proxy.guardrails.kinds import KINDS
-from proxy.policy.schema.guards import COMMON, AnyGuard, Guard
+from proxy.policy.schema.guards import COMMON, Guard
+from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.texts import NAMES
 from proxy.types.guard import Question, binds, looks
 
@@ -43,7 +44,8 @@ def kinds() -> Iterator[str]:
     for word, kind in _classes():
         yield f"### `{word}`"
         yield ""
-        yield f"{_line(kind.__doc__)} {_held_back(word, kind)}{_without_action(kind)}"
+        waits = f"{_held_back(word, kind)}{_without_action(kind)}{_deadline(kind)}"
+        yield f"{_line(kind.__doc__)} {waits}"
         own = [(n, f) for n, f in kind.model_fields.items() if n not in COMMON | {"guard"}]
         if own:
             yield ""
@@ -88,6 +90,8 @@ def _held_back(word: str, kind: type[Guard]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
     if word not in KINDS:
         return "It reads no text."
+    if KINDS[word].asks:
+        return "It asks about whole texts, so a stream that it may change waits for its end."
     fields = kind.model_fields.items()
     said = {n: f.get_default(call_default_factory=True) for n, f in fields if not f.is_required()}
     options = {n: v for n, v in said.items() if n not in COMMON} | EXAMPLES.get(word, {})
@@ -106,3 +110,10 @@ def _held_back(word: str, kind: type[Guard]) -> str:
 def _without_action(kind: type[Guard]) -> str:
     default = kind.model_fields["action"].default
     return "" if default == "block" else f" Where no action is said, it is `{default}`."
+
+
+def _deadline(kind: type[Guard]) -> str:
+    default = kind.model_fields["deadline"].default
+    if default == Guard.model_fields["deadline"].default:
+        return ""
+    return f" Its deadline is {default:g}s where none is said."

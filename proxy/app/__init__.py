@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 
 import proxy
-from proxy import cache, edge
+from proxy import cache, edge, ports
 from proxy.app import measuring, stores, telling
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
@@ -31,12 +31,13 @@ from proxy.emit.schemas import SCHEMAS
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
 from proxy.limits import Admission
+from proxy.outside import Outside
 from proxy.pipeline import Pipeline
+from proxy.policy.asking import Asking
 from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Watch, look
-from proxy.ports import Cache, Policies
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.upstream import Upstreams
@@ -66,13 +67,13 @@ class Rooms:
     """What a call goes through between policy and emitters."""
 
     limits: Admission
-    guards: Guards
-    cache: Cache
+    guards: ports.Guards
+    cache: ports.Cache
     upstreams: Upstreams
 
 
 def assembled(
-    policies: Policies,
+    policies: ports.Policies,
     rooms: Rooms,
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
@@ -119,7 +120,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         emitters = Emitters(all_sinks, telling.report(site), soon)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        rooms = await _rooms(site, store, via)
+        rooms = await _rooms(site, store, via, emitters)
         pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.front(
@@ -159,18 +160,19 @@ def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     return Site(settings, opened, writer.put, log, metrics, levels)
 
 
-async def _rooms(site: Site, store: PolicyStore, via: str) -> Rooms:
+async def _rooms(site: Site, store: PolicyStore, via: str, emitters: Emitters) -> Rooms:
     http = await site.opened.enter_async_context(HttpClient())
     site.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     site.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(site)
     pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
-    return Rooms(
-        Admission(counters, telling.warn(site), stores.recall(site, store)),
-        Guards(Engine(time.monotonic, pool)),
-        cache.Exact(await stores.shelves(site), since_epoch),
-        Upstreams(http, via, new_span_id, Health(time.monotonic, site.metrics.circuit)),
-    )
+    limits = Admission(counters, telling.warn(site), stores.recall(site, store))
+    upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, site.metrics.circuit))
+    bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
+    asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
+    engine = Engine(time.monotonic, pool, outsides=Outside(http, asks.run, new_request_id))
+    kept = cache.Exact(await stores.shelves(site), since_epoch)
+    return Rooms(limits, Guards(engine), kept, upstreams)
 
 
 async def _candidate(site: Site) -> Candidate | None:

@@ -60,6 +60,11 @@ def ask(
     )
 
 
+def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:
+    """Give the address of something else that an upstream has, and the headers to ask it with."""
+    return _base(upstream, dialect) + path, _headers(upstream, dialect)
+
+
 def _base(upstream: Upstream, dialect: Dialect) -> str:
     base = upstream.base_url.rstrip("/")
     return base if urlsplit(base).path else base + dialect.server.prefix

@@ -117,8 +117,8 @@ class Judge:
         self, texts: Sequence[Piece], question: Question, outside: Outside
     ) -> Sequence[Sequence[Finding]]:
         places = list(self._places(texts))
-        evidence = self._evidence(question)
-        if not places or (self.check != "criteria" and not evidence):
+        evidence = self.evidence(question)
+        if not places:
             return [[] for _ in texts]
         if len(places) > MOST_PLACES or sum(len(each.said) for each in places) > self.longest:
             raise TooLong
@@ -143,7 +143,8 @@ class Judge:
         for each in lexical.sentences(text):
             yield Place(number, each.start, each.end, text[each.start : each.end])
 
-    def _evidence(self, question: Question) -> str:
+    def evidence(self, question: Question) -> str:
+        """Give what the texts are judged by beside the rule; nothing where there is none."""
         if self.check == "grounded":
             return question.context.strip()
         if self.check == "relevant" or self.stage == "output":
@@ -189,3 +190,13 @@ class Judge:
             place = places[number - 1]
             found[place.text].append(Finding(place.start, place.end, self.kind, said.score))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class ByQuestion:
+    """A judge of answers, for calls that have something to judge them by."""
+
+    judge: Judge
+
+    def about(self, question: Question) -> Judge | None:
+        return self.judge if self.judge.evidence(question) else None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from proxy.guardrails import asked
+from proxy.guardrails.answers import SAID
 from proxy.guardrails.code import Code
 from proxy.guardrails.copyright import Copyright
 from proxy.guardrails.grounded import Grounded
@@ -34,13 +36,14 @@ Options = Mapping[str, Any]
 @dataclass(frozen=True, slots=True)
 class Kind:
     """How a way of looking is made of a policy's keys, which raises ``ValueError``; whether it
-    reads texts with their capitals, which fields it looks at where the policy names none, and
-    whether it is for answers alone."""
+    reads texts with their capitals, which fields it looks at where the policy names none, whether
+    it is for answers alone, and whether it asks somebody else."""
 
     make: Callable[[Options], Looking]
     cased: bool = True
     fields: frozenset[str] | None = None
     answers: bool = False
+    asks: bool = False
 
 
 @cache
@@ -82,4 +85,10 @@ KINDS: dict[str, Kind] = {
     "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
     "grounded": Kind(lambda said: Grounded(said["threshold"]), fields=CONTENT, answers=True),
     "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
+    "judge": Kind(asked.judge, fields=SAID, asks=True),
+    "policy_violation": Kind(asked.policy_violation, fields=SAID, asks=True),
+    "bias": Kind(asked.bias, fields=SAID, asks=True),
+    "webhook": Kind(asked.webhook, asks=True),
+    "presidio": Kind(asked.presidio, asks=True),
+    "moderation": Kind(asked.moderation, fields=SAID, asks=True),
 }

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from proxy.dialects import DIALECTS
+from proxy.dialects.asking import beside
 from proxy.guardrails.answers import Answer, BadAnswer, post, read, telling
+from proxy.types import Upstream
 from proxy.types.guard import Finding, Outside, Piece, Question
 
+PATH = "/moderations"
 AT_ONCE = 32  # texts of one request
 CATEGORIES = (
     "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
@@ -44,8 +48,7 @@ class Moderation:
     """Finds whole texts. Without ``categories``, each with its threshold, the endpoint decides by
     itself what it flags."""
 
-    url: str
-    headers: Mapping[str, str]
+    upstream: Upstream
     model: str | None
     categories: Mapping[str, float]
 
@@ -63,7 +66,8 @@ class Moderation:
 
     async def _moderated(self, texts: list[str], outside: Outside) -> list[Moderated]:
         said = {"input": texts, **({"model": self.model} if self.model else {})}
-        answer = read(ANSWER, await post(outside, self.url, said, self.headers))
+        url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
+        answer = read(ANSWER, await post(outside, url, said, headers))
         if len(answer.results) != len(texts):
             raise BadAnswer
         return answer.results

@@ -8,10 +8,10 @@ from typing import Protocol
 from proxy.policy import schema
 from proxy.policy.routes import Routes
 from proxy.policy.rules import Guards
-from proxy.policy.schema.guards import AnyGuard
+from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.snapshot import TagRule
 from proxy.policy.source import Path_
-from proxy.types import Bound, Target
+from proxy.types import Bound, Secret, Target, Upstream
 
 
 class Around(Protocol):
@@ -21,9 +21,14 @@ class Around(Protocol):
     def policies(self) -> schema.Policies: ...
 
     @property
+    def upstreams(self) -> Mapping[str, Upstream]: ...
+
+    @property
     def rules(self) -> Mapping[str, TagRule]: ...
 
     def text(self, name: str) -> str: ...
+
+    def secret(self, path: Path_, ref: str) -> Secret: ...
 
     def complain(self, path: Path_, message: str) -> None: ...
 

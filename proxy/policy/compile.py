@@ -17,7 +17,7 @@ from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
 from proxy.policy.rules import Guards, course
-from proxy.policy.schema.guards import AnyGuard
+from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream

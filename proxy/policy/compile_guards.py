@@ -8,8 +8,10 @@ from typing import Any
 
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.around import Around
+from proxy.policy.compile_asking import resolved
 from proxy.policy.rules import Guards
-from proxy.policy.schema.guards import COMMON, AnyGuard, Economics
+from proxy.policy.schema.guards import COMMON, Economics
+from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.source import Path_
 from proxy.policy.texts import NAMES
 from proxy.types.guard import DEAR, MESSAGE, Ceiling, Rule
@@ -69,8 +71,11 @@ class GuardCompiler:
         if kind.answers and path[-2] == "input":
             self._around.complain(path, f"{said.guard} judges answers: it belongs under output")
             return None
+        found = resolved(self._around, path, said)
+        if found is None:
+            return None
         try:
-            options = self._options(said)
+            options = self._options(said) | found
             detector = kind.make(options)
         except ValueError as error:
             self._around.complain(path, str(error))

@@ -6,26 +6,26 @@ Each finding is a sentence about one place. None of them keeps a folder from com
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 from proxy.limits.claims import ASSUMED_TOKENS
-from proxy.policy import meaning_rules, schema
+from proxy.policy import meaning_guards, meaning_rules, schema
 from proxy.policy.compile_limits import written
 from proxy.policy.load import Loaded
 from proxy.policy.snapshot import Deployment, Key, Snapshot
 from proxy.policy.source import Path_, Problem
 from proxy.types import Target
 
-LOOPBACK = ("127.", "localhost", "::1")
 Finding = tuple[Path_, str]
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
     """Give what is doubtful, in the order in which it is written."""
-    found = [*_upstreams(loaded.policies), *_deployments(snapshot), *_tags(loaded.policies)]
+    policies = loaded.policies
+    found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
     for key in snapshot.keys.values():
         found += _names(key)
     found += _small(loaded.policies)
+    found += meaning_guards.findings(loaded.policies, snapshot)
     followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
     found += meaning_rules.findings(snapshot, followed, _with_rules(loaded.policies))
     document = loaded.document
@@ -41,21 +41,21 @@ def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
     rules = [rule for policy in policies.policies.values() for rule in policy.rules]
     used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
     used |= {t.upstream for rule in rules for t in (*(rule.targets or ()), *(rule.fallback or ()))}
+    used |= meaning_guards.endpoints(policies)
     for name, upstream in policies.upstreams.items():
         path: Path_ = ("upstreams", name)
         if name not in used:
             yield path, "is used by no deployment and no rule"
-        parts = urlsplit(upstream.base_url)
-        near = (parts.hostname or "").startswith(LOOPBACK)
-        if upstream.api_key and parts.scheme == "http" and not near:
+        if upstream.api_key and meaning_guards.clear(upstream.base_url):
             yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
         headers = {header.lower() for header in upstream.headers}
         if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
             yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
 
 
-def _deployments(snapshot: Snapshot) -> Iterator[Finding]:
+def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
     reached = {name for key in snapshot.keys.values() for name in key.deployments}
+    reached |= meaning_guards.asked(policies)
     for name, deployment in snapshot.deployments.items():
         path: Path_ = ("deployments", name)
         if name not in reached:

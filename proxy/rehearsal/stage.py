@@ -27,16 +27,18 @@ from proxy.errors import (
 )
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
+from proxy.guardrails.kinds import KINDS
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
 from proxy.policy import Caller
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.policy.suppose import CHAT, LEGACY, example
+from proxy.ports import Gate
 from proxy.record import Record, TraceIds
 from proxy.rehearsal import answers
 from proxy.rehearsal.cases import Given, Says
-from proxy.types import Call, Chunk, Door, Head, Json, Timeouts
+from proxy.types import Call, Chunk, Door, Head, Json, Plan, Timeouts
 from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
@@ -79,7 +81,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
-    guards = Guards(Engine(loop.time))
+    guards = _Alone(Guards(Engine(loop.time)))
     rooms = Rooms(admission, guards, Forgetful(), upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
     exchange = _Exchange(given, played)
@@ -110,6 +112,24 @@ def _used(given: Given, limit: Limit) -> int:
 
 def _raise(sink: object, error: BaseException) -> None:
     raise error
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """The guards of the policy but for those that ask somebody else: nobody is there to ask."""
+
+    guards: Guards
+
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        return self.guards.gate(_alone(plan), call, record)
+
+
+def _alone(plan: Plan) -> Plan:
+    came, goes = (
+        tuple(rule for rule in rules if not KINDS[rule.kind].asks)
+        for rules in (plan.guards.input, plan.guards.output)
+    )
+    return replace(plan, guards=replace(plan.guards, input=came, output=goes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,8 +57,8 @@ class Question:
 class Bound(Protocol):
     """A way of looking that depends on the call."""
 
-    def about(self, question: Question) -> Detector | None:
-        """Give the detector for one call; None where the call has nothing to judge by."""
+    def about(self, question: Question) -> Detector | Service | None:
+        """Give the way for one call; None where the call has nothing to judge by."""
 
 
 class Piece(Protocol):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.guardrails.answers import BadAnswer, TooLong, Unsure
-from proxy.guardrails.judge import GROUNDED, MOST_PLACES, RELEVANT, Judge
+from proxy.guardrails.judge import GROUNDED, MOST_PLACES, RELEVANT, ByQuestion, Judge
 from proxy.types.guard import Finding, Question
 from tests.guardrails.elsewhere import UNASKED, Deployment, Said
 
@@ -161,11 +161,15 @@ async def test_relevant_judges_an_answer_by_the_question() -> None:
     assert "EVIDENCE MARK\nWho are you?\nEND MARK" in data(outside)
 
 
-@pytest.mark.parametrize("check", ["grounded", "relevant"])
-async def test_where_there_is_nothing_to_judge_by_nobody_is_asked(check: Any) -> None:
-    found, outside = await judged(replace(JUDGE, check=check), verdict(), ANSWER)
+@pytest.mark.parametrize(
+    ("check", "question"),
+    [("grounded", Question(context="We open at 9.")), ("relevant", Question(asked="When?"))],
+)
+def test_calls_with_nothing_to_judge_by_have_no_judge(check: Any, question: Question) -> None:
+    judge = replace(JUDGE, check=check)
 
-    assert (found, outside.asked) == ([[]], [])
+    assert ByQuestion(judge).about(question) is judge
+    assert ByQuestion(judge).about(Question(system="Be kind.", asked=" ", context="\n")) is None
 
 
 async def test_evidence_that_is_cut_is_said_to_be() -> None:

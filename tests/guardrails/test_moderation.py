@@ -9,6 +9,7 @@ import pytest
 
 from proxy.guardrails.answers import BadAnswer
 from proxy.guardrails.moderation import AT_ONCE, Moderation
+from proxy.types import Secret, Upstream
 from proxy.types.guard import Finding
 from tests.doubles import ScriptedUpstream, answer
 from tests.guardrails.elsewhere import UNASKED, Said, ways
@@ -33,7 +34,8 @@ async def asked(
     upstream: ScriptedUpstream, said: Any, texts: list[str], categories: Mapping[str, float]
 ) -> list[list[Finding]]:
     upstream.answer_with(answer(said))
-    guard = Moderation(f"{upstream.url}/v1/moderations", {"x-key": "k"}, "omni", categories)
+    openai = Upstream("openai", "openai", upstream.url, Secret("sk-1"))
+    guard = Moderation(openai, "omni", categories)
     async with ways() as outside:
         found = await guard.ask([Said(text) for text in texts], UNASKED, outside)
     return [list(each) for each in found]
@@ -49,7 +51,7 @@ async def test_all_texts_that_say_something_are_asked_about_in_one_request(
 
     assert found == [[], [], [Finding(0, 4, "hate", 0.9)]]
     assert request.json == {"input": ["Hello", "Die!"], "model": "omni"}
-    assert (request.path, request.headers["x-key"]) == ("/v1/moderations", "k")
+    assert (request.path, request.headers["authorization"]) == ("/v1/moderations", "Bearer sk-1")
 
 
 async def test_a_category_counts_from_its_threshold_on_whatever_the_endpoint_flags(

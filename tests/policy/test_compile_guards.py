@@ -14,7 +14,9 @@ from proxy.types.guard import looks
 from tests.guardrails.networks import classifier
 
 POLICIES = """\
-upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+upstreams:
+  up: {dialect: openai, base_url: 'https://api.example.test'}
+  other: {dialect: scale, base_url: 'https://api.example.test'}
 policies:
   house: {input: [{guard: secrets}], opaque: allow}
   public:
@@ -43,6 +45,12 @@ WRITTEN = {
     "grounded": "{guard: grounded, threshold: 0.6}",
     "relevant": "{guard: relevant, threshold: 0.9}",
     "json_schema": "{guard: json_schema, schema: {type: array}, fields: [content, reasoning]}",
+    "judge": "{guard: judge, deployment: chat, criteria: No refunds., threshold: 0.7}",
+    "policy_violation": "{guard: policy_violation, deployment: chat, policy: No refunds.}",
+    "bias": "{guard: bias, deployment: chat, longest: 1000, action: mask}",
+    "webhook": "{guard: webhook, url: 'https://g.test/x', secret: '${S}', kinds: [name]}",
+    "presidio": "{guard: presidio, url: 'http://p.test:3000/', entities: [PERSON], language: de}",
+    "moderation": "{guard: moderation, upstream: up, model: omni, categories: {self-harm: 0.2}}",
 }
 
 
@@ -92,7 +100,7 @@ def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("{guard: keywords}", "p.yaml:6:13: policies.public.input.0: "),
+        ("{guard: keywords}", "p.yaml:8:13: policies.public.input.0: "),
         ("{guard: keywords, patterns: ['(?=x)']}", "policies.public.input.0: "),
         ("{guard: pii, entities: [emial]}", "'emial' is no entity"),
         ("{guard: urls, allow: ['http://x']}", "policies.public.input.0: "),

@@ -25,6 +25,9 @@ class Around:
 
     policies: Any = Nothing
     rules: dict[str, Any] = {}  # noqa: RUF012
+    upstreams: dict[str, Any] = {}  # noqa: RUF012
+
+    def secret(self, *said: Any) -> Any: ...
 
     def text(self, *said: Any) -> Any: ...
 

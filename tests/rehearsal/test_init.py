@@ -204,3 +204,14 @@ def test_the_committed_schema_of_tests_is_what_the_command_prints() -> None:
     committed = (TOP / "policies" / "tests" / "schema.json").read_bytes()
 
     assert orjson.loads(committed) == editor.schema_of(Suite, "Headrace policy tests")
+
+
+def test_nobody_is_asked_about_a_call_that_is_played(tmp_path: Path) -> None:
+    guard = "{guard: bias, deployment: sturdy}"
+    (tmp_path / "guards.yaml").write_text(
+        f"policies: {{default: {{input: [{guard}, {{guard: sponge}}], output: [{guard}]}}}}"
+    )
+
+    report = play(tmp_path, {"deployment": "sturdy"}, {"guards": {"input.sponge": "passed"}})
+
+    assert [result.differences for result in report.results] == [()]

@@ -285,7 +285,7 @@ class Economics(Guard):
         return self
 
 
-AnyGuard = Annotated[
+Own = (
     Keywords
     | Pii
     | Secrets
@@ -304,7 +304,7 @@ AnyGuard = Annotated[
     | SystemPrompt
     | Grounded
     | Relevant
-    | Economics,
-    Field(discriminator="guard"),
-]
+    | Economics
+)
+"""Those that look by themselves; ``guards_asking`` has the others."""
 COMMON = frozenset(Guard.model_fields)

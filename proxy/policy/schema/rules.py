@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema
 from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.capture import Capture
 from proxy.policy.schema.deployments import Target, are_weighed
-from proxy.policy.schema.guards import AnyGuard
+from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.scalars import HeaderName, Model, Name, Section, TagKey, listed
 

@@ -6,6 +6,7 @@ import re
 from datetime import date
 from decimal import Decimal
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -86,6 +87,20 @@ SecretRef = Annotated[
     AfterValidator(_secret),
     WithJsonSchema(_pattern(rf"{VARIABLE}|file:.+", "${OPENAI_API_KEY}")),
 ]
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise ValueError("must be an http or https URL")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError("must be plain ASCII without spaces")
+    if "@" in parts.netloc or "?" in value or "#" in value:
+        raise ValueError("must not hold credentials, a query or a fragment")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
 
 
 def listed(value: Any) -> Any:

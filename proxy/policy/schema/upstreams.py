@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -19,6 +18,7 @@ from proxy.policy.schema.scalars import (
     SecretRef,
     Section,
     Size,
+    Url,
 )
 
 FRAMING = frozenset(
@@ -68,7 +68,7 @@ class Upstream(Section):
 
     dialect: DialectName
     """The wire format that it speaks."""
-    base_url: str
+    base_url: Url
     """Where it is; without a path, the dialect's own prefix is added."""
     api_key: SecretRef | None = None
     """Its credential, as ${VARIABLE} or file:/path."""
@@ -88,18 +88,6 @@ class Upstream(Section):
     """How many requests it may have at once; the next goes elsewhere, or is refused at once."""
     breaker: Breaker = Field(default_factory=Breaker)
     """When a target there that keeps failing is left alone; `off` for never."""
-
-    @field_validator("base_url")
-    @classmethod
-    def _plain_url(cls, value: str) -> str:
-        parts = urlsplit(value)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
-            raise ValueError("must be an http or https URL")
-        if not value.isascii() or not value.isprintable() or " " in value:
-            raise ValueError("must be plain ASCII without spaces")
-        if "@" in parts.netloc or "?" in value or "#" in value:
-            raise ValueError("must not hold credentials, a query or a fragment")
-        return value
 
     @field_validator("headers")
     @classmethod

@@ -1,0 +1,79 @@
+"""What is allowed in guards that ask somebody else but was hardly meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from proxy.guardrails.judge import ByQuestion, Judge
+from proxy.policy import schema
+from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Moderation, Presidio, Webhook
+from proxy.policy.snapshot import Deployment, Snapshot
+from proxy.policy.source import Path_
+
+LOOPBACK = ("127.", "localhost", "::1")
+Finding = tuple[Path_, str]
+
+
+def findings(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
+    ask = {name: judges(each) for name, each in snapshot.deployments.items()}
+    for path, guard in written(policies):
+        if isinstance(guard, ByModel) and _reaches(ask, guard.deployment, guard.deployment):
+            said = "has guards that ask it again: they do not look at what guards ask"
+            yield (*path, "deployment"), f"{guard.deployment} {said}"
+        if isinstance(guard, Webhook | Presidio) and clear(guard.url):
+            yield (*path, "url"), "is not https: all texts go in the clear"
+
+
+def clear(url: str) -> bool:
+    """Say whether what is sent to an address can be read on its way."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
+
+
+def written(policies: schema.Policies) -> Iterator[tuple[Path_, AnyGuard]]:
+    """Give all guards, with where they are written."""
+    for name, policy in policies.policies.items():
+        yield from _both(("policies", name), policy.input, policy.output)
+        for index, rule in enumerate(policy.rules):
+            path: Path_ = ("policies", name, "rules", index)
+            yield from _both(path, rule.input or (), rule.output or ())
+
+
+def _both(
+    path: Path_, came: Sequence[AnyGuard], goes: Sequence[AnyGuard]
+) -> Iterator[tuple[Path_, AnyGuard]]:
+    for stage, guards in (("input", came), ("output", goes)):
+        for index, guard in enumerate(guards):
+            yield (*path, stage, index), guard
+
+
+def asked(policies: schema.Policies) -> set[str]:
+    """Name the deployments that guards ask."""
+    return {guard.deployment for _, guard in written(policies) if isinstance(guard, ByModel)}
+
+
+def endpoints(policies: schema.Policies) -> set[str]:
+    """Name the upstreams that guards ask."""
+    guards = (guard for _, guard in written(policies))
+    return {guard.upstream for guard in guards if isinstance(guard, Moderation)}
+
+
+def judges(deployment: Deployment) -> set[str]:
+    """Name the deployments that the guards of one ask, those of its rules among them."""
+    rules = [rule for section in deployment.sections for rule in section.rules]
+    own = [*deployment.guards.input, *deployment.guards.output]
+    brought = [each for rule in rules for each in (*rule.guards.input, *rule.guards.output)]
+    ways = (rule.detector for rule in (*own, *brought))
+    asked = (way.judge if isinstance(way, ByQuestion) else way for way in ways)
+    return {way.deployment for way in asked if isinstance(way, Judge)}
+
+
+def _reaches(ask: Mapping[str, set[str]], start: str, end: str) -> bool:
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for name in ask.get(ahead.pop(), set()) - seen:
+            seen.add(name)
+            ahead.append(name)
+    return end in seen

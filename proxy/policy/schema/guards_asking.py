@@ -1,0 +1,127 @@
+"""Guards that ask somebody else, a class for each kind; and with them all kinds that there are."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from proxy.policy.schema.guards import Guard, Most, Own, Share
+from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url
+
+Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
+Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]
+
+
+def _entity(value: str) -> str:
+    if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", value):
+        raise ValueError("must be in the analyzer's own words, such as PERSON")
+    return value
+
+
+def _language(value: str) -> str:
+    if not re.fullmatch(r"[a-z]{2,3}", value):
+        raise ValueError("must be a language's code, such as en")
+    return value
+
+
+class ByModel(Guard):
+    """What all guards have in common that ask a model."""
+
+    deployment: Name
+    """Which deployment is asked: without guards, at its own limits and cost."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+    longest: Most = 32_000
+    """The most characters that it is shown; of more it cannot tell."""
+    deadline: Duration = 10.0
+    """How long it may take for all texts of a call; 10s."""
+
+
+class Judge(ByModel):
+    """Whatever can be said in words, judged by a model."""
+
+    guard: Literal["judge"]
+    """Its kind."""
+    check: Literal["criteria", "grounded", "relevant"] = "criteria"
+    """By what: your criteria, the call's context, or what its user asked."""
+    criteria: Prose | None = None
+    """What a text must be or must not be, as you would tell it to a person."""
+
+    @model_validator(mode="after")
+    def _has_one_rule(self) -> Self:
+        if self.check == "criteria" and self.criteria is None:
+            raise ValueError("must have criteria, or check something else")
+        if self.check != "criteria" and self.criteria is not None:
+            raise ValueError(f"must not have criteria: check {self.check} has its own")
+        return self
+
+
+class PolicyViolation(ByModel):
+    """What a policy of your own forbids, judged by a model."""
+
+    guard: Literal["policy_violation"]
+    """Its kind."""
+    policy: Prose
+    """The policy, in words."""
+
+
+class Bias(ByModel):
+    """Prejudice against groups of people, judged by a model."""
+
+    guard: Literal["bias"]
+    """Its kind."""
+
+
+class Webhook(Guard):
+    """A service of your own: see `docs/guard-services.md`."""
+
+    guard: Literal["webhook"]
+    """Its kind."""
+    url: Url
+    """Where it is posted to."""
+    secret: SecretRef
+    """What signs each request, as ${VARIABLE} or file:/path."""
+    kinds: list[Name] = Field(default_factory=list)
+    """The kinds of findings that it may name; all others count as `other`."""
+    deadline: Duration = 2.0
+    """How long it may take for all texts of a call; 2s."""
+
+
+class Presidio(Guard):
+    """Personal data, names and places among it, by a Presidio analyzer of your own."""
+
+    guard: Literal["presidio"]
+    """Its kind."""
+    url: Url
+    """The analyzer's address, without `/analyze`."""
+    entities: Annotated[list[Annotated[str, AfterValidator(_entity)]], Field(min_length=1)] = Field(
+        default_factory=lambda: ["PERSON", "LOCATION"]
+    )
+    """What it looks for, in Presidio's words."""
+    language: Annotated[str, AfterValidator(_language)] = "en"
+    """The language of the texts."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+    deadline: Duration = 2.0
+    """How long it may take for all texts of a call; 2s."""
+
+
+class Moderation(Guard):
+    """Hate, violence, sexual texts and more, by an upstream's moderation endpoint."""
+
+    guard: Literal["moderation"]
+    """Its kind."""
+    upstream: Name
+    """Whose endpoint: an upstream of the dialect openai."""
+    model: Model | None = None
+    """Its model; the endpoint's own choice where none is said."""
+    categories: dict[Category, Share] = Field(default_factory=dict)
+    """How certain each category must be; what the endpoint flags where none is said."""
+    deadline: Duration = 3.0
+    """How long it may take for all texts of a call; 3s."""
+
+
+Asking = Judge | PolicyViolation | Bias | Webhook | Presidio | Moderation
+AnyGuard = Annotated[Own | Asking, Field(discriminator="guard")]
