@@ -16,7 +16,7 @@ from pathlib import Path
 
 import yaml
 
-from proxy.guardrails import lexical
+from proxy.guardrails import language, lexical
 from proxy.guardrails.grounded import Grounded
 from proxy.guardrails.injection import KINDS, Injection
 from proxy.guardrails.nsfw import Nsfw
@@ -31,6 +31,14 @@ PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
 TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
 SIZES = (60, 120, 500, 2000, 10**9)
 EXAMPLES = 8  # that a topic is given
+# Of the corpus' folders, those whose language the model has a code for.
+CODES = {
+    "english": "en", "bengali": "bn", "chinese": "zh", "dutch": "nl", "french": "fr",
+    "german": "de", "hebrew": "he", "hindi": "hi", "indonesian": "id", "italian": "it",
+    "japanese": "ja", "korean": "ko", "marathi": "mr", "oriya": "or", "persian": "fa",
+    "portuguese": "pt", "russian": "ru", "spanish": "es", "swedish": "sv", "tamil": "ta",
+    "turkish": "tr", "ukrainian": "uk",
+}  # fmt: skip
 
 Read = dict[str, tuple[Source, list[Example]]]
 
@@ -74,6 +82,13 @@ chatterbot-corpus, English: {count} files as topics, {examples} sentences of eac
 others measured. "Kept" is the share of a topic's own sentences that pass when it is the only one
 allowed, "turned away" that of other topics' sentences that do not. The sentences are short, and
 small talk is in all files.
+"""
+LANGUAGES = """
+## language
+
+chatterbot-corpus: its texts of {least} letters and more, which are short; nothing was calibrated on
+them. "Turned away" where only English may be there; "false alarms" where only the language itself
+may. Half of its Swedish texts are English. The default threshold is {threshold}.
 """
 TRUTH = """
 ## grounded and relevant
@@ -214,6 +229,29 @@ def topic_rows(files: dict[str, list[str]]) -> Iterator[list[object]]:
         yield [name, kept, len(own), share(guard, others), len(others), f"{sure:.3f}"]
 
 
+def languages(folder: Path) -> Iterator[str]:
+    """Needs the extra ``lang``."""
+    read: dict[str, dict[str, None]] = {}
+    for name, raw in injection_data.members(folder, "chatterbot_corpus", r"/data/\w+/.*\.yml$"):
+        code = CODES.get(name.rsplit("/", 2)[1])
+        talks = yaml.safe_load(raw).get("conversations") or () if code else ()
+        rows = (talk if isinstance(talk, list) else [talk] for talk in talks)
+        said = (str(each) for row in rows for each in row)
+        texts = (text for text in said if sum(map(str.isalpha, text)) >= language.LEAST)
+        read.setdefault(code or "", {}).update(dict.fromkeys(texts))
+    yield LANGUAGES.format(least=language.LEAST, threshold=0.6)
+    yield from table(["language", "texts", "turned away", "false alarms"], language_rows(read))
+
+
+def language_rows(read: dict[str, dict[str, None]]) -> Iterator[list[object]]:
+    english = language.Language(["en"], [], 0.6)
+    for code in CODES.values():
+        texts = list(read.get(code, ()))
+        own = language.Language([code], [], 0.6)
+        away = "-" if code == "en" else share(english, texts)
+        yield [code, len(texts), away, share(own, texts)]
+
+
 def truth() -> Iterator[str]:
     triples = yaml.safe_load(TRIPLES.read_text("utf-8"))
     yield TRUTH.format(count=len(triples))
@@ -253,6 +291,7 @@ def page(folder: Path) -> str:
         *injection(read),
         *rude(folder, read),
         *topics(folder),
+        *languages(folder),
         *truth(),
         *hidden.section(),
     ]

@@ -199,6 +199,8 @@ class Language(Guard):
 
     guard: Literal["language"]
     """Its kind."""
+    action: Literal["block", "mask", "flag"] = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
     allowed: Words = Field(default_factory=list)
     """The only languages that may be there, by their codes: en, de."""
     denied: Words = Field(default_factory=list)
