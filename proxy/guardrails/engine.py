@@ -24,7 +24,7 @@ from proxy.guardrails.view import View, readings
 from proxy.ports import Outsides
 from proxy.record import Record
 from proxy.types import Chunk, Json
-from proxy.types.guard import Result, Rule
+from proxy.types.guard import Result, Rule, weighs
 
 ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
 
@@ -65,7 +65,7 @@ class Engine:
     ) -> Inspection:
         """Look at whole texts. Never raises for what a rule finds: see ``Inspection.permit``."""
         tallies = [Tally(rule, self.clock) for rule in rules]
-        if self.pool is not None and sum(len(text.text) for text in texts) > self.above:
+        if self.pool is not None and _weight(rules, texts) > self.above:
             found = await self._aside(self.pool, tallies, texts)
         else:
             read = _readings(texts)
@@ -162,6 +162,13 @@ class _Found:
     tally: Tally
     spots: list[tuple[int, Spot]]
     failure: GuardBlocked | None = None
+
+
+def _weight(rules: Sequence[Rule], texts: Sequence[Text]) -> int:
+    """Give how many characters there are to read, in the texts and beside them."""
+    ways = (rule.detector for rule in rules)
+    beside = sum(way.weight for way in ways if weighs(way))
+    return beside + sum(len(text.text) for text in texts)
 
 
 def _readings(texts: Sequence[Text]) -> list[_Read]:

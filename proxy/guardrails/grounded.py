@@ -16,7 +16,7 @@ from proxy.types.guard import Finding, Question
 KINDS = ("number", "name", "negation", "unsupported")
 TELLING = 4  # stems below which a sentence without number or name says too little to check
 MOST_PAIRS = 20_000  # of sentences that are compared for one answer: some 20 ms
-LONGEST = 128 * 1024  # characters of a context
+LONGEST = 64 * 1024  # characters of a context, which take some 100 ms
 ALIKE = 0.5  # of a sentence's stems in one of the context's, for the two to say the same thing
 
 
@@ -35,43 +35,58 @@ class Grounded:
 
     def against(self, context: str) -> GroundedIn:
         """Give the detector for the answers to one call, which has this context."""
-        if len(context) > LONGEST:
-            return GroundedIn(self.threshold, (), frozenset(), frozenset(), too_long=True)
-        said = tuple(lexical.sentences(context))
-        return GroundedIn(
-            self.threshold,
-            said,
-            frozenset().union(*(sentence.stems for sentence in said)),
-            frozenset(lexical.numbers(context)),
-        )
+        return GroundedIn(self.threshold, context)
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What a context says, as far as it can be compared."""
+
+    sentences: tuple[Sentence, ...]
+    stems: frozenset[str]
+    numbers: frozenset[str]
+
+
 class GroundedIn:
-    """Judges each sentence of an answer by one context.
+    """Judges each sentence of an answer by one context, which is read when the first one is.
 
     Takes time in the product of both lengths, and raises ``ValueError`` where that is too much: a
     part of a context would make true sentences look invented.
     """
 
-    threshold: float
-    context: tuple[Sentence, ...]
-    stems: frozenset[str]
-    numbers: frozenset[str]
-    too_long: bool = False
+    __slots__ = ("_context", "_read", "_threshold")
+
+    def __init__(self, threshold: float, context: str) -> None:
+        self._threshold = threshold
+        self._context = context
+        self._read: Known | None = None
 
     @property
     def reach(self) -> None:
         return None
 
+    @property
+    def weight(self) -> int:
+        return len(self._context)
+
+    @property
+    def known(self) -> Known:
+        if self._read is None:
+            said = tuple(lexical.sentences(self._context))
+            stems = frozenset[str]().union(*(sentence.stems for sentence in said))
+            self._read = Known(said, stems, frozenset(lexical.numbers(self._context)))
+        return self._read
+
     def find(self, text: str) -> Sequence[Finding]:
         sentences = [each for each in lexical.sentences(text) if _telling(each)]
-        if self.too_long or len(sentences) * len(self.context) > MOST_PAIRS:
+        if len(self._context) > LONGEST:
+            raise ValueError("too long to compare")
+        if len(sentences) * len(self.known.sentences) > MOST_PAIRS:
             raise ValueError("too long to compare")
         found = []
         for sentence in sentences:
             kind, score = self.judge(sentence)
-            if score >= self.threshold:
+            if score >= self._threshold:
                 found.append(Finding(sentence.start, sentence.end, kind, score))
         return found
 
@@ -84,11 +99,11 @@ class GroundedIn:
             return []
         doubts = []
         near = self._nearest(said)
-        if said.numbers - self.numbers:
+        if said.numbers - self.known.numbers:
             doubts.append(("number", 0.9))
         elif near and said.numbers - frozenset().union(*(each.numbers for each in near)):
             doubts.append(("number", 0.55))
-        if said.names - self.stems:
+        if said.names - self.known.stems:
             doubts.append(("name", 0.8))
         if near and any(_contradict(said, each) for each in near[:1]):
             doubts.append(("negation", 0.7))
@@ -97,15 +112,15 @@ class GroundedIn:
 
     def _nearest(self, said: Sentence) -> list[Sentence]:
         """Give the context's sentences that say most of the same, the nearest first."""
-        shares = [(_share(said, each), -at) for at, each in enumerate(self.context)]
+        shares = [(_share(said, each), -at) for at, each in enumerate(self.known.sentences)]
         best = sorted(shares, reverse=True)[:2]
-        return [self.context[-at] for share, at in best if share >= ALIKE]
+        return [self.known.sentences[-at] for share, at in best if share >= ALIKE]
 
     def _support(self, said: Sentence, near: Sequence[Sentence]) -> float:
         """Give the share of stems that the context has, more for those that it has together."""
         if not said.stems:
             return 1.0
-        known = len(said.stems & self.stems) / len(said.stems)
+        known = len(said.stems & self.known.stems) / len(said.stems)
         together = frozenset().union(*(each.stems for each in near)) if near else frozenset()
         return 0.7 * known + 0.3 * len(said.stems & together) / len(said.stems)
 

@@ -35,35 +35,52 @@ class Relevant:
 
     def against(self, question: str, context: str = "") -> RelevantTo:
         """Give the detector for the answers to one call."""
-        asked = frozenset(lexical.stems(question)) | frozenset(lexical.numbers(question))
-        return RelevantTo(self.threshold, asked, frozenset(lexical.stems(context)))
+        return RelevantTo(self.threshold, question, context)
 
 
-@dataclass(frozen=True, slots=True)
 class RelevantTo:
-    """Judges an answer as a whole by one question, and the context that came with it."""
+    """Judges an answer as a whole by one question, and the context that came with it; both are
+    read when the first answer is."""
 
-    threshold: float
-    asked: frozenset[str]
-    known: frozenset[str]
+    __slots__ = ("_context", "_question", "_read", "_threshold")
+
+    def __init__(self, threshold: float, question: str, context: str) -> None:
+        self._threshold = threshold
+        self._question = question
+        self._context = context
+        self._read: tuple[frozenset[str], frozenset[str]] | None = None
 
     @property
     def reach(self) -> None:
         return None
 
+    @property
+    def weight(self) -> int:
+        return len(self._question) + len(self._context)
+
+    @property
+    def known(self) -> tuple[frozenset[str], frozenset[str]]:
+        """What was asked, with its numbers, and what the context speaks of."""
+        if self._read is None:
+            asked = frozenset(lexical.stems(self._question))
+            asked |= frozenset(lexical.numbers(self._question))
+            self._read = asked, frozenset(lexical.stems(self._context))
+        return self._read
+
     def find(self, text: str) -> Sequence[Finding]:
         score = self.judge(text)
-        if score < self.threshold:
+        if score < self._threshold:
             return []
         start = len(text) - len(text.lstrip())
         return [Finding(start, len(text.rstrip()), "irrelevant", score)]
 
     def judge(self, text: str) -> float:
         """Give how little an answer shares with what was asked, from 0 to 1."""
+        asked, context = self.known
         said = frozenset(lexical.stems(text))
-        if len(said) < TELLING or not self.asked:
+        if len(said) < TELLING or not asked:
             return 0.0
         said |= frozenset(lexical.numbers(text))
-        shared = min(1.0, len(said & self.asked) / min(ENOUGH, len(self.asked)))
-        known = len(said & self.known) / len(said) if self.known else 0.0
+        shared = min(1.0, len(said & asked) / min(ENOUGH, len(asked)))
+        known = len(said & context) / len(said) if context else 0.0
         return round(1 - max(shared, known), 2)

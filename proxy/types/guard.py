@@ -61,6 +61,13 @@ class Bound(Protocol):
         """Give the way for one call; None where the call has nothing to judge by."""
 
 
+class Weighty(Protocol):
+    """A detector that reads more than a text: ``weight`` is how many characters beside it."""
+
+    @property
+    def weight(self) -> int: ...
+
+
 class Piece(Protocol):
     """A text of a call; ``role`` is that of its message, ``kind`` that of its field."""
 
@@ -107,6 +114,10 @@ def looks(way: Looking) -> TypeGuard[Detector]:
 
 def binds(way: Looking) -> TypeGuard[Bound]:
     return hasattr(way, "about")
+
+
+def weighs(way: Looking) -> TypeGuard[Weighty]:
+    return hasattr(way, "weight")
 
 
 def asks(way: Looking) -> TypeGuard[Service]:

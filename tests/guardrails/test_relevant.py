@@ -29,7 +29,11 @@ def test_an_answer_or_one_too_short_to_tell_passes(text: str) -> None:
 
 
 def test_the_question_is_that_of_the_call_and_without_one_there_is_nothing_to_judge_by() -> None:
-    assert Relevant().about(Question(asked=QUESTION)) == GUARD
+    about = Relevant().about(Question(asked=QUESTION))
+
+    assert about is not None
+    assert about.find("Simmer the rice with the lid on, then fluff it with a fork.")
+    assert about.weight == len(QUESTION)
     assert Relevant().about(Question(system=QUESTION)) is None
 
 

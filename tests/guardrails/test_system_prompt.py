@@ -41,3 +41,12 @@ def test_of_a_very_long_prompt_the_beginning_is_known() -> None:
 
     assert found(PROMPT, prompt)
     assert found("here the end of all that was to be said to you today", prompt) == []
+
+
+def test_a_prompt_that_came_before_is_not_read_again() -> None:
+    guard = SystemPrompt()
+
+    first, again = (guard.about(Question(system=PROMPT, asked=each)) for each in ("a", "b"))
+
+    assert first is again
+    assert guard.about(Question(system="Answer in French verse only.")) is not first
