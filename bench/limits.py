@@ -12,14 +12,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import count
 
 import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.app.site import new_record
 from proxy.limits import Admission
+from proxy.limits.alone import Alone
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
+from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
 from proxy.limits.store import Store
 from proxy.policy.suppose import suppose
@@ -69,14 +72,18 @@ async def run(store: Store, calls: int) -> float:
     return spent / calls * 1e6
 
 
+def utc() -> float:
+    return datetime.now(UTC).timestamp()
+
+
 async def in_memory() -> float:
-    store = MemoryStore(time.monotonic, lambda: datetime.now(UTC).timestamp())
+    store = MemoryStore(time.monotonic, utc)
     return min([await run(store, CALLS) for _ in range(3)])
 
 
 def store_alone() -> float:
     """What the counters themselves take of it."""
-    store = MemoryStore(time.monotonic, lambda: datetime.now(UTC).timestamp())
+    store = MemoryStore(time.monotonic, utc)
     claims, used = claims_of(PLAN, asked(0)), [1, 1, 8, 8, 0, 11]
 
     def once() -> None:
@@ -88,7 +95,12 @@ def store_alone() -> float:
 
 async def in_redis(port: int) -> float:
     server = connect(redis_at(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
-    async with RedisStore(server, lambda: datetime.now(UTC).timestamp()) as store:
+    names = count()
+    async with RedisStore(server, utc) as shared:
+        alone = Alone(time.monotonic, utc)
+        store = Sheltered(
+            shared, alone, lambda state: None, asyncio.sleep, lambda: 0.5, lambda: str(next(names))
+        )
         return min([await run(store, CALLS) for _ in range(3)])
 
 

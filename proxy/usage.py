@@ -254,7 +254,7 @@ def text_length(value: Any) -> int:
 
 def prompt_length(body: Mapping[str, Any]) -> int:
     """Count the characters of a request that a model has to read."""
-    return sum(text_length(body.get(name)) for name in READ)
+    return sum([text_length(body[name]) for name in READ if name in body])
 
 
 READ = ("prompt", "messages", "input", "suffix", "tools", "functions")

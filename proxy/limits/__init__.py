@@ -80,9 +80,8 @@ class Admitted:
         except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
             await self.admission.store.release(self._id)
             raise
-        refusal = outcome.refusal
-        if refusal is not None:
-            raise _refused(refusal)
+        if outcome.refusal is not None:
+            raise _refused(outcome.refusal)
         self._claims = claims
         self.admission._going[self._id] = self
         if any(outcome.readings[FLAGS::READING]):
@@ -97,7 +96,8 @@ class Admitted:
             async with recalling:
                 pass
         outcome = await store.admit(self._id, claims)
-        if not any(flag & FRESH for flag in outcome.readings[FLAGS::READING]):
+        flags = outcome.readings[FLAGS::READING]
+        if not any(flags) or not any(flag & FRESH for flag in flags):
             return outcome
         async with recalling:
             if not await self._recalled(claims, outcome.standings):

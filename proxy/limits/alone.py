@@ -12,15 +12,8 @@ from proxy.types.outcome import NEVER, READING, Outcome, outcome
 RETRY_MS = 1000
 MOST_SEEN = 100_000
 Name = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the shared store said last of a counter, and when, in milliseconds."""
-
-    level: int
-    reset: int
-    at: int
+Seen = tuple[int, int, int]
+"""What the shared store said last of a counter, its level and reset, and when, in milliseconds."""
 
 
 @dataclass(slots=True)
@@ -53,7 +46,7 @@ class Alone:
             limit = claim.limit
             if limit.on_store_error == "local" and limit.kind != "concurrency":
                 level, reset = readings[index * READING], readings[index * READING + 1]
-                self._seen[limit.key, claim.scope] = Seen(level, reset, now)
+                self._seen[limit.key, claim.scope] = level, reset, now
         if len(self._seen) > MOST_SEEN:
             for name in list(self._seen)[: MOST_SEEN // 10]:
                 del self._seen[name]
@@ -117,12 +110,13 @@ class Alone:
         seen = self._seen.pop((limit.key, claim.scope), None)
         if seen is None:
             return
-        passed = int(self.monotonic() * 1000) - seen.at
+        level, reset, at = seen
+        passed = int(self.monotonic() * 1000) - at
         if limit.kind == "usd":
-            used = seen.level if passed < seen.reset else 0
+            used = level if passed < reset else 0
         else:
             whole = self._shares.get(limit.key, (limit, limit))[0]
-            used = max(0, seen.level - passed * whole.drain) // whole.unit_debt
+            used = max(0, level - passed * whole.drain) // whole.unit_debt
         borne = -(-used // self.replicas)
         if borne:
             self.local.hold_now("", [replace(claim, amount=borne)])

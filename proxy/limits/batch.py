@@ -1,7 +1,8 @@
 """Many calls' questions in one round trip: what is asked while a trip is under way joins the next.
 
 One trip runs at a time, so the order in which questions are asked is that in which they are
-answered, and the busier a store is, the less each question costs.
+answered, and the busier a store is, the less each question costs. A question that nobody waits for
+rides along with the next that somebody does.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -16,7 +18,9 @@ from proxy.limits.store import StoreUnavailable
 
 MOST_WAITING = 10_000
 BATCH = 64
+LINGER_S = 0.005
 Reply = Sequence[int] | StoreUnavailable
+Hear = Callable[[Reply], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +43,50 @@ class Batcher:
     """
 
     trip: Trip
-    _waiting: list[tuple[Question, asyncio.Future[Sequence[int]]]] = field(default_factory=list)
+    _waiting: list[tuple[Question, Hear]] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _late: asyncio.TimerHandle | None = None
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _open: bool = True
 
     def put(self, question: Question) -> asyncio.Future[Sequence[int]]:
-        """Have a question asked, whether or not anybody waits. Raises ``StoreUnavailable``."""
-        if not self._open or len(self._waiting) >= MOST_WAITING:
-            raise StoreUnavailable("no more questions are taken")
+        """Have a question asked now. Raises ``StoreUnavailable``."""
         reply: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((question, reply))
+        self._join(question, partial(_give, reply))
         self._wake.set()
         return reply
 
+    def ride(self, question: Question, hear: Hear) -> None:
+        """Have a question asked with the next that is ``put``, and before it; by itself after
+        ``LINGER_S``. Raises ``StoreUnavailable``."""
+        self._join(question, hear)
+        if self._late is None:
+            self._late = asyncio.get_running_loop().call_later(LINGER_S, self._leave)
+
+    def _leave(self) -> None:
+        self._late = None
+        self._wake.set()
+
+    def _join(self, question: Question, hear: Hear) -> None:
+        if not self._open or len(self._waiting) >= MOST_WAITING:
+            raise StoreUnavailable("no more questions are taken")
+        self._waiting.append((question, hear))
+
     async def _run(self) -> None:
         while self._open or self._waiting:
-            if not self._waiting:
-                self._wake.clear()
-                await self._wake.wait()
+            await self._wake.wait()
             batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+            if self._open and not self._waiting:
+                self._wake.clear()
             if not batch:
                 continue
             replies = await self.trip([question for question, _ in batch])
-            for (_, future), reply in zip(batch, replies, strict=True):
-                _give(future, reply)
+            for (_, hear), reply in zip(batch, replies, strict=True):
+                hear(reply)
             if isinstance(replies[-1], StoreUnavailable):
                 behind, self._waiting = self._waiting, []
-                for _, future in behind:
-                    _give(future, replies[-1])
+                for _, hear in behind:
+                    hear(replies[-1])
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -81,6 +100,8 @@ class Batcher:
         trace: TracebackType | None,
     ) -> None:
         self._open = False
+        if self._late is not None:
+            self._late.cancel()
         self._wake.set()
         await self._group.__aexit__(None, None, None)
 

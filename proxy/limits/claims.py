@@ -8,12 +8,12 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from proxy.dialects.changing import BOUNDS, changed
 from proxy.record import Record
-from proxy.types import Bound, Call, Json, Leg, Plan
+from proxy.types import Call, Json, Leg, Plan
 from proxy.types.limit import Claim
 from proxy.usage import CHARS_PER_TOKEN, Price, Tokens, in_force, micro_usd, prompt_length
 
@@ -22,14 +22,18 @@ ASSUMED_TOKENS = 1024
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Give the claims of a call, one for each counter, in the order of its limits."""
-    weighing = any(bound.limit.kind in ("tokens", "usd") for bound in plan.bounds)
-    sizes = [estimated(call, leg) for leg in plan.legs] if weighing else [(0, 0)] * len(plan.legs)
-    said = _said(plan, call)
+    said, weights = _said(plan, call), _weights(plan, call)
+    whole = {kind: sum(each) for kind, each in weights.items()}
     claims: list[Claim] = []
     for bound in plan.bounds:
-        for model, legs in _counted(bound, plan):
-            scope = "|".join([f"{name}:{value}" for name, value in _of(bound, said, model)])
-            claims.append(Claim(bound.limit, scope, _amount(bound, call, plan, sizes, legs)))
+        limit, per = bound.limit, bound.per
+        if "model" not in per:
+            claims.append(Claim(limit, _scope(per, said), whole.get(limit.kind, 1)))
+            continue
+        each = weights.get(limit.kind)
+        for model, legs in _models(plan).items():
+            amount = sum([each[leg] for leg in legs]) if each else 1
+            claims.append(Claim(limit, _scope(per, {**said, "model": model}), amount))
     return tuple(claims)
 
 
@@ -37,45 +41,46 @@ def whose_each(plan: Plan, call: Call) -> Iterator[dict[str, str]]:
     """Give whose each claim of a call is, in the order of its claims."""
     said = _said(plan, call)
     for bound in plan.bounds:
-        for model, _ in _counted(bound, plan):
-            yield dict(_of(bound, said, model))
+        for model in _models(plan) if "model" in bound.per else ("",):
+            of = {**said, "model": model}
+            yield {name: of.get(name, "") for name in bound.per}
 
 
-def _counted(bound: Bound, plan: Plan) -> list[tuple[str, range | list[int]]]:
-    """A limit per model has a counter for each model of the call, any other counts all together.
+def _models(plan: Plan) -> dict[str, list[int]]:
+    """Give which legs ask which model: a limit per model has a counter for each."""
+    models: dict[str, list[int]] = {}
+    for index, leg in enumerate(plan.legs):
+        models.setdefault(leg.model, []).append(index)
+    return models
 
-    Gives the model, and which legs count.
-    """
-    every = range(len(plan.legs))
-    if "model" not in bound.per:
-        return [("", every)]
-    models = dict.fromkeys(leg.model for leg in plan.legs)
-    return [(model, [i for i in every if plan.legs[i].model == model]) for model in models]
+
+def _scope(per: Sequence[str], said: Mapping[str, str]) -> str:
+    """Name a counter by whose it is; what a call does not have is one value too."""
+    if len(per) == 1:
+        return f"{per[0]}:{said.get(per[0], '')}"
+    return "|".join([f"{name}:{said.get(name, '')}" for name in per])
 
 
 def _said(plan: Plan, call: Call) -> dict[str, str]:
-    tags = {f"tag.{name}": value for name, value in plan.tags.items()}
-    return tags | {
-        "key": plan.key,
-        "deployment": plan.deployment or "",
-        "user": str(call.door.user or call.body.get("user") or ""),
-    }
+    said = {f"tag.{name}": value for name, value in plan.tags.items()}
+    said["key"] = plan.key
+    said["deployment"] = plan.deployment or ""
+    said["user"] = str(call.door.user or call.body.get("user") or "")
+    return said
 
 
-def _of(bound: Bound, said: Mapping[str, str], model: str) -> list[tuple[str, str]]:
-    """Give the values of what a limit is per; what a call does not have is one value too."""
-    return [(name, model if name == "model" else said.get(name, "")) for name in bound.per]
-
-
-def _amount(
-    bound: Bound, call: Call, plan: Plan, sizes: Sequence[tuple[int, int]], legs: Iterable[int]
-) -> int:
-    kind = bound.limit.kind
-    if kind in ("requests", "concurrency"):
-        return 1
-    if kind == "tokens":
-        return sum([sum(sizes[leg]) for leg in legs])
-    return sum([_cost(call, plan.legs[leg], sizes[leg]) or 0 for leg in legs])
+def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
+    """Give what each leg may use, by the kinds of limits that do not count calls. It is worked
+    out once for all limits, and not at all where none asks."""
+    kinds = {bound.limit.kind for bound in plan.bounds}
+    if kinds.isdisjoint(("tokens", "usd")):
+        return {}
+    sizes = [estimated(call, leg) for leg in plan.legs]
+    weights = {"tokens": [sum(size) for size in sizes]}
+    if "usd" in kinds:
+        legs = zip(plan.legs, sizes, strict=True)
+        weights["usd"] = [_cost(call, leg, size) or 0 for leg, size in legs]
+    return weights
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
@@ -124,8 +129,13 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
 
     A request stays one whatever became of it. Where a cost is unknown its estimate stands.
     """
-    whole = [bill.whole for bill in record.bills()]  # as the ledger has it
-    known = [cost for cost in whole if cost is not None]
-    cost = sum(known) if len(known) == len(whole) else None
-    used = {"requests": 1, "concurrency": 0, "tokens": record.tokens.total}
-    return [used.get(claim.limit.kind, claim.amount if cost is None else cost) for claim in claims]
+    bills = record.bills()
+    used = {
+        "requests": 1,
+        "concurrency": 0,
+        "tokens": sum([bill.usage.tokens.total for bill in bills]),
+    }
+    known = [bill.whole for bill in bills if bill.whole is not None]  # as the ledger has it
+    if len(known) == len(bills):
+        used["usd"] = sum(known)
+    return [used.get(claim.limit.kind, claim.amount) for claim in claims]

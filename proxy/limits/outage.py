@@ -27,6 +27,11 @@ Tell = Callable[[Literal["degraded", "recovered"]], None]
 class Remote(Store, Protocol):
     """A store that others share."""
 
+    def settle_soon(
+        self, request_id: str, actuals: Sequence[int], failed: Callable[[], None]
+    ) -> None:
+        """Settle without anybody waiting; ``failed`` hears that it did not come through."""
+
     async def ping(self) -> None:
         """See whether it answers. Raises ``StoreUnavailable``."""
 
@@ -115,7 +120,8 @@ class Sheltered:
         return decided
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
-        """As promised; what the shared store cannot be told now, it is told when it is back."""
+        """As promised, without waiting for the shared store: it is told before it is asked anything
+        else from here; what it cannot be told now, when it is back."""
         going = self._calls.pop(request_id, None)
         if going is None:
             return
@@ -128,11 +134,11 @@ class Sheltered:
         elif self._away:
             self._later(request_id, actuals)
         else:
-            try:
-                await self.remote.settle(request_id, actuals)
-            except StoreUnavailable:
-                self._later(request_id, actuals)
-                self._fail()
+            self.remote.settle_soon(request_id, actuals, lambda: self._missed(request_id, actuals))
+
+    def _missed(self, request_id: str, actuals: Sequence[int]) -> None:
+        self._later(request_id, actuals)
+        self._fail()
 
     async def release(self, request_id: str) -> None:
         going = self._calls.get(request_id)

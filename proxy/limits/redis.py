@@ -45,6 +45,10 @@ class UnderWay:
     known: Known
 
 
+def _settling(call: UnderWay, actuals: Sequence[int]) -> Question:
+    return Question(call.keys, SETTLE[call.known](call.claims, actuals))
+
+
 @dataclass(slots=True)
 class RedisStore:
     """A ``Store``, to be entered before use. Whatever goes wrong is ``StoreUnavailable``.
@@ -96,14 +100,34 @@ class RedisStore:
         call = self._calls.pop(request_id, None)
         if call is None:
             return
-        text = SETTLE[call.known](call.claims, actuals)
         try:
-            await self._batches.put(Question(call.keys, text))
+            await self._batches.put(_settling(call, actuals))
         except StoreUnavailable:
-            if call.known == "charged":
-                call = replace(call, known="perhaps_settled")
-            self._remember(request_id, call)
+            self._missed(request_id, call)
             raise
+
+    def settle_soon(
+        self, request_id: str, actuals: Sequence[int], failed: Callable[[], None]
+    ) -> None:
+        """Settle with the next trip, and before whatever is asked from now on; nobody waits for
+        it. ``failed`` hears that it did not come through: then ``settle`` may be tried."""
+        call = self._calls.pop(request_id, None)
+        if call is None:
+            return
+
+        def hear(reply: Reply) -> None:
+            if isinstance(reply, StoreUnavailable):
+                self._missed(request_id, call)
+                failed()
+
+        try:
+            self._batches.ride(_settling(call, actuals), hear)
+        except StoreUnavailable as full:
+            hear(full)
+
+    def _missed(self, request_id: str, call: UnderWay) -> None:
+        known = "perhaps_settled" if call.known == "charged" else call.known
+        self._remember(request_id, replace(call, known=known))
 
     async def release(self, request_id: str) -> None:
         call = self._calls.get(request_id)

@@ -61,6 +61,8 @@ class Outcome:
     @property
     def refusal(self) -> Refusal | None:
         """Who refuses, if the call is not admitted."""
+        if self.admitted:
+            return None
         against = [
             (claim, wait)
             for claim, wait in zip(self.claims, self.readings[2::READING], strict=True)

@@ -10,6 +10,7 @@ import pytest
 
 from proxy.limits.batch import MOST_WAITING, Batcher, Question, Reply
 from proxy.limits.store import StoreUnavailable
+from tests.servers import eventually
 
 
 @dataclass
@@ -45,6 +46,33 @@ async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_ans
         assert await asyncio.gather(*first, *rest) == [[1], [2], [3], [4]]
 
     assert trips.asked == [["1"], ["2", "3", "4"]]
+
+
+async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it() -> None:
+    trips = Trips()
+    trips.go.set()
+    async with Batcher(trips.trip) as batches:
+        heard: list[Reply] = []
+        for text in "12":
+            batches.ride(Question(("key",), text), heard.append)
+
+        assert await ask(batches, "3")[0] == [3]
+        assert heard == [[1], [2]]
+
+    assert trips.asked == [["1", "2", "3"]]
+
+
+async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -> None:
+    trips = Trips()
+    trips.go.set()
+    async with Batcher(trips.trip) as batches:
+        heard: list[Reply] = []
+        batches.ride(Question(("key",), "1"), heard.append)
+        await eventually(lambda: heard == [[1]])
+        batches.ride(Question(("key",), "2"), heard.append)
+
+    assert heard == [[1], [2]]
+    assert trips.asked == [["1"], ["2"]]
 
 
 async def test_who_waits_behind_a_trip_that_failed_fails_with_it() -> None:

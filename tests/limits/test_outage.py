@@ -123,6 +123,7 @@ async def test_calls_that_the_store_admitted_are_settled_there_when_it_is_back(
         come_back = await go_away(server)
 
         await asyncio.gather(*(one.store.settle(f"call-{n}", [7, 0]) for n in range(100)))
+        await one.degrade()
         come_back()
         await one.recovered()
 
@@ -225,11 +226,45 @@ async def test_a_store_that_is_away_at_the_start_delays_nothing(server: Server) 
         assert one.told == ["degraded"]
 
 
+async def test_a_call_is_one_round_trip_and_is_settled_before_the_next_is_admitted(
+    server: Server,
+) -> None:
+    """Nobody waits for a settlement: it is with the server before whatever is asked next."""
+    one_place = replace(PLACES, amount=1)
+    asked = claims((one_place, 1), (BUDGET, 100))
+    async with instance(server) as one:
+        await one.store.read(asked)
+        before = server.trips()
+        for number in range(20):
+            assert (await one.store.admit(f"call-{number}", asked)).admitted
+            await one.store.settle(f"call-{number}", [0, 7])
+        assert server.trips() - before == 20
+
+        await eventually(lambda: server.trips() - before == 21)
+        assert one.remote.under_way == 0
+        standings = await one.store.read(asked)
+        assert [standing.used for standing in standings] == [0, 140]
+
+
+async def test_what_is_to_be_settled_is_on_the_way_out(server: Server) -> None:
+    asked, prefix = claims((PLACES, 1), (BUDGET, 100)), uuid4().hex
+    async with instance(server, prefix) as one:
+        for number in range(20):
+            await one.store.admit(f"call-{number}", asked)
+        for number in range(20):
+            await one.store.settle(f"call-{number}", [0, 7])
+
+    async with instance(server, prefix) as other:
+        standings = await other.store.read(asked)
+        assert [standing.used for standing in standings] == [0, 140]
+
+
 async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server: Server) -> None:
     async with instance(server) as one:
         await one.store.admit("call", claims((BUDGET, 100)))
         server.signal(signal.SIGSTOP)
         await one.store.settle("call", [5])
+        await eventually(lambda: one.store.owing == 1)
         server.signal(signal.SIGCONT)
         await one.recovered()
 
