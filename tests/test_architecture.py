@@ -119,6 +119,7 @@ def test_a_file_begins_by_saying_what_it_is_for(path: Path) -> None:
     assert ast.get_docstring(ast.parse(path.read_text()))
 
 
+@pytest.mark.timeout(400)  # a minute, on a machine with nothing else to do
 def test_every_module_imports_alone_without_a_warning() -> None:
     names = [
         ".".join(path.relative_to(TOP).with_suffix("").parts).removesuffix(".__init__")
