@@ -33,6 +33,7 @@ from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
 from proxy.policy.units import duration
+from proxy.prices.commands import prices_group
 from proxy.rehearsal import rehearse, report
 from proxy.rehearsal.cases import Suite
 from proxy.settings import Address, BadSetting, Settings
@@ -266,6 +267,9 @@ def prune_command(path: Path, before: datetime) -> None:
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
     click.echo(f"{gone.calls} calls pruned, which had cost ${shown.usd(gone.micro_usd)}")
+
+
+main.add_command(prices_group)
 
 
 @main.command("verify-ledger")

@@ -65,6 +65,7 @@ UNTESTED = {
     "proxy/policy/suppose.py": "tests/policy/test_explain.py asks about its calls",
     "proxy/policy/source.py": "tests/policy/test_load.py has a file for each refusal",
     "proxy/ports.py": "shapes without behaviour",
+    "proxy/prices/__init__.py": "a word on its files",
     "proxy/rehearsal/answers.py": "tests/rehearsal/test_init.py plays all of them",
     "proxy/rehearsal/cases.py": "tests/rehearsal/test_init.py reads cases, good and wrong",
     "proxy/rehearsal/judging.py": "tests/rehearsal/test_init.py has a case for each difference",

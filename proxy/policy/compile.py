@@ -168,7 +168,7 @@ class _Compiler:
         if upstream is None:
             self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
             return None
-        prices = tuple(map(_price, said.price)) or self.listed(upstream, said.model)
+        prices = tuple(map(price_of, said.price)) or self.listed(upstream, said.model)
         return Target(upstream, said.model, said.endpoint, prices)
 
     def listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
@@ -185,7 +185,7 @@ class _Compiler:
 
     def row(self, path: Path_, said: Any) -> usage.Price | None:
         try:
-            return _price(schema.Price.model_validate(said))
+            return price_of(schema.Price.model_validate(said))
         except ValidationError as error:
             note(self.document, error, schema.Price, path)
             return None
@@ -251,7 +251,7 @@ def _rule(tag: schema.Tag) -> TagRule:
     )
 
 
-def _price(said: schema.Price) -> usage.Price:
+def price_of(said: schema.Price) -> usage.Price:
     fields = said.model_dump(exclude={"tiers"})
     tiers = tuple(usage.Tier(**tier.model_dump()) for tier in said.tiers)
     return usage.Price(**fields, tiers=tiers)

@@ -1,28 +1,21 @@
-"""Writes ``policies/prices.yaml`` from the installed genai-prices, without the network.
+"""Prices from the installed package genai-prices, without the network.
 
-    python -m tools.prices > policies/prices.yaml
-    python -m tools.prices --check
-
-What a price row cannot say is left out and told on stderr: an unknown price is better than a
-wrong one.
+What a row of prices cannot say is left out: an unknown price is better than a wrong one. Needs the
+extra ``prices``; this module is only imported where it is asked for.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
-import sys
 from collections.abc import Iterable, Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
 from importlib import metadata
-from pathlib import Path
 
 from genai_prices import data, types
 
-FILE = Path(__file__).parent.parent / "policies" / "prices.yaml"
-VERSION = "0.2.3"  # of genai-prices, and the day its prices were taken: change both together
-TAKEN = date(2026, 11, 21)
+from proxy.prices.rows import Row, Rows, Table, flow
+
+PACKAGE = "genai-prices"
 # OpenRouter's thousand models would take the file past 250 kB; a target can say its own price.
 PROVIDERS = (
     "anthropic",
@@ -58,48 +51,36 @@ ASKED_FOR = {
     "web_searches_kcount",
 }
 BEFORE_ALL = date(2000, 1, 1)
-HEADER = f"""\
-# yaml-language-server: $schema=schema.json
-# Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
-# Written by `python -m tools.prices`: do not edit, say a price of your own at the target instead.
-# From genai-prices {VERSION} as of {TAKEN}, under the MIT licence: see prices.LICENSE.
-# `name*` stands for all models that begin so. Of dated rows the latest that has begun counts; a row
-# without `from` counts before them. These are the prices of the standard service tier; where they
-# change with the hour, those of the dearest hour. What is also charged by other measures (pictures,
-# minutes, requests) or said to be free is not here: its price is unknown, not 0.
-price_table: {{as_of: {TAKEN}}}
-prices:
-"""
-
 Amount = Decimal | types.TieredPrices
 Amounts = dict[str, Amount]
-Table = dict[str, str]
 
 
-def render() -> str:
-    """Give the whole file. Raises ``SystemExit`` when another version is installed."""
-    installed = metadata.version("genai-prices")
-    if installed != VERSION:
-        raise SystemExit(f"genai-prices {installed} is installed: set VERSION and TAKEN anew")
+def version() -> str:
+    """Give the version of the package."""
+    return metadata.version(PACKAGE)
+
+
+def licence() -> str:
+    """Give the licence that must lie beside what is taken from the package."""
+    return metadata.distribution(PACKAGE).read_text("licenses/LICENSE") or ""
+
+
+def table() -> Table:
+    """Give all that the package knows and a row can say."""
     known = {provider.id: provider for provider in data.providers}
-    return HEADER + "".join(map(_section, (known[name] for name in PROVIDERS)))
+    return {name: _section(known[name]) for name in PROVIDERS}
 
 
-def _section(provider: types.Provider) -> str:
+def _section(provider: types.Provider) -> dict[str, Rows]:
     """Give a provider's part, with the models of others that it sells at their price."""
     others = set(provider.fallback_model_providers or ())
     sold = [model for other in data.providers if other.id in others for model in other.models]
-    table: Table = {}
-    unpriced = []
+    found: dict[str, Rows] = {}
     for model in (*provider.models, *sold):
-        price = _price(model)
-        if price is None:
-            unpriced.append(model.id)
-            continue
-        table |= {name: price for name in _names(model) if _finds(provider, name) is model}
-    print(f"{provider.id}: {len(table)} names; left out: {unpriced}", file=sys.stderr)
-    lines = (f"    {_key(name)}:{table[name]}\n" for name in sorted(table))
-    return f"  {provider.id}:\n" + "".join(lines)
+        rows = _rows(model)
+        if rows:
+            found |= {name: rows for name in _names(model) if _finds(provider, name) is model}
+    return dict(sorted(found.items()))
 
 
 def _finds(provider: types.Provider, name: str) -> types.ModelInfo | None:
@@ -125,20 +106,17 @@ def _said(match: types.MatchLogic) -> list[str]:
     return [text + "*" if begins else text]
 
 
-def _price(model: types.ModelInfo) -> str | None:
-    """Give a model's price as YAML after its key, None when it cannot be said by the token."""
-    rows: list[tuple[date | None, str]] = []
+def _rows(model: types.ModelInfo) -> Rows:
+    """Give a model's prices by day, none when they cannot be said by the token."""
+    rows: list[Row] = []
     for day, source in _dated(model):
         amounts = _amounts(source, embeds="embed" in model.id)
         if amounts is None:
-            return None
-        row = _row(amounts)
-        if not rows or rows[-1][1] != row:
-            rows.append((day, row))
-    if len(rows) == 1:
-        return f" {{{rows[0][1]}}}"
-    dated = (f"{{from: {day}, {row}}}" if day else f"{{{row}}}" for day, row in reversed(rows))
-    return "".join(f"\n      - {row}" for row in dated)
+            return ()
+        said = _said_of(amounts)
+        if not rows or rows[-1].said != said:
+            rows.append(Row(day, said))
+    return tuple(rows)
 
 
 def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
@@ -172,8 +150,8 @@ def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     return None if tiered - TIERED else amounts
 
 
-def _row(amounts: Amounts) -> str:
-    said = _said_as({ours: _base(amount) for ours, amount in amounts.items()})
+def _said_of(amounts: Amounts) -> str:
+    said = flow({ours: _base(amount) for ours, amount in amounts.items()})
     starts = sorted({start for amount in amounts.values() for start in _starts(amount)})
     if not starts:
         return said
@@ -184,11 +162,7 @@ def _row(amounts: Amounts) -> str:
 def _tier(amounts: Amounts, start: int) -> str:
     """Give what costs otherwise above a number of prompt tokens."""
     above = {ours: _above(amount, start) for ours, amount in amounts.items()}
-    return _said_as({o: price for o, price in above.items() if price != _base(amounts[o])})
-
-
-def _said_as(prices: dict[str, Decimal]) -> str:
-    return ", ".join(f"{ours}: {price.normalize():f}" for ours, price in prices.items())
+    return flow({o: price for o, price in above.items() if price != _base(amounts[o])})
 
 
 def _base(amount: Amount) -> Decimal:
@@ -204,26 +178,3 @@ def _above(amount: Amount, start: int) -> Decimal:
         return amount
     reached = [tier.price for tier in amount.tiers if tier.start <= start]
     return reached[-1] if reached else amount.base
-
-
-def _key(name: str) -> str:
-    plain = re.fullmatch(r"[a-zA-Z][a-zA-Z0-9._/-]*\*?", name)
-    return name if plain else "'" + name.replace("'", "''") + "'"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write policies/prices.yaml from genai-prices.")
-    parser.add_argument("--check", action="store_true", help="only tell whether it is up to date")
-    asked = parser.parse_args()
-    text = render()
-    if not asked.check:
-        print(text, end="")
-        return 0
-    if FILE.read_text("utf-8") == text:
-        return 0
-    print(f"{FILE.name} is not what `python -m tools.prices` writes", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,15 +1,14 @@
-"""The committed prices are what the tool writes, and what their source would charge."""
+"""The committed prices are what a refresh writes, and what their source would charge."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -20,19 +19,21 @@ if os.environ.get("CI") != "true":
     pytest.importorskip("genai_prices")
 from genai_prices import data, types  # only a missing package in CI is a failure
 
+from proxy.prices import renewal, source
 from tests.doubles import PriceBook
-from tools import prices
 
+FOLDER = Path(__file__).parents[2] / "policies"
+TAKEN = date(2026, 11, 21)
 SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
 HEARD = Tokens(input=200, output=300, audio_input=40, audio_output=50)
-DAYS = (date(2025, 1, 1), date(2026, 7, 30), prices.TAKEN, date(2027, 6, 1))
-SOURCE = {provider.id: provider for provider in data.providers if provider.id in prices.PROVIDERS}
+DAYS = (date(2025, 1, 1), date(2026, 7, 30), TAKEN, date(2027, 6, 1))
+SOURCE = {provider.id: provider for provider in data.providers if provider.id in source.PROVIDERS}
 
 
 @pytest.fixture(scope="module")
 def book() -> PriceBook:
-    said = load.load(prices.FILE.parent).policies.prices
+    said = load.load(FOLDER).policies.prices
     return PriceBook(
         {
             provider: {
@@ -83,33 +84,28 @@ def _hours(model: types.ModelInfo) -> Sequence[int]:
     return range(24) if hourly else (12,)
 
 
-def test_the_committed_prices_are_what_the_tool_writes() -> None:
-    assert prices.FILE.read_text("utf-8") == prices.render()
+def test_a_refresh_changes_nothing_of_the_committed_prices() -> None:
+    renewed = renewal.renewal(FOLDER, TAKEN)
 
-
-def test_the_tool_says_that_the_committed_prices_are_up_to_date() -> None:
-    command = [sys.executable, "-m", "tools.prices", "--check"]
-
-    done = subprocess.run(command, cwd=prices.FILE.parent.parent, capture_output=True, check=False)
-
-    assert (done.returncode, done.stdout) == (0, b"")
+    assert renewed.fresh
+    assert (FOLDER / renewal.FILE).read_text("utf-8") == renewed.text
 
 
 def test_the_licence_of_the_prices_lies_beside_them() -> None:
     notice = metadata.distribution("genai-prices").read_text("licenses/LICENSE")
 
-    assert (prices.FILE.parent / "prices.LICENSE").read_text("utf-8") == notice
+    assert (FOLDER / renewal.LICENCE).read_text("utf-8") == notice
 
 
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "gpt-4o-mini-2024-07-18"])
 def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, model: str) -> None:
-    price = book.find("openai", model, prices.TAKEN)
+    price = book.find("openai", model, TAKEN)
 
     assert price is not None
     assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285
 
 
-@pytest.mark.parametrize("provider", prices.PROVIDERS)
+@pytest.mark.parametrize("provider", source.PROVIDERS)
 def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str) -> None:
     for entry in book.rows[provider]:
         name = entry.removesuffix("*")
@@ -122,16 +118,16 @@ def test_each_name_costs_what_the_source_charges(book: PriceBook, provider: str)
                 assert price.cost(tokens) == charged, (name, day, tokens)
 
 
-@pytest.mark.parametrize("provider", prices.PROVIDERS)
+@pytest.mark.parametrize("provider", source.PROVIDERS)
 def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -> None:
     ids = {model.id for each in data.providers for model in each.models}
     names = ids | {name.rpartition("/")[2] for name in ids}
 
     for name in names:
-        price = book.find(provider, name, prices.TAKEN)
+        price = book.find(provider, name, TAKEN)
         if price is not None:
             tokens = _sold(price, SMALL)
-            assert price.cost(tokens) == _charged(provider, name, tokens, prices.TAKEN), name
+            assert price.cost(tokens) == _charged(provider, name, tokens, TAKEN), name
 
 
 @pytest.mark.parametrize(
@@ -148,7 +144,7 @@ def test_no_other_model_falls_to_a_wrong_price(book: PriceBook, provider: str) -
 def test_what_the_token_does_not_pay_has_no_price(
     book: PriceBook, provider: str, model: str
 ) -> None:
-    assert book.find(provider, model, prices.TAKEN) is None
+    assert book.find(provider, model, TAKEN) is None
 
 
 def test_a_price_waits_for_its_day(book: PriceBook) -> None:
@@ -161,7 +157,7 @@ def test_a_price_waits_for_its_day(book: PriceBook) -> None:
 
 
 def test_where_the_hours_differ_the_dearest_counts(book: PriceBook) -> None:
-    price = book.find("deepseek", "deepseek-chat", prices.TAKEN)
+    price = book.find("deepseek", "deepseek-chat", TAKEN)
 
     assert price is not None
     assert price.output == Decimal("1.1")

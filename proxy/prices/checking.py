@@ -1,0 +1,133 @@
+"""What is doubtful about the prices of a folder: targets without one, old ones, impossible rows.
+
+All rows are looked at, those of models that nobody uses too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from decimal import Decimal
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from proxy.policy import schema
+from proxy.policy.compile import compile_policies
+from proxy.policy.load import Loaded, note, read
+from proxy.policy.snapshot import Deployment, Snapshot
+from proxy.policy.source import Path_, PolicyError, Problem
+from proxy.policy.verdict import Verdict
+from proxy.types import Target
+from proxy.usage import in_force
+
+ABSURD_USD = 10_000  # per million tokens; the dearest models cost a few hundred
+Finding = tuple[Path_, str]
+
+
+def check(folder: Path, at: date, oldest_days: int | None) -> Verdict:
+    """Give all that is doubtful as errors. Prices are old after ``oldest_days``, where it is said.
+
+    Folders that are wrong in themselves are told as ``headrace check`` tells of them.
+    """
+    loaded = read(folder)
+    try:
+        snapshot = compile_policies(loaded, None)
+    except PolicyError as error:
+        return Verdict(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
+    found = [*_unpriced(snapshot, at), *_table(loaded)]
+    if oldest_days is not None:
+        found += _old(loaded, snapshot, at, oldest_days)
+    for path, message in found:
+        loaded.document.complain(path, message)
+    problems: Sequence[Problem] = sorted(set(loaded.document.problems))
+    names = sum(len(names) for names in loaded.policies.prices.values())
+    said = f"{len(problems)} doubtful" if problems else "good"
+    return Verdict(folder, tuple(problems), (), f"{said}, names with a price: {names}")
+
+
+def _placed(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:
+    """Give every target with where it is written."""
+    for name, deployment in snapshot.deployments.items():
+        path: Path_ = ("deployments", name)
+        for part, targets in (
+            ("targets", deployment.routes.targets),
+            ("fallback", deployment.fallback),
+        ):
+            yield from (((*path, part, n), target) for n, target in enumerate(targets))
+        yield from _ruled(deployment)
+
+
+def _ruled(deployment: Deployment) -> Iterator[tuple[Path_, Target]]:
+    for section in deployment.sections:
+        for index, rule in enumerate(section.rules):
+            path: Path_ = ("policies", section.policy, "rules", index)
+            picks = rule.routes.targets if rule.routes else ()
+            yield from (((*path, "targets", n), target) for n, target in enumerate(picks))
+            yield from (((*path, "fallback", n), t) for n, t in enumerate(rule.fallback or ()))
+
+
+def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
+    for path, target in _placed(snapshot):
+        if in_force(target.prices, at) is None:
+            yield path, f"{target.model} has no price in force on {at}"
+
+
+def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:
+    """Tell of an old table, and of old prices that targets say themselves and date."""
+    as_of = loaded.policies.price_table.as_of
+    if loaded.policies.prices and as_of is None:
+        yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
+    elif as_of is not None and (at - as_of).days > days:
+        yield ("price_table", "as_of"), f"the prices were taken {(at - as_of).days} days ago"
+    for path, target in _placed(snapshot):
+        price = in_force(target.prices, at)
+        own = loaded.document.written((*path, "price")) == (*path, "price")
+        if own and price is not None and price.since is not None:
+            age = (at - price.since).days
+            if age > days:
+                yield (*path, "price"), f"the price of {target.model} is {age} days old"
+
+
+def _table(loaded: Loaded) -> Iterator[Finding]:
+    for provider, names in loaded.policies.prices.items():
+        for name, said in names.items():
+            path: Path_ = ("prices", provider, name)
+            dated = list(enumerate(said)) if isinstance(said, list) else [(0, said)]
+            rows = [(index, _row(loaded, (*path, index), each)) for index, each in dated]
+            known = [(index, row) for index, row in rows if row is not None]
+            yield from _clashing(path, known)
+            for index, row in known:
+                yield from ((loaded.document.written((*path, index)), why) for why in _absurd(row))
+
+
+def _row(loaded: Loaded, path: Path_, said: Any) -> schema.Price | None:
+    try:
+        return schema.Price.model_validate(said)
+    except ValidationError as error:
+        note(loaded.document, error, schema.Price, path)
+        return None
+
+
+def _clashing(path: Path_, rows: list[tuple[int, schema.Price]]) -> Iterator[Finding]:
+    """Tell of rows that begin on the same day: which of them counts is chance."""
+    for (_, one), (index, other) in combinations(rows, 2):
+        if one.since == other.since:
+            day = "before all others" if one.since is None else f"on {one.since}"
+            what = "overlaps" if one == other else "contradicts"
+            yield (*path, index), f"{what} another row, which begins {day} too"
+
+
+def _absurd(row: schema.Price) -> Iterator[str]:
+    parts: list[Any] = [row, *row.tiers]
+    for part in parts:
+        for name, usd in part:
+            if isinstance(usd, Decimal) and usd > ABSURD_USD:
+                yield f"{name} is absurd: {usd:f} USD per million tokens"
+    if row.input is not None and row.cached_input is not None and row.cached_input > row.input:
+        yield "cached input is dearer than input"
+    above = [tier.above for tier in row.tiers]
+    if len(set(above)) < len(above):
+        yield "two tiers begin above the same number of tokens"

@@ -1,0 +1,146 @@
+"""Which prices are in force on a day: of the targets of a folder, and of what its table knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from proxy.policy import schema
+from proxy.policy.compile import price_of
+from proxy.policy.load import Loaded
+from proxy.policy.roster import roster
+from proxy.policy.snapshot import Snapshot
+from proxy.prices.rows import TYPES
+from proxy.types import Target
+from proxy.usage import Price, in_force, listed
+
+OWN = "its own"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One price. ``by`` says where it stands: in the target itself, or under a name of the table;
+    None where nothing is said of the model. ``price`` is None where none is in force."""
+
+    provider: str | None
+    upstream: str | None
+    model: str
+    by: str | None
+    price: Price | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The prices of one day; ``as_of`` is when the table was taken."""
+
+    at: date
+    as_of: date | None
+    lines: tuple[Line, ...]
+
+
+def listing(loaded: Loaded, snapshot: Snapshot, at: date, model: str | None = None) -> Listing:
+    """Give the prices of all targets; with a ``model``, such as ``gpt-4o*``, of those alone that
+    are named so, and what the table knows of such names."""
+    lines = [_of_target(loaded, target, at) for target in _targets(snapshot)]
+    if model is not None:
+        lines = [line for line in lines if fnmatchcase(line.model, model)]
+        lines += _of_table(loaded, model, at)
+    return Listing(at, loaded.policies.price_table.as_of, tuple(lines))
+
+
+def _targets(snapshot: Snapshot) -> list[Target]:
+    deployments = roster(snapshot).deployments.values()
+    return list(dict.fromkeys(target for each in deployments for target in each.targets))
+
+
+def _of_target(loaded: Loaded, target: Target, at: date) -> Line:
+    provider = target.upstream.provider
+    rows = loaded.policies.prices.get(provider or "", {})
+    name = listed(rows, target.model)
+    by = None if not target.prices else OWN
+    if name is not None and dated(rows[name]) == target.prices:
+        by = name
+    price = in_force(target.prices, at)
+    return Line(provider, target.upstream.name, target.model, by, price)
+
+
+def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[Line]:
+    for provider, names in loaded.policies.prices.items():
+        for name, said in names.items():
+            if fnmatchcase(name, model):
+                yield Line(provider, None, name, name, in_force(dated(said), at))
+
+
+def dated(said: Any) -> tuple[Price, ...]:
+    """Read the rows of a name in the table; those that are wrong are for ``check``."""
+    found = []
+    for row in said if isinstance(said, list) else [said]:
+        try:
+            found.append(price_of(schema.Price.model_validate(row)))
+        except ValidationError:
+            continue
+    return tuple(found)
+
+
+def as_table(found: Listing) -> str:
+    """Columns as wide as needed; what is not known is a dash."""
+    heads = ["upstream", "provider", "model", "by", "from", *(n.replace("_", " ") for n in TYPES)]
+    rows = [heads, *(_cells(line) for line in found.lines)]
+    used = [n for n in range(len(heads)) if n < 5 or any(row[n] != "-" for row in rows[1:])]
+    widths = {n: max(len(row[n]) for row in rows) for n in used}
+    lines = ("  ".join(row[n].ljust(widths[n]) for n in used).rstrip() for row in rows)
+    known = found.as_of or "a day that is not known"
+    return "\n".join(
+        [f"USD per million tokens on {found.at}; the table was taken on {known}", *lines]
+    )
+
+
+def _cells(line: Line) -> list[str]:
+    price = line.price
+    since = "-" if price is None or price.since is None else str(price.since)
+    told = [line.upstream or "-", line.provider or "-", line.model, line.by or "-", since]
+    return told + [_cell(price, name) for name in TYPES]
+
+
+def _cell(price: Price | None, name: str) -> str:
+    """Give the price of a type of tokens, and what it is above so many tokens of a prompt."""
+    base = None if price is None else getattr(price, name)
+    if price is None or base is None:
+        return "-"
+    tiers = ((tier.above, getattr(tier, name, None)) for tier in price.tiers)
+    return " ".join([f"{base:f}", *(f"({usd:f} above {n})" for n, usd in tiers if usd is not None)])
+
+
+def as_json(found: Listing) -> str:
+    """One object; what is not known is null, and USD are exact text."""
+    said = {
+        "at": str(found.at),
+        "as_of": str(found.as_of) if found.as_of else None,
+        "prices": [_data(line) for line in found.lines],
+    }
+    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+
+
+def _data(line: Line) -> Mapping[str, Any]:
+    price = line.price
+    said = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
+    said["by"] = line.by
+    if price is None:
+        return {**said, "price": None}
+    tiers = [{"above": tier.above, **_usd(tier)} for tier in price.tiers]
+    since = str(price.since) if price.since else None
+    return {**said, "price": {"from": since, **_usd(price), "tiers": tiers}}
+
+
+def _usd(part: object) -> dict[str, str]:
+    found = ((name, getattr(part, name, None)) for name in TYPES)
+    return {name: f"{usd:f}" for name, usd in found if usd is not None}
+
+
+FORMS = {"table": as_table, "json": as_json}

@@ -1,0 +1,114 @@
+"""Renews ``prices.yaml`` in a folder of policies from the package that it was made from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from proxy.policy import schema
+from proxy.policy.load import note
+from proxy.policy.reading import read_file
+from proxy.policy.source import Document, Path_, PolicyError
+from proxy.prices.rows import Changes, Rows, Table, merged, row_of, written
+
+FILE, LICENCE = "prices.yaml", "prices.LICENSE"
+HINT = "this needs the package with prices: pip install 'headrace[prices]'"
+HEADER = """\
+# yaml-language-server: $schema=schema.json
+# Prices in USD per million tokens, by provider (an upstream's `provider:`) and model.
+# Written by `headrace prices refresh`: do not edit, say a price of your own at the target instead.
+# From genai-prices {version} as of {as_of}, under the MIT licence: see prices.LICENSE.
+# `name*` stands for all models that begin so. Of dated rows the latest that has begun counts; a row
+# without `from` counts before them. These are the prices of the standard service tier; where they
+# change with the hour, those of the dearest hour. What is also charged by other measures (pictures,
+# minutes, requests) or said to be free is not here: its price is unknown, not 0.
+price_table: {{as_of: {as_of}}}
+"""
+
+
+class Unavailable(Exception):
+    """The package with prices is not installed. The message says how to have it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """The text of the file as it is to be, what that changes, and whether it is so already."""
+
+    text: str
+    changes: Changes
+    licence: str
+    fresh: bool
+
+
+def renewal(folder: Path, today: date) -> Renewal:
+    """Say what renewing the prices of a folder comes to; nothing is written.
+
+    Raises ``Unavailable``, and ``PolicyError`` where the file in place cannot be read.
+    """
+    try:
+        from proxy.prices import source  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise Unavailable(HINT) from None
+    file = folder / FILE
+    before = file.read_text("utf-8") if file.exists() else ""
+    old, as_of = _read(file) if before else ({}, None)
+    table, changes = merged(old, source.table(), today)
+    same = _text(table, source.version(), as_of) if as_of else ""
+    if before and same == before:
+        return Renewal(same, changes, source.licence(), fresh=True)
+    return Renewal(_text(table, source.version(), today), changes, source.licence(), fresh=False)
+
+
+def write(folder: Path, renewed: Renewal) -> None:
+    """Put the file in place, whole or not at all, and its licence beside it. Raises ``OSError``."""
+    for name, text in ((LICENCE, renewed.licence), (FILE, renewed.text)):
+        fresh = folder / f".{name}.new"
+        fresh.write_text(text, "utf-8")
+        os.replace(fresh, folder / name)
+
+
+def _text(table: Table, version: str, as_of: date) -> str:
+    lines = "\n".join(written(table))
+    return f"{HEADER.format(version=version, as_of=as_of)}{lines}\n"
+
+
+def _read(file: Path) -> tuple[Table, date | None]:
+    document = Document()
+    read_file(file, file.name, document)
+    for name in document.data:
+        if name not in ("prices", "price_table"):
+            document.complain((name,), "does not belong here: this file is written anew as a whole")
+    table = {
+        provider: {
+            name: _rows(document, ("prices", provider, name), said) for name, said in names.items()
+        }
+        for provider, names in _mappings(document).items()
+    }
+    as_of = schema.PriceTable.model_validate(document.data.get("price_table", {})).as_of
+    if document.problems:
+        raise PolicyError(document.problems)
+    return table, as_of
+
+
+def _mappings(document: Document) -> Mapping[str, Mapping[str, Any]]:
+    found = document.data.get("prices")
+    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
+        document.complain(("prices",), "must be mappings of providers and models")
+        return {}
+    return found
+
+
+def _rows(document: Document, path: Path_, said: Any) -> Rows:
+    rows = []
+    for index, each in enumerate(said if isinstance(said, list) else [said]):
+        try:
+            rows.append(row_of(schema.Price.model_validate(each)))
+        except ValidationError as error:
+            note(document, error, schema.Price, (*path, index))
+    return tuple(sorted(rows, key=lambda row: row.since or date.min))

@@ -1,0 +1,117 @@
+"""Prices that are missing, old, clashing or absurd are named with their place."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from proxy.prices.checking import check
+
+DAY = date(2026, 6, 1)
+GOOD = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}}
+keys: {widget: {sha256: AAAA, deployments: [support-chat]}}
+deployments:
+  support-chat:
+    targets:
+      - {upstream: openai, model: gpt-4o-mini}
+    fallback:
+      - {upstream: openai, model: own, price: {from: 2026-05-01, input: 1, output: 2}}
+price_table: {as_of: 2026-05-20}
+prices:
+  openai:
+    gpt-4o-mini: {input: 0.15, output: 0.6}
+    unused: {input: 1, output: 2}
+""".replace("AAAA", "0" * 64)
+
+
+def told(folder: Path, text: str, days: int | None = 60) -> list[str]:
+    (folder / "p.yaml").write_text(text)
+    return [str(problem).removeprefix("p.yaml:") for problem in check(folder, DAY, days).errors]
+
+
+def test_good_prices_are_good(tmp_path: Path) -> None:
+    assert told(tmp_path, GOOD) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        (
+            "model: gpt-4o-mini",
+            "model: smol",
+            "6:9: deployments.support-chat.targets.0: smol has no price in force on 2026-06-01",
+        ),
+        (
+            "from: 2026-05-01",
+            "from: 2026-06-02",
+            "8:9: deployments.support-chat.fallback.0: own has no price in force on 2026-06-01",
+        ),
+        (
+            "as_of: 2026-05-20",
+            "as_of: 2026-03-01",
+            "9:15: price_table.as_of: the prices were taken 92 days ago",
+        ),
+        (
+            "price_table: {as_of: 2026-05-20}\n",
+            "",
+            "9:1: prices: nobody knows how old they are: say price_table: {as_of: DAY}",
+        ),
+        (
+            "from: 2026-05-01",
+            "from: 2026-03-01",
+            "8:40: deployments.support-chat.fallback.0.price: the price of own is 92 days old",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: [{input: 1, output: 2}, {input: 1, output: 3}]",
+            "13:37: prices.openai.unused.1: contradicts another row, which begins before all "
+            "others too",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: [{from: 2026-01-01, input: 1}, {from: 2026-01-01, input: 1}]",
+            "13:44: prices.openai.unused.1: overlaps another row, which begins on 2026-01-01 too",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: {input: 1, output: 20000}",
+            "13:5: prices.openai.unused: output is absurd: 20000 USD per million tokens",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: {input: 1, output: 2, cached_input: 3}",
+            "13:5: prices.openai.unused: cached input is dearer than input",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: {input: 1, tiers: [{above: 9, input: 2}, {above: 9, input: 3}]}",
+            "13:5: prices.openai.unused: two tiers begin above the same number of tokens",
+        ),
+        (
+            "unused: {input: 1, output: 2}",
+            "unused: {input: -1, output: 2}",
+            "13:14: prices.openai.unused.input: must be greater than or equal to 0",
+        ),
+    ],
+)
+def test_what_is_doubtful_is_told(old: str, new: str, finding: str, tmp_path: Path) -> None:
+    assert told(tmp_path, GOOD.replace(old, new, 1)) == [finding]
+
+
+def test_age_is_told_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    assert told(tmp_path, GOOD.replace("2026-05-20", "2020-05-20"), days=None) == []
+
+
+def test_a_folder_that_is_wrong_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(GOOD.replace("upstream: openai", "upstream: opnai"))
+
+    assert "refused" in check(tmp_path, DAY, None).summary
+
+
+def test_the_shipped_prices_are_good() -> None:
+    folder = Path(__file__).parents[2] / "policies"
+
+    assert check(folder, date(2026, 11, 21), 1).errors == ()

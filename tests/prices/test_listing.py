@@ -1,0 +1,102 @@
+"""Which prices are in force: of targets, and of what the table knows, on any day."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+import orjson
+import pytest
+
+from proxy.policy.compile import compile_policies
+from proxy.policy.load import load
+from proxy.prices.listing import Listing, as_json, as_table, listing
+
+POLICIES = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
+  local: {dialect: openai, base_url: 'http://127.0.0.1:9', provider: none}
+keys: {widget: {sha256: AAAA, deployments: [support-chat]}}
+deployments:
+  support-chat:
+    targets: [{upstream: openai, model: gpt-4o-mini-2026}]
+    fallback:
+      - {upstream: openai, model: gpt-4o, price: {from: 2026-02-01, input: 1.50, output: 2}}
+      - {upstream: local, model: smol}
+price_table: {as_of: 2026-03-01}
+prices:
+  openai:
+    gpt-4o: {input: 5, output: 15}
+    gpt-4o-mini*:
+      - {from: 2026-06-01, input: 0.1, output: 0.5, tiers: [{above: 1000, input: 0.2}]}
+      - {input: 0.15, cached_input: 0.075, output: 0.6}
+    gpt-4o-audio: [{from: 2027-01-01, input: 1, output: 2}]
+""".replace("AAAA", "0" * 64)
+
+
+def told(folder: Path, day: str, model: str | None = None) -> Listing:
+    (folder / "p.yaml").write_text(POLICIES)
+    loaded = load(folder)
+    return listing(loaded, compile_policies(loaded, None), date.fromisoformat(day), model)
+
+
+def inputs(found: Listing) -> list[tuple[str, str | None, str]]:
+    return [
+        (line.model, line.by, str(line.price.input) if line.price else "-") for line in found.lines
+    ]
+
+
+@pytest.mark.parametrize(
+    ("day", "mini", "own"),
+    [("2026-01-01", "0.15", "-"), ("2026-02-01", "0.15", "1.5"), ("2026-06-01", "0.1", "1.5")],
+)
+def test_each_target_has_the_price_of_the_day(
+    day: str, mini: str, own: str, tmp_path: Path
+) -> None:
+    assert inputs(told(tmp_path, day)) == [
+        ("gpt-4o-mini-2026", "gpt-4o-mini*", mini),
+        ("gpt-4o", "its own", own),
+        ("smol", None, "-"),
+    ]
+
+
+def test_a_name_shows_what_the_table_knows_of_it_too(tmp_path: Path) -> None:
+    assert inputs(told(tmp_path, "2026-06-01", "gpt-4o*")) == [
+        ("gpt-4o-mini-2026", "gpt-4o-mini*", "0.1"),
+        ("gpt-4o", "its own", "1.5"),
+        ("gpt-4o", "gpt-4o", "5"),
+        ("gpt-4o-mini*", "gpt-4o-mini*", "0.1"),
+        ("gpt-4o-audio", "gpt-4o-audio", "-"),
+    ]
+
+
+def test_the_table_is_for_people(tmp_path: Path) -> None:
+    lines = as_table(told(tmp_path, "2026-06-01")).splitlines()
+
+    assert lines == [
+        "USD per million tokens on 2026-06-01; the table was taken on 2026-03-01",
+        "upstream  provider  model             by            from        input                 "
+        "output",
+        "openai    openai    gpt-4o-mini-2026  gpt-4o-mini*  2026-06-01  0.1 (0.2 above 1000)  0.5",
+        "openai    openai    gpt-4o            its own       2026-02-01  1.5                   2",
+        "local     none      smol              -             -           -                     -",
+    ]
+
+
+def test_json_is_for_machines_and_unknown_is_null(tmp_path: Path) -> None:
+    said = orjson.loads(as_json(told(tmp_path, "2026-06-01")))
+
+    assert (said["at"], said["as_of"]) == ("2026-06-01", "2026-03-01")
+    assert said["prices"][0]["price"] == {
+        "from": "2026-06-01",
+        "input": "0.1",
+        "output": "0.5",
+        "tiers": [{"above": 1000, "input": "0.2"}],
+    }
+    assert said["prices"][2] == {
+        "upstream": "local",
+        "provider": "none",
+        "model": "smol",
+        "by": None,
+        "price": None,
+    }

@@ -1,0 +1,86 @@
+"""Renewing ``prices.yaml``: from the installed package, whole or not at all, history kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+if os.environ.get("CI") != "true":
+    pytest.importorskip("genai_prices")
+
+from proxy.policy.load import load
+from proxy.policy.source import PolicyError
+from proxy.prices import renewal
+from proxy.usage import listed
+from tests.test_cli import headrace
+
+TODAY = date(2026, 12, 24)
+SHIPPED = Path(__file__).parents[2] / "policies" / renewal.FILE
+MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6}\n"
+
+
+def outdated(folder: Path) -> None:
+    """The shipped table, as if one price had been another before."""
+    text = SHIPPED.read_text()
+    openai = text.index("  openai:\n")
+    at = text.index(MINI, openai)
+    old = MINI.replace("0.15", "0.3")
+    (folder / renewal.FILE).write_text(text[:at] + old + text[at + len(MINI) :])
+
+
+def test_a_folder_without_prices_gets_all_of_them_and_their_licence(tmp_path: Path) -> None:
+    renewed = renewal.renewal(tmp_path, TODAY)
+    renewal.write(tmp_path, renewed)
+
+    found = load(tmp_path).policies
+    assert found.price_table.as_of == TODAY
+    assert listed(found.prices["openai"], "gpt-4o-mini") == "gpt-4o-mini"
+    assert "MIT" in (tmp_path / renewal.LICENCE).read_text()
+    assert renewal.renewal(tmp_path, date(2027, 1, 1)).fresh
+    assert sorted(file.name for file in tmp_path.iterdir()) == [renewal.LICENCE, renewal.FILE]
+
+
+def test_a_price_that_changes_gets_a_row_from_today_on(tmp_path: Path) -> None:
+    outdated(tmp_path)
+
+    renewed = renewal.renewal(tmp_path, TODAY)
+    renewal.write(tmp_path, renewed)
+
+    assert renewed.changes.changed == ("openai gpt-4o-mini",)
+    rows = load(tmp_path).policies.prices["openai"]["gpt-4o-mini"]
+    assert [(str(row.get("from")), row["input"]) for row in rows] == [
+        ("2026-12-24", 0.15),
+        ("None", 0.3),
+    ]
+    assert renewal.renewal(tmp_path, date(2027, 1, 1)).fresh
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("prices: {openai: {smol: {inptu: 1}}}\n", "inptu: is not known"),
+        ("prices: {openai: 5}\n", "must be mappings of providers and models"),
+        ("prices: {openai: {}}\ntags: {}\n", "does not belong here"),
+        ("prices: {\n", "did not find expected node content"),
+    ],
+)
+def test_a_file_that_it_cannot_keep_is_left_alone(text: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / renewal.FILE).write_text(text)
+
+    with pytest.raises(PolicyError, match=re.escape(why)):
+        renewal.renewal(tmp_path, TODAY)
+
+
+async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
+    outdated(tmp_path)
+    asked, _ = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
+    code, said = await headrace("prices", "refresh", "--policies", str(tmp_path))
+    again, nothing = await headrace("prices", "refresh", "--policies", str(tmp_path), "--check")
+
+    assert (asked, code, again) == (1, 0, 0)
+    assert "openai gpt-4o-mini costs otherwise" in said
+    assert nothing.strip() == "nothing changes"

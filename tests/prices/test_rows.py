@@ -1,0 +1,125 @@
+"""Tables of prices joined with later ones: what was in force is never said otherwise."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.policy import schema
+from proxy.prices.rows import Row, Rows, Table, in_force, merged, row_of, written
+
+TODAY = date(2026, 6, 1)
+BEFORE, LATER = date(2026, 1, 1), date(2026, 9, 1)
+OLD, NEW, NEXT = "input: 1", "input: 2", "input: 3"
+
+
+def table(**names: Rows) -> Table:
+    return {"openai": names}
+
+
+def joined(had: Rows, has: Rows) -> Rows:
+    found, _ = merged(table(smol=had), table(smol=has), TODAY)
+    return found["openai"]["smol"]
+
+
+@pytest.mark.parametrize(
+    ("had", "has", "rows"),
+    [
+        ((Row(None, OLD),), (Row(None, OLD),), (Row(None, OLD),)),
+        ((Row(None, OLD),), (Row(None, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
+        ((Row(None, OLD),), (Row(BEFORE, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
+        (
+            (Row(None, OLD),),
+            (Row(None, OLD), Row(LATER, NEW)),
+            (Row(None, OLD), Row(LATER, NEW)),
+        ),
+        (
+            (Row(None, OLD), Row(LATER, NEW)),
+            (Row(None, OLD), Row(LATER, NEXT)),
+            (Row(None, OLD), Row(LATER, NEXT)),
+        ),
+        (
+            (Row(None, NEXT), Row(BEFORE, OLD)),
+            (Row(None, NEW), Row(BEFORE, OLD)),
+            (Row(None, NEXT), Row(BEFORE, OLD)),
+        ),
+        ((Row(None, OLD), Row(TODAY, NEW)), (Row(None, NEXT),), (Row(None, OLD), Row(TODAY, NEXT))),
+    ],
+    ids=["same", "dearer", "dearer-since", "announced", "otherwise", "corrected", "twice-a-day"],
+)
+def test_a_new_price_counts_from_the_day_on_which_it_is_learned(
+    had: Rows, has: Rows, rows: Rows
+) -> None:
+    assert joined(had, has) == rows
+
+
+def test_what_is_new_changed_and_gone_is_named() -> None:
+    old = table(stays=(Row(None, OLD),), moves=(Row(None, OLD),), goes=(Row(None, OLD),))
+    new = table(stays=(Row(None, OLD),), moves=(Row(None, NEW),), comes=(Row(None, NEW),))
+
+    found, changes = merged(old, new, TODAY)
+
+    assert (changes.added, changes.changed, changes.gone) == (
+        ("openai comes",),
+        ("openai moves",),
+        ("openai goes",),
+    )
+    assert list(found["openai"]) == ["comes", "goes", "moves", "stays"]
+
+
+DAYS = st.dates(date(2026, 1, 1), date(2026, 12, 31))
+ROWS = st.dictionaries(st.none() | DAYS, st.sampled_from([OLD, NEW, NEXT]), min_size=1).map(
+    lambda said: tuple(
+        Row(day, text) for day, text in sorted(said.items(), key=lambda e: e[0] or date.min)
+    )
+)
+
+
+@given(ROWS, ROWS, DAYS)
+def test_history_stays_and_what_is_in_force_from_today_on_is_as_the_later_table_says(
+    had: Rows, has: Rows, day: date
+) -> None:
+    rows = joined(had, has)
+    was, now = in_force(had, TODAY), in_force(has, TODAY)
+
+    if was is not None and day < TODAY:
+        assert in_force(rows, day) == in_force(had, day)
+    told, meant = in_force(rows, max(day, TODAY)), in_force(has, max(day, TODAY))
+    if now is not None:
+        assert told is not None
+        assert meant is not None
+        assert told.said == meant.said
+    assert joined(rows, has) == rows
+
+
+def test_a_price_is_written_as_it_was_read() -> None:
+    price = schema.Price.model_validate(
+        {
+            "from": "2026-01-01",
+            "output": 10.50,
+            "input": "2",
+            "tiers": [{"above": 200000, "input": 4}],
+        }
+    )
+
+    assert row_of(price) == Row(
+        BEFORE, "input: 2, output: 10.5, tiers: [{above: 200000, input: 4}]"
+    )
+    assert price.output == Decimal("10.5")
+
+
+def test_the_latest_row_of_a_name_is_written_first() -> None:
+    rows = {"smol": (Row(None, OLD),), "gpt*": (Row(None, OLD), Row(TODAY, NEW)), "4x": ()}
+
+    assert list(written({"openai": {n: r for n, r in rows.items() if r}})) == [
+        "prices:",
+        "  openai:",
+        "    smol: {input: 1}",
+        "    gpt*:",
+        "      - {from: 2026-06-01, input: 2}",
+        "      - {input: 1}",
+    ]
