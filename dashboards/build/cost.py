@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat, table
-from dashboards.build.promql import Selecting, by, grown, quantile, rate, ratio, zero
+from dashboards.build.promql import Selecting, by, grown, lively, quantile, rate, ratio, zero
 
 USD, SHARE = "currencyUSD", "percentunit"
 SOME_SHARE = ((None, "green"), (0.01, "orange"), (0.05, "red"))
@@ -188,7 +188,7 @@ BOUGHT = Row(
             "Spend per hour by use",
             "Is money lost to failed tries, to answers that nobody waited for, or to blocked ones?",
             USD,
-            Ask(f"{by('use', rate(whole('money_usd_total')))} * 3600", "{{use}}"),
+            Ask(f"3600 * ({lively(whole('money_usd_total'), 'use')})", "{{use}}"),
         ),
         bars(
             "Spent in range by use",
@@ -219,7 +219,7 @@ BUDGETS = Row(
             Ask(by("budget, scope", of("budget_remaining_usd"), "min"), "Left", USD),
             Ask(
                 by("budget, scope", f"{of('budget_remaining_usd')} / ({SPENDING} > 0)", "min"),
-                "Spent in",
+                "Lasts for",
                 "s",
             ),
             Ask(

@@ -92,7 +92,11 @@ def _last() -> common.ReduceDataOptions:
 
 
 def _stat(said: Panel) -> stat.Panel:
-    mode = shapes.BigValueColorMode.VALUE if said.steps else shapes.BigValueColorMode.NONE
+    mode = (
+        shapes.BigValueColorMode.VALUE
+        if said.steps or said.words
+        else shapes.BigValueColorMode.NONE
+    )
     return (
         stat.Panel()
         .reduce_options(_last())
@@ -112,8 +116,9 @@ def _bars() -> bargauge.Panel:
         .display_mode(shapes.BarGaugeDisplayMode.BASIC)
         .value_mode(shapes.BarGaugeValueMode.TEXT)
         .show_unfilled(True)
+        .text(common.VizTextDisplayOptions().title_size(13).value_size(16))
         .min(0)
-        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.PALETTE_CLASSIC))
     )
 
 
@@ -141,7 +146,7 @@ def _lines(said: Panel) -> timeseries.Panel:
             .mode(shapes.TooltipDisplayMode.MULTI)
             .sort(shapes.SortOrder.DESCENDING)
         )
-        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.PALETTE_CLASSIC_BY_NAME))
+        .color_scheme(dashboard.FieldColor().mode(model.FieldColorModeId.PALETTE_CLASSIC))
     )
 
 
@@ -167,6 +172,7 @@ def _table(said: Panel) -> table.Panel:
         )
         .show_header(True)
         .cell_height(shapes.TableCellHeight.SM)
+        .min_width(70)
         .sort_by([common.TableSortByFieldState().display_name(said.asks[0].legend).desc(True)])
     )
     for ask in said.asks:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat
-from dashboards.build.promql import Selecting, by, grown, quantile, rate, ratio, zero
+from dashboards.build.promql import Selecting, by, grown, lively, quantile, rate, ratio, some, zero
 
 USD, SHARE, SECONDS, PER_S, BYTES = "currencyUSD", "percentunit", "s", "cps", "bytes"
 
 of = Selecting(("deployment", "guard", "limit"))
 GUARDS = of("guard_decisions_total", shadow="false")
+ACTED = of("guard_decisions_total", shadow="false", verdict="!~passed|failed|unseen")
+WOULD = of("guard_decisions_total", shadow="true", verdict="!=passed")
 LIMITS = of("limit_decisions_total")
+REFUSED = of("limit_decisions_total", decision="!=allow")
 CACHE = of("cache_lookups_total")
 KEPT = of("cache_lookups_total", result="=~hit|coalesced")
 
@@ -72,37 +75,22 @@ GUARD = Row(
             "What guards decide",
             "What becomes of the texts that guards look at, by stage?",
             PER_S,
-            Ask(by("stage, verdict", rate(GUARDS)), "{{stage}} {{verdict}}"),
+            Ask(lively(GUARDS, "stage, verdict"), "{{stage}} {{verdict}}"),
+            width=6,
         ),
         bars(
             "Blocks, masks and flags by guard",
             "Which guards act, in the range shown?",
             "short",
-            Ask(
-                by(
-                    "guard, verdict",
-                    grown(
-                        of(
-                            "guard_decisions_total",
-                            shadow="false",
-                            verdict="!~passed|failed|unseen",
-                        )
-                    ),
-                ),
-                "{{guard}} {{verdict}}",
-            ),
+            Ask(some(by("guard, verdict", grown(ACTED)), "guard"), "{{guard}} {{verdict}}"),
+            width=6,
         ),
         bars(
             "Would have, in shadow",
             "What would guards in shadow have done, had they been in force?",
             "short",
-            Ask(
-                by(
-                    "guard, verdict",
-                    grown(of("guard_decisions_total", shadow="true", verdict="!=passed")),
-                ),
-                "{{guard}} {{verdict}}",
-            ),
+            Ask(some(by("guard, verdict", grown(WOULD)), "guard"), "{{guard}} {{verdict}}"),
+            width=6,
         ),
         lines(
             "Time of guards, p95",
@@ -112,6 +100,7 @@ GUARD = Row(
                 quantile(0.95, of("guard_duration_seconds_bucket"), "guard, stage"),
                 "{{guard}} {{stage}}",
             ),
+            width=6,
         ),
     ),
 )
@@ -123,16 +112,15 @@ LIMIT = Row(
             "What limits decide",
             "How often do limits let calls pass, and refuse?",
             PER_S,
-            Ask(by("decision", rate(LIMITS)), "{{decision}}"),
+            Ask(lively(LIMITS, "decision"), "{{decision}}"),
+            width=6,
         ),
         bars(
             "Refused by limit",
             "Which limits refuse, in the range shown? Those in shadow would have.",
             "short",
-            Ask(
-                by("limit, decision", grown(of("limit_decisions_total", decision="!=allow"))),
-                "{{limit}} {{decision}}",
-            ),
+            Ask(some(by("limit, decision", grown(REFUSED)), "limit"), "{{limit}} {{decision}}"),
+            width=6,
         ),
         bars(
             "Share left by limit",
@@ -143,12 +131,14 @@ LIMIT = Row(
                 "{{limit}} {{scope}}",
             ),
             most=1,
+            width=6,
         ),
         bars(
             "Warnings",
             "Which limits were taken past their warn_at?",
             "short",
-            Ask(by("limit", grown(of("limit_warnings_total"))), "{{limit}}"),
+            Ask(some(by("limit", grown(of("limit_warnings_total"))), "limit"), "{{limit}}"),
+            width=6,
         ),
     ),
 )
@@ -160,25 +150,33 @@ RULE = Row(
             "Rules that applied",
             "Which rules apply, and how often, in the range shown?",
             "short",
-            Ask(f"topk(12, {by('rule', grown(of('policy_rules_total')))})", "{{rule}}"),
+            Ask(
+                some(f"topk(12, {by('rule', grown(of('policy_rules_total')))})", "rule"), "{{rule}}"
+            ),
+            width=6,
         ),
         bars(
             "Rules that would have applied",
             "What would the rules in shadow have done?",
             "short",
-            Ask(f"topk(12, {by('rule', grown(of('policy_would_total')))})", "{{rule}}"),
+            Ask(
+                some(f"topk(12, {by('rule', grown(of('policy_would_total')))})", "rule"), "{{rule}}"
+            ),
+            width=6,
         ),
         bars(
             "What the candidate decides otherwise",
             "What would change if the candidate policies came into force, in the range shown?",
             "short",
-            Ask(by("kind", grown(of("candidate_decisions_total"))), "{{kind}}"),
+            Ask(some(by("kind", grown(of("candidate_decisions_total"))), "kind"), "{{kind}}"),
+            width=6,
         ),
         lines(
             "Tags dropped",
             "Which deployments are sent tags that the policy does not allow?",
             PER_S,
-            Ask(zero(by("deployment", rate(of("dropped_tags_total")))), "{{deployment}}"),
+            Ask(lively(of("dropped_tags_total"), "deployment"), "{{deployment}}"),
+            width=6,
         ),
     ),
 )
@@ -190,7 +188,7 @@ KEPT_ANSWERS = Row(
             "Lookups by result",
             "How often is an answer kept, shared, missed, refreshed or bypassed?",
             PER_S,
-            Ask(by("result", rate(CACHE)), "{{result}}"),
+            Ask(lively(CACHE, "result"), "{{result}}"),
         ),
         bars(
             "Answers from the cache by deployment",
@@ -224,8 +222,11 @@ KEPT_ANSWERS = Row(
             "Kept answers let go",
             "Is the cache too small, or its store away?",
             PER_S,
-            Ask(zero(by("reason", rate(of("cache_evictions_total")))), "{{reason}}"),
-            Ask(zero(by("store", rate(of("cache_store_failures_total")))), "{{store}} failed"),
+            Ask(lively(of("cache_evictions_total"), "reason"), "{{reason}}"),
+            Ask(
+                some(by("store", rate(of("cache_store_failures_total"))), "store"),
+                "{{store}} failed",
+            ),
         ),
     ),
 )
@@ -252,7 +253,7 @@ RELOADS = Row(
             "Label overflow",
             "Is something counted as other that the policies do not know?",
             "short",
-            Ask(zero(f"{by('label', grown(of('label_overflow_total')))} > 0"), "{{label}}"),
+            Ask(some(by("label", grown(of("label_overflow_total"))), "label"), "{{label}}"),
         ),
     ),
 )

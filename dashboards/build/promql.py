@@ -85,6 +85,20 @@ def ratio(part: str, whole: str) -> str:
     return f"{part} / ({whole} > 0)"
 
 
-def zero(expr: str) -> str:
-    """Show 0 where nothing was counted yet."""
-    return f"({expr} or vector(0))"
+def zero(total: str) -> str:
+    """Show 0 where nothing was counted yet, for one number."""
+    return f"({total} or vector(0))"
+
+
+def some(expr: str, label: str) -> str:
+    """Show what is more than nothing, and ``none`` where nothing is."""
+    return f'({expr} > 0 or on() label_replace(vector(0), "{label}", "none", "", ""))'
+
+
+def lively(selector: str, labels: str) -> str:
+    """Give the rates by labels, of those alone that counted something within the range shown;
+    where none did, 0 for ``none``."""
+    any_of = f"{by(labels, f'increase({selector}[$__range] @ end())')} > 0"
+    none = f'label_replace(vector(0), "{labels.split(",", maxsplit=1)[0]}", "none", "", "")'
+    seen = f"{by(labels, rate(selector))} and on ({labels}) {any_of}"
+    return f"{seen} or on () ({none} unless on () {any_of})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards.build.panels import Ask, Board, Row, Variable, bars, lines, stacked, stat, table
-from dashboards.build.promql import Selecting, by, quantile, rate, ratio, zero
+from dashboards.build.promql import Selecting, by, lively, quantile, rate, ratio
 
 SHARE, SECONDS, PER_S = "percentunit", "s", "reqps"
 ALLOWED = 0.005  # the share of calls that may fail: the objective of dashboards/alerts.yaml
@@ -79,7 +79,7 @@ CALLS = Row(
             "Calls by outcome",
             "How do calls end?",
             PER_S,
-            Ask(by("outcome", rate(REQUESTS)), "{{outcome}}"),
+            Ask(lively(REQUESTS, "outcome"), "{{outcome}}"),
         ),
         lines(
             "Failures by deployment",
@@ -119,12 +119,14 @@ CALLS = Row(
             "How fast are answers written, by model?",
             "short",
             Ask(quantile(0.5, of("output_tokens_per_second_bucket"), "model"), "{{model}}"),
+            width=12,
         ),
         bars(
             "Duration by deployment, p95",
             "Which deployments are slow?",
             SECONDS,
             Ask(quantile(0.95, DURATIONS, "deployment"), "{{deployment}}"),
+            width=12,
         ),
     ),
 )
@@ -136,7 +138,7 @@ UPSTREAMS = Row(
             "Attempts by result",
             "What do upstreams answer?",
             PER_S,
-            Ask(by("upstream, result", rate(ATTEMPTS)), "{{upstream}} {{result}}"),
+            Ask(lively(ATTEMPTS, "upstream, result"), "{{upstream}} {{result}}"),
         ),
         lines(
             "Duration by upstream, p95",
@@ -152,12 +154,12 @@ UPSTREAMS = Row(
             "Retries, hedges, fallbacks and skips",
             "How often did an upstream have to be asked again, or another one instead?",
             PER_S,
-            Ask(by("why", rate(of("upstream_repeats_total"))), "{{why}}"),
+            Ask(lively(of("upstream_repeats_total"), "why"), "{{why}}"),
             Ask(
-                by("upstream, to_upstream", rate(of("fallbacks_total"))),
+                f"{by('upstream, to_upstream', rate(of('fallbacks_total')))} > 0",
                 "{{upstream}} to {{to_upstream}}",
             ),
-            Ask(by("reason", rate(of("upstream_skipped_total"))), "skipped: {{reason}}"),
+            Ask(f"{by('reason', rate(of('upstream_skipped_total')))} > 0", "{{reason}}"),
         ),
         stat(
             "Circuits",
@@ -188,7 +190,7 @@ UPSTREAMS = Row(
             "Streams cut short",
             "Who ends streams before their end, and before or after the first text?",
             PER_S,
-            Ask(by("side, phase", rate(of("stream_aborts_total"))), "{{side}} {{phase}}"),
+            Ask(lively(of("stream_aborts_total"), "side, phase"), "{{side}} {{phase}}"),
         ),
     ),
 )
@@ -246,16 +248,15 @@ PROCESS = Row(
             "Telemetry lost",
             "Are log lines, spans or rows missing, and why?",
             "cps",
-            Ask(
-                zero(f"{by('signal, reason', rate(of('telemetry_dropped_total')))} > 0"),
-                "{{signal}} {{reason}}",
-            ),
+            Ask(lively(of("telemetry_dropped_total"), "signal, reason"), "{{signal}} {{reason}}"),
+            width=12,
         ),
         lines(
             "Telemetry waiting",
             "Does something pile up before it is lost?",
             "short",
             Ask(by("signal", of("telemetry_queue_length")), "{{signal}}"),
+            width=12,
         ),
     ),
 )

@@ -1,0 +1,1 @@
+"""Pictures of the dashboards, drawn from real traffic; a tool for developers."""

@@ -1,0 +1,28 @@
+"""The tool that draws pictures: its lock says nothing of where packages came from, and its policies
+are good. What it draws is looked at by people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dashboards.preview import drive
+from proxy.policy.store import read_folder
+from tests.dashboards.expressions import TOP
+
+PREVIEW = TOP / "dashboards" / "preview"
+
+
+def test_its_lock_holds_hashes_and_no_address() -> None:
+    locked = json.loads((PREVIEW / "package-lock.json").read_text())["packages"]
+    wanted = json.loads((PREVIEW / "package.json").read_text())["dependencies"]
+
+    assert all("integrity" in each for name, each in locked.items() if name)
+    assert not any("resolved" in each for each in locked.values())
+    assert all(locked[f"node_modules/{name}"]["version"] == said for name, said in wanted.items())
+
+
+def test_the_policies_of_its_traffic_are_good(tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text(drive.policies("http://127.0.0.1:1"))
+
+    assert "support-chat" in read_folder(tmp_path, {}).deployments

@@ -1,0 +1,143 @@
+"""The files of the stack fit their schemas, each other, and what the proxy takes; none is run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+import yaml
+
+from proxy.cli import main
+from proxy.policy.store import read_folder
+from proxy.settings import address
+from tests.dashboards.expressions import BOARDS, RULES
+from tests.dashboards.prometheus import program
+
+TOP = Path(__file__).parents[2]
+DEPLOY = TOP / "deploy"
+SCHEMA = json.loads((Path(__file__).parent / "compose" / "compose_spec.json").read_text())
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
+COMPOSE = read("compose.yaml")
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+MOUNTS = [(name, mount) for name, said in SERVICES.items() for mount in said.get("volumes", ())]
+
+
+def test_compose_fits_its_specification() -> None:
+    assert [e.message for e in jsonschema_rs.validator_for(SCHEMA).iter_errors(COMPOSE)] == []
+
+
+def test_what_the_specification_does_not_know_is_refused() -> None:
+    wrong = {**COMPOSE, "services": {"redis": {"imagine": "redis"}}}
+
+    assert not jsonschema_rs.validator_for(SCHEMA).is_valid(wrong)
+
+
+def test_every_image_has_a_version() -> None:
+    images = [said["image"] for said in SERVICES.values() if "image" in said]
+
+    assert len(images) == len(SERVICES) - 1
+    assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
+
+
+@pytest.mark.parametrize(("service", "mount"), MOUNTS, ids=[f"{s}-{m}" for s, m in MOUNTS])
+def test_what_is_mounted_is_there(service: str, mount: str) -> None:
+    source = mount.split(":", maxsplit=1)[0]
+
+    assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+
+
+def test_ports_are_published_on_this_machine_alone() -> None:
+    published = [port for said in SERVICES.values() for port in said.get("ports", ())]
+
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_the_proxy_takes_what_it_is_told() -> None:
+    known = (TOP / "proxy" / "settings.py").read_text()
+    [command] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
+    serve, *flags = json.loads(command)
+    options = {name for each in main.commands[serve].params for name in each.opts}
+
+    for name in SERVICES["headrace"]["environment"]:
+        assert name == "OPENAI_API_KEY" or f'"{name}"' in known, name
+    assert {flag for flag in flags if flag.startswith("--")} <= options
+    assert "/etc/headrace/policies" in flags
+
+
+def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
+    said = (DEPLOY / "prometheus.yaml").read_text()
+    here = tmp_path / "prometheus.yaml"
+    here.write_text(said.replace("/etc/prometheus/rules", str(RULES[0].parent)))
+
+    done = subprocess.run(
+        [program("promtool"), "check", "config", str(here)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert f"SUCCESS: {len(RULES)} rule files found" in done.stdout
+
+
+def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> None:
+    [job] = read("prometheus.yaml")["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
+
+    assert address(target).port == address(admin).port
+    assert address(target).host in SERVICES
+    assert f'up{{job="{job["job_name"]}"}}' in RULES[0].read_text()
+
+
+def test_grafana_has_its_sources_and_all_dashboards() -> None:
+    prometheus, tempo = read("grafana/datasources.yaml")["datasources"]
+    [provider] = read("grafana/dashboards.yaml")["providers"]
+    mounted = [mount.split(":") for mount in SERVICES["grafana"]["volumes"]]
+    boards = {Path(each[1]) for each in mounted if each[0].endswith(".json")}
+    [exemplars] = prometheus["jsonData"]["exemplarTraceIdDestinations"]
+
+    assert exemplars == {"name": "trace_id", "datasourceUid": tempo["uid"]}
+    assert boards == {Path(provider["options"]["path"]) / path.name for path in BOARDS}
+    assert prometheus["url"] == "http://prometheus:9090"
+
+
+def test_spans_find_their_way_from_the_proxy_to_tempo() -> None:
+    collector, tempo = read("collector.yaml"), read("tempo.yaml")
+    told = SERVICES["headrace"]["environment"]["HEADRACE_OTLP_ENDPOINT"]
+    heard = address(collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"])
+    sent = address(collector["exporters"]["otlp"]["endpoint"])
+    taken = address(tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"])
+
+    assert told == f"http://collector:{heard.port}"
+    assert (sent.host, sent.port) == ("tempo", taken.port)
+    assert read("grafana/datasources.yaml")["datasources"][1]["url"] == (
+        f"http://tempo:{tempo['server']['http_listen_port']}"
+    )
+
+
+def test_the_policies_of_the_stack_are_good() -> None:
+    snapshot = read_folder(DEPLOY / "policies", {"OPENAI_API_KEY": "sk-1"})
+
+    assert list(snapshot.deployments) == ["support-chat"]
+
+
+def test_the_image_is_built_of_what_is_there_and_let_in() -> None:
+    let_in = {line[1:] for line in (TOP / ".dockerignore").read_text().split() if line[0] == "!"}
+    copied = re.findall(r"^COPY (?!--from)(.*) \S+$", DOCKERFILE, re.MULTILINE)
+
+    for source in " ".join(copied).split():
+        assert (TOP / source).exists(), source
+        assert Path(source).parts[0] in let_in, source
