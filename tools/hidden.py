@@ -24,9 +24,6 @@ makers' keys by `secrets`, each in four sentences.
 """
 Split = Callable[[str, str], Json]
 SPLITS: Mapping[str, Split] = {
-    "two adjacent parts of a message": lambda one, two: {
-        "messages": [{"role": "user", "content": [{"text": one}, {"text": two}]}]
-    },
     "two messages": lambda one, two: {
         "messages": [{"role": "user", "content": one}, {"role": "user", "content": two}]
     },

@@ -19,12 +19,13 @@ from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within
 from proxy.guardrails.opening import Opening
 from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
+from proxy.guardrails.seams import Seam, seams
 from proxy.guardrails.texts import Path, Text
 from proxy.guardrails.view import View, readings
 from proxy.ports import Outsides
 from proxy.record import Record
 from proxy.types import Chunk, Json
-from proxy.types.guard import Result, Rule, weighs
+from proxy.types.guard import Result, Rule, looks, weighs
 
 ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
 
@@ -48,6 +49,7 @@ class _Read:
     text: Text
     views: tuple[View, ...]
     bytes: int
+    seam: Seam | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Engine:
         if self.pool is not None and _weight(rules, texts) > self.above:
             found = await self._aside(self.pool, tallies, texts)
         else:
-            read = _readings(texts)
+            read = _whole_readings(texts)
             found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
         return _inspection(tallies, texts, found, replace)
 
@@ -110,7 +112,7 @@ class Engine:
     ) -> list[_Found]:
         """Look from threads, all rules side by side, none longer than its deadline."""
         loop = asyncio.get_running_loop()
-        read = await loop.run_in_executor(pool, _readings, texts)
+        read = await loop.run_in_executor(pool, _whole_readings, texts)
 
         async def looked(number: int, tally: Tally) -> _Found:
             apart = Tally(tally.rule, tally.clock)  # a thread that is late goes on with its own
@@ -182,6 +184,12 @@ def _readings(texts: Sequence[Text]) -> list[_Read]:
     ]
 
 
+def _whole_readings(texts: Sequence[Text]) -> list[_Read]:
+    """Read texts, and the parts of a message together."""
+    across = [_Read(seam.text, readings(seam.text.text), 0, seam) for seam in seams(texts)]
+    return [*_readings(texts), *across]
+
+
 def _failed(tally: Tally, error: str) -> GuardBlocked | None:
     try:
         tally.fail(error)
@@ -196,6 +204,8 @@ def _look(number: int, tally: Tally, read: Sequence[_Read]) -> _Found:
     for place, each in enumerate(read):
         if not tally.rule.applies(each.text.role, each.text.kind):
             continue
+        if each.seam is not None and not _bounded(tally.rule):
+            continue
         left_s = tally.rule.deadline_s - tally.seconds
         try:
             seen = spots(tally, number, each.views, left_s=left_s)
@@ -203,12 +213,39 @@ def _look(number: int, tally: Tally, read: Sequence[_Read]) -> _Found:
             return _Found(tally, found, blocked)
         if tally.error is not None:
             break  # what failed has seen nothing, and is not asked again
+        if each.seam is not None:
+            found += _across(tally, each.seam, seen, found)
+            continue
         tally.bytes += each.bytes
         tally.fields += 1
         for spot in seen:
             tally.count(spot.kind, spot.score)
             found.append((place, spot))
     return _Found(tally, found)
+
+
+def _bounded(rule: Rule) -> bool:
+    """Say whether a rule looks for places in a text: what judges a whole one judges each part."""
+    return looks(rule.detector) and rule.detector.reach is not None
+
+
+def _across(
+    tally: Tally, seam: Seam, seen: Sequence[Spot], found: Sequence[tuple[int, Spot]]
+) -> list[tuple[int, Spot]]:
+    """Give what goes across the parts of a message, and is not found in one of them already."""
+    known: dict[int, list[Spot]] = {}
+    for number, spot in found:
+        known.setdefault(number, []).append(spot)
+    new: list[tuple[int, Spot]] = []
+    for pieces in seam.across(seen):
+        if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
+            tally.count(pieces[0][1].kind, pieces[0][1].score)
+            new += pieces
+    return new
+
+
+def _meets(piece: Spot, known: Sequence[Spot]) -> bool:
+    return any(piece.start < each.end and each.start < piece.end for each in known)
 
 
 def _inspection(

@@ -1,0 +1,67 @@
+"""The seams of a message: its parts are texts of their own, but a model reads them as one.
+
+Parts are looked at together as well, for what goes across from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.guardrails.masking import Spot
+from proxy.guardrails.texts import Path, Text
+
+MOST = 64 * 1024  # characters of a message that are read once more
+_REST: tuple[Path, ...] = ((), ("text",))
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """The texts of one message, by their numbers; ``starts`` is where each begins in ``text``."""
+
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+    text: Text
+
+    def across(self, spots: Sequence[Spot]) -> Iterator[list[tuple[int, Spot]]]:
+        """Give the parts of each finding that goes across, by the number of the text it is in."""
+        for spot in spots:
+            pieces = [*self._pieces(spot)]
+            if len(pieces) > 1:
+                yield pieces
+
+    def _pieces(self, spot: Spot) -> Iterator[tuple[int, Spot]]:
+        ends = (*self.starts[1:], len(self.text.text))
+        for number, start, end in zip(self.numbers, self.starts, ends, strict=True):
+            first, last = max(spot.start, start), min(spot.end, end)
+            if first < last:
+                yield number, replace(spot, start=first - start, end=last - start)
+
+
+def seams(texts: Sequence[Text]) -> Iterator[Seam]:
+    """Give the messages of several parts."""
+    messages: dict[Path, list[int]] = {}
+    for number, text in enumerate(texts):
+        message = _message(text.path)
+        if message is not None:
+            messages.setdefault(message, []).append(number)
+    for message, numbers in messages.items():
+        said = [texts[number].text for number in numbers]
+        if len(said) > 1 and sum(map(len, said)) <= MOST:
+            joined = replace(texts[numbers[0]], path=message, text="".join(said))
+            yield Seam(tuple(numbers), tuple(_starts(said)), joined)
+
+
+def _starts(said: Sequence[str]) -> Iterator[int]:
+    at = 0
+    for each in said:
+        yield at
+        at += len(each)
+
+
+def _message(path: Path) -> Path | None:
+    """Give the path of the content that a text is a part of."""
+    for at, step in enumerate(path[:-1]):
+        if step == "content" and isinstance(path[at + 1], int) and path[at + 2 :] in _REST:
+            return path[: at + 1]
+    return None
