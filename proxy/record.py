@@ -129,7 +129,7 @@ class Skip:
     reason: str
 
 
-CacheResult = Literal["hit", "miss", "refresh", "bypass", "coalesced"]
+CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,7 @@ class Record:
 
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
     or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.
+    ``likeness`` is that of the question whose kept answer this call got, or would get.
     """
 
     ids: TraceIds
@@ -188,6 +189,7 @@ class Record:
     bug: bool = False
     status: int | None = None
     cache: CacheResult = "bypass"
+    likeness: float | None = None
     saved: Saved | None = None
     waited: float = 0.0
     looked: float | None = None

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from proxy import app
+from proxy.embedding.model import PACKAGED, Model, load, problem
 from proxy.settings import Address, Settings
 from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
 
@@ -55,6 +56,16 @@ class Proxy:
     @property
     def records(self) -> list[Any]:
         return self.sink.records
+
+
+@pytest.fixture(scope="session")
+def model() -> Model:
+    """The packaged model, which the extra ``semantic`` brings."""
+    missing = problem(PACKAGED)
+    if missing is not None:
+        assert not os.environ.get("CI"), missing
+        pytest.skip(missing)
+    return load(PACKAGED)
 
 
 def world(upstream: str) -> str:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import measuring, stores, telling
+from proxy.app import measuring, stores, telling, vectors
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
 from proxy.edge.admin import Readiness, Told, back
@@ -171,7 +171,8 @@ async def _rooms(site: Site, store: PolicyStore, via: str, emitters: Emitters) -
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
     engine = Engine(time.monotonic, pool, outsides=Outside(http, asks.run, new_request_id))
-    kept = cache.Exact(await stores.shelves(site), since_epoch)
+    alike = vectors.alike(site, vectors.embeddings(site))
+    kept = cache.Exact(await stores.shelves(site), since_epoch, alike)
     return Rooms(limits, Guards(engine), kept, upstreams)
 
 

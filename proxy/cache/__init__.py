@@ -1,7 +1,7 @@
 """Answers given before: kept as they were shown, and shown again to who asks the same.
 
-``Forgetful`` keeps nothing. ``Exact`` knows a question again by its key alone: the same caller and
-deployment, the same words, the same policy.
+``Forgetful`` keeps nothing. ``Exact`` knows a question again by its key: the same caller and
+deployment, the same words, the same policy; and, where a rule says so, in other words: ``alike``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from proxy.cache.alike import Alike
 from proxy.cache.key import digest
 from proxy.cache.store import Shelf
 from proxy.cache.visit import Asked, Flights, Visit
@@ -30,7 +31,7 @@ class Forgetful:
 @dataclass(frozen=True, slots=True)
 class Exact:
     """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
-    gives seconds since the epoch.
+    gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so.
 
     A call passes by that no rule covers, whose store is not there, or that asks several models:
     their answers succeed and fail one by one, and are each other's context in one document.
@@ -38,6 +39,7 @@ class Exact:
 
     shelves: Mapping[str, Shelf]
     now: Callable[[], float]
+    alike: Alike | None = None
     _flights: Flights = field(default_factory=dict)
 
     async def serve(
@@ -65,7 +67,10 @@ class Exact:
             rule=rule,
             namespace=wishes.namespace,
         )
-        return Asked(plan, call, rule, shelf, key, wishes, self.now)
+        question = None
+        if self.alike is not None and wishes.keep:
+            question = self.alike.question(shelf.secret, plan, call, record, wishes.namespace)
+        return Asked(plan, call, rule, shelf, key, wishes, self.now, question)
 
     def _wishes(self, plan: Plan, call: Call, record: Record) -> Wishes:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""

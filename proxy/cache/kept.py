@@ -39,10 +39,12 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks."""
+    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks.
+    ``likeness`` is set where it answers another wording of the question."""
 
     about: About
     lines: tuple[bytes, ...]
+    likeness: float | None = None
 
     def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
         """Give it in the form that is wanted; in the one it came in, byte for byte."""

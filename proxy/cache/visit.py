@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Self
 
+from proxy.cache.alike import Question
 from proxy.cache.flight import Flight, Place
 from proxy.cache.keep import Keep
 from proxy.cache.kept import About, Kept, dump, load
@@ -31,7 +32,8 @@ Flights = dict[object, Flight]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question that may be answered from a shelf, under its key. ``now`` gives seconds since
-    the epoch, as stores may outlive a process."""
+    the epoch, as stores may outlive a process. ``question`` is how it may be found in other words.
+    """
 
     plan: Plan
     call: Call
@@ -40,6 +42,7 @@ class Asked:
     key: bytes
     wishes: Wishes
     now: Callable[[], float]
+    question: Question | None = None
 
     @property
     def flight(self) -> object:
@@ -50,10 +53,31 @@ class Asked:
 
     async def find(self) -> Kept | None:
         """Give what is kept, if it is young enough for the rule."""
-        if self.wishes.anew:
+        return None if self.wishes.anew else await self._take(self.key)
+
+    async def like(self, record: Record) -> Kept | None:
+        """Give what is kept for the same question in other words. In shadow it is only noted."""
+        if self.question is None:
             return None
-        value = await self.shelf.store.get(self.key)
-        kept = None if value is None else load(self.key, value, self.rule.max_bytes)
+        if self.wishes.anew:
+            await self.question.read()  # so that others find the answer that is asked anew
+            return None
+        found = await self.question.find()
+        if found is None:
+            return None
+        score, key = found
+        kept = await self._take(key)
+        if kept is None:
+            self.question.gone(key)
+            return None
+        record.likeness = score
+        shadow = self.question.semantic.shadow
+        self.question.alike.tell("would_hit" if shadow else "hit")
+        return None if shadow else replace(kept, likeness=score)
+
+    async def _take(self, key: bytes) -> Kept | None:
+        value = await self.shelf.store.get(key)
+        kept = None if value is None else load(key, value, self.rule.max_bytes)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     def _age(self, kept: Kept) -> float:
@@ -70,6 +94,8 @@ class Asked:
         used = bill.usage.tokens if bill else Tokens()
         about = About(self.now(), self.call.stream, upstream, model, used)
         self.shelf.store.put(self.key, dump(self.key, about, keep.lines), self.rule.ttl)
+        if self.question is not None:
+            self.question.keep(self.key)
 
     def worth(self, kept: Kept, record: Record) -> Saved:
         """Say what a kept answer would cost now."""
@@ -111,7 +137,7 @@ class Visit:
     async def _found(self) -> Kept | None:
         began = self.record.now()
         try:
-            return await self.asked.find()
+            return await self.asked.find() or await self.asked.like(self.record)
         finally:
             self.record.looked = self.record.now() - began
 
@@ -130,7 +156,8 @@ class Visit:
         return True
 
     async def _replay(self, kept: Kept) -> None:
-        self.record.cache = "hit"
+        self.record.cache = "hit" if kept.likeness is None else "hit_semantic"
+        self.record.likeness = kept.likeness
         self.record.saved = self.asked.worth(kept, self.record)
         streamed = self.asked.call.stream
         await self.client.begin(Head(streamed), self.record)

@@ -21,7 +21,13 @@ from proxy.types.guard import Verdicts
 
 PREFIX = "x-portkey-"
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
-_CACHE_STATUS = {"hit": "HIT", "coalesced": "HIT", "miss": "MISS", "refresh": "REFRESH"}
+_CACHE_STATUS = {
+    "hit": "HIT",
+    "hit_semantic": "SEMANTIC HIT",
+    "coalesced": "HIT",
+    "miss": "MISS",
+    "refresh": "REFRESH",
+}
 _IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 

@@ -21,6 +21,9 @@ def of_every_response(record: Record) -> dict[str, str]:
         "x-trace-id": record.ids.trace_id,
         "x-headrace-cache": record.cache,
     }
+    if record.cache == "hit_semantic":
+        headers["x-headrace-cache"] = "hit"
+        headers["x-headrace-cache-score"] = f"{record.likeness or 0:.3f}"
     warnings = list(record.warnings)
     if record.door is not None:
         headers.update(record.door.echo)

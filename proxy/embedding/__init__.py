@@ -41,9 +41,8 @@ class Embeddings:
     now: Callable[[], float]
     tell: Tell
     broken: Callable[[str], None]
-    _models: OrderedDict[str, Model] = field(default_factory=OrderedDict)
+    _models: OrderedDict[str, asyncio.Future[Model]] = field(default_factory=OrderedDict)
     _failed: dict[str, float] = field(default_factory=dict)  # names of the policies: few
-    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _under_way: int = 0
 
     async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
@@ -72,17 +71,20 @@ class Embeddings:
         return made
 
     async def _model(self, name: str) -> Model:
-        """Give a model, loaded by the first who asks for it. Raises whatever keeps it from that."""
-        async with self._loading:
-            if name not in self._models:
-                if self.now() < self._failed.get(name, 0.0):
-                    raise Resting
-                loop = asyncio.get_running_loop()
-                self._models[name] = await loop.run_in_executor(self.pool, load, name)
-                if len(self._models) > MODELS:
-                    self._models.popitem(last=False)
-            self._models.move_to_end(name)
-            return self._models[name]
+        """Give a model. The first who asks has it loaded, and that goes on if he does not wait.
+
+        Raises whatever keeps it from being loaded.
+        """
+        if name not in self._models:
+            if self.now() < self._failed.get(name, 0.0):
+                raise Resting
+            loading = asyncio.get_running_loop().run_in_executor(self.pool, load, name)
+            loading.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._models[name] = loading
+            if len(self._models) > MODELS:
+                self._models.popitem(last=False)
+        self._models.move_to_end(name)
+        return await asyncio.shield(self._models[name])
 
     def _fail(self, name: str, error: Exception) -> None:
         """Leave a model alone for a while, and say so once."""

@@ -55,6 +55,7 @@ def server(record: Record, method: str, route: str) -> Attributes:
             semconv.RULES: (list(plan.rules) or None) if plan else None,
             semconv.WOULD: (list(plan.would) or None) if plan else None,
             semconv.CACHE_STATUS: record.cache,
+            semconv.CACHE_SCORE: record.likeness,
             semconv.OUTCOME: record.outcome,
             semconv.ATTEMPTS: len(record.attempts),
             semconv.OVERHEAD_MS: round(summary.overhead(record) * 1000, 3),

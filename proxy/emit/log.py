@@ -80,6 +80,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "cost_usd": _usd(cost) if answered else None,
         "lost_cost_usd": _usd(record.lost) if answered else None,
         "cache": record.cache,
+        "cache_score": None if record.likeness is None else round(record.likeness, 3),
         "guards": [_verdict(stage, result) for stage, result in record.verdicts()],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": _usd(saved.cost) if saved else None,

@@ -114,7 +114,14 @@ def _limits(plan: Plan) -> str:
 
 
 def _cache(plan: Plan) -> str:
-    return f"{plan.cache.ttl:g} s in {plan.cache.store}" if plan.cache else "off"
+    rule = plan.cache
+    if rule is None:
+        return "off"
+    said = f"{rule.ttl:g} s in {rule.store}"
+    if rule.semantic is None:
+        return said
+    how = "noted" if rule.semantic.shadow else "taken"
+    return f"{said}, other wordings {how} from {rule.semantic.threshold:g}"
 
 
 def _guards(plan: Plan) -> str:

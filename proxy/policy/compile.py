@@ -10,9 +10,10 @@ from pydantic import ValidationError
 
 from proxy import usage
 from proxy.policy import patterns, schema
+from proxy.policy.compile_cache import kept, missing
 from proxy.policy.compile_guards import GuardCompiler
 from proxy.policy.compile_limits import LimitCompiler
-from proxy.policy.compile_rules import RuleCompiler, kept
+from proxy.policy.compile_rules import RuleCompiler
 from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
@@ -58,6 +59,8 @@ class _Compiler:
         self.limits = LimitCompiler(self)
         self.guarding = GuardCompiler(self)
         self.ruling = RuleCompiler(self)
+        for path, said in missing(self.policies):
+            self.complain(path, said)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }

@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from proxy.dialects import DIALECTS
 from proxy.policy import conditions, patterns, schema
 from proxy.policy.around import Around
+from proxy.policy.compile_cache import kept
 from proxy.policy.compile_capture import captured
 from proxy.policy.compile_limits import written
 from proxy.policy.load import maybe
 from proxy.policy.rules import Guards, Kept, Rule, Section
 from proxy.policy.source import Path_
-from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal
+from proxy.types import UNCHANGED, Bound, Changes, Refusal
 from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -191,14 +192,6 @@ class RuleCompiler:
         begin, end = (_minute(part) for part in (said.between or "00:00-24:00").split("-"))
         days = frozenset(DAYS.index(day) for day in said.days or DAYS)
         return conditions.Between(begin, end, days, zone, in_words(said))
-
-
-def kept(said: schema.Cache | None) -> Kept | None:
-    """Read what is said of the cache; None where nothing is."""
-    if said is None:
-        return None
-    fields = said.model_dump(exclude={"off"})
-    return Kept(None if said.off else CacheRule(**fields))
 
 
 def _minute(text: str) -> int:

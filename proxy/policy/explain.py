@@ -217,6 +217,9 @@ def _cached(plan: Plan) -> Reason:
     said = f"answers are kept for {rule.ttl:g} s in {rule.store}"
     if len(plan.legs) > 1:
         return Reason("cache", "passed by", "a list of models is not looked up")
+    if rule.semantic is not None:
+        does = "are noted" if rule.semantic.shadow else "count as the same question"
+        said += f"; other wordings {does} from a likeness of {rule.semantic.threshold:g}"
     return Reason("cache", said, f"namespace {rule.namespace}" if rule.namespace else None)
 
 

@@ -213,12 +213,28 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Semantic:
+    """When a question is taken for another one: their vectors are at least ``threshold`` near, and
+    nothing but framing tells their words apart.
+
+    In ``shadow`` that is noted, and the question asked all the same. ``model`` is a folder; empty
+    for the packaged one. Calls hotter than ``max_temperature`` want answers of their own.
+    """
+
+    threshold: float = 0.9
+    shadow: bool = True
+    model: str = ""
+    max_temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class CacheRule:
     """How the answer to a call may be kept.
 
     ``ttl`` is in seconds, ``max_bytes`` bounds one answer as JSON. Equal questions in different
     ``namespace``s are different ones. With ``by_user`` who asks is part of the question. An answer
-    that calls a tool is kept only with ``tool_calls``. ``store`` names where it is kept.
+    that calls a tool is kept only with ``tool_calls``. ``store`` names where it is kept. With
+    ``semantic`` an answer is looked for under other wordings of the question, too.
     """
 
     ttl: float
@@ -227,6 +243,7 @@ class CacheRule:
     by_user: bool = False
     tool_calls: bool = False
     store: str = "memory"
+    semantic: Semantic | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from aiohttp import web
 from proxy import edge
 from proxy.app.site import new_record, new_span_id
 from proxy.cache import Exact
+from proxy.cache.alike import Alike
 from proxy.cache.memory import Memory
+from proxy.cache.nearest import Nearest
 from proxy.cache.store import Shelf
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
@@ -27,7 +30,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy import Caller, InForce
 from proxy.policy.roster import roster
 from proxy.policy.store import read_folder
-from proxy.ports import Guards
+from proxy.ports import Embedder, Guards
 from proxy.types import CacheRule, Call, Door, Plan
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -121,6 +124,7 @@ async def cached_proxy(
     upstream: ScriptedUpstream,
     *,
     guards: Guards | None = None,
+    embedder: Embedder | None = None,
 ) -> AsyncIterator[Cached]:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
@@ -130,7 +134,11 @@ async def cached_proxy(
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     shelf = Shelf(Memory(10_000_000, clock, metrics), b"s" * 32)
-    cache = Exact({"memory": shelf}, clock)
+    alike = None
+    if embedder is not None:
+        nearest = Nearest(10_000_000, clock, partial(metrics.held, "vectors"))
+        alike = Alike(embedder, nearest, metrics.looked, clock)
+    cache = Exact({"memory": shelf}, clock, alike)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(
             policies=policies,

@@ -186,6 +186,19 @@ DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "unchanged", "rejected")
 LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *STORES, usual=())
+HELD = closed("store", *STORES, "vectors", usual=())
+ALIKE = closed(
+    "result",
+    "hit",
+    "would_hit",
+    "gone",
+    "other_words",
+    "not_near",
+    "no_vector",
+    "unfit",
+    usual=("hit", "would_hit"),
+)
+EMBEDDED = closed("result", "done", "long", "busy", "failed", usual=("done",))
 EVICTED = closed("reason", "full", "expired", "dropped")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
 DROPPED = closed("signal", "logs", "ledger", *SINKS, usual=("logs",))

@@ -141,7 +141,19 @@ METRICS = (
         "headrace_cache_lookups_total",
         "counter",
         (axes.DEPLOYMENT, axes.LOOKUP),
-        "Calls that a cache rule covers: hit, miss, refresh, coalesced or bypass.",
+        "Calls that a cache rule covers: hit, hit_semantic, miss, refresh, coalesced or bypass.",
+    ),
+    Declared(
+        "headrace_cache_semantic_total",
+        "counter",
+        (axes.ALIKE,),
+        "Questions looked for in other words, and what came of it; would_hit is in shadow.",
+    ),
+    Declared(
+        "headrace_embedded_texts_total",
+        "counter",
+        (axes.EMBEDDED,),
+        "Texts to make vectors of: done, too long, come while too many waited, or failed.",
     ),
     Declared(
         "headrace_cache_lookup_duration_seconds",
@@ -163,9 +175,9 @@ METRICS = (
         "Tokens of kept and shared answers that no upstream had to work on.",
     ),
     Declared(
-        "headrace_cache_bytes", "gauge", (axes.STORE,), "What the kept answers take.", lazy=True
+        "headrace_cache_bytes", "gauge", (axes.HELD,), "What the kept answers take.", lazy=True
     ),
-    Declared("headrace_cache_entries", "gauge", (axes.STORE,), "Kept answers.", lazy=True),
+    Declared("headrace_cache_entries", "gauge", (axes.HELD,), "Kept answers.", lazy=True),
     Declared(
         "headrace_cache_evictions_total",
         "counter",

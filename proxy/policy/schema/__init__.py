@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.policy.schema.cache import Cache
+from proxy.policy.schema.cache import Cache, Semantic
 from proxy.policy.schema.capture import Capture
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
 from proxy.policy.schema.keys import Key
@@ -41,6 +41,7 @@ __all__ = [
     "Retry",
     "Rule",
     "Section",
+    "Semantic",
     "Sticky",
     "Tag",
     "Target",

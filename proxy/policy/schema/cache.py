@@ -4,11 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import GetJsonSchemaHandler, StringConstraints, model_validator
+from pydantic import Field, GetJsonSchemaHandler, StringConstraints, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.policy.schema.scalars import Duration, Section, Size
+
+
+class Semantic(Section):
+    """Whether a question is answered by what is kept for another wording of it."""
+
+    threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.9
+    """How near the two must be, up to 1; 0.9."""
+    mode: Literal["shadow", "enforce"] = "shadow"
+    """`shadow` notes what would be found, and asks; `enforce` answers."""
+    model: Annotated[str, StringConstraints(pattern=r"^(/.*)?$")] = ""
+    """A folder with model.onnx and tokenizer.json; the packaged model where it is left out."""
+    max_temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
+    """Calls with a higher temperature are always asked; one that says none has 1."""
 
 
 class Cache(Section):
@@ -26,6 +39,8 @@ class Cache(Section):
     """Whether who asks is part of the question: the user, metadata and the like."""
     tool_calls: bool = False
     """Whether an answer that calls tools is kept."""
+    semantic: Semantic | None = None
+    """Answer other wordings of a question, too; needs the extra `semantic`."""
     off: bool = False
     """Whether nothing is kept; `cache: off` for short."""
 

@@ -1,0 +1,34 @@
+"""What compares texts by what they are about: the model's threads, and the cache's index."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from proxy.app.site import Site, since_epoch
+from proxy.cache.alike import Alike
+from proxy.cache.nearest import Nearest
+from proxy.embedding import Embeddings
+from proxy.ports import Embedder
+
+THREADS = 1  # each turns some 200 short texts a second into vectors, on a core of its own
+
+
+def embeddings(site: Site) -> Embeddings:
+    """Make ready to turn texts into vectors; a model is loaded by the first call that needs it."""
+    pool = site.opened.enter_context(ThreadPoolExecutor(THREADS, "embeddings"))
+    log = site.log
+    return Embeddings(
+        pool,
+        time.monotonic,
+        site.metrics.embedded,
+        lambda kind: log.error("embedding.failed", type=kind),
+    )
+
+
+def alike(site: Site, embedder: Embedder) -> Alike:
+    """Give what finds questions in other words. Their vectors take half of what a store takes."""
+    held = partial(site.metrics.held, "vectors")
+    nearest = Nearest(site.settings.cache_bytes // 2, since_epoch, held)
+    return Alike(embedder, nearest, site.metrics.looked, since_epoch)

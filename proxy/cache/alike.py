@@ -1,0 +1,153 @@
+"""Questions in other words than one that was answered: which may be looked for, and which is found.
+
+Looked for are questions of a single turn whose surroundings are the same to the byte: all that is
+in the key of an exact question, but for the last thing the user said. That is compared twice, by
+its vector and by its gist. Neither is the text, which is not kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from proxy.cache.gist import Gist, gist
+from proxy.cache.key import PARTS, digest
+from proxy.cache.nearest import Entry, Nearest
+from proxy.ports import Embedder, Vector
+from proxy.record import Record
+from proxy.types import CacheRule, Call, Json, Plan, Semantic
+
+Result = Literal["hit", "would_hit", "gone", "other_words", "not_near", "no_vector", "unfit"]
+WAIT_S = 0.25  # for a vector; a question that waits for more than that is asked at once
+CHARACTERS = 1024  # of a question, of one line: what is longer or code says more than a question
+DEFAULT_TEMPERATURE = 1.0  # of a call that does not say one
+QUIET = frozenset({"passed", "unseen"})
+
+_UNFIT = """
+    audio best_of echo function_call functions images inference_extra_headers
+    inference_extra_params input modalities parallel_tool_calls prediction prompt suffix
+    tool_choice tools web_search_options
+"""
+UNFIT = frozenset(_UNFIT.split())  # fields whose presence makes a call more than a question
+FIT = frozenset(PARTS) - UNFIT
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """What finds questions again in other words. ``tell`` is told how each was looked for."""
+
+    embedder: Embedder
+    nearest: Nearest
+    tell: Callable[[Result], None]
+    now: Callable[[], float]
+
+    def question(
+        self, secret: bytes, plan: Plan, call: Call, record: Record, namespace: str
+    ) -> Question | None:
+        """Give what of a call may be looked for; None where that would be a risk."""
+        rule = plan.cache
+        if rule is None or rule.semantic is None:
+            return None
+        text = asked(call.body)
+        if text is None or not _fits(rule.semantic, plan, call, record):
+            self.tell("unfit")
+            return None
+        space = digest(
+            secret,
+            scope=plan.key,
+            plan=plan,
+            call=replace(call, body=_around(call.body)),
+            rule=rule,
+            namespace=namespace,
+        )
+        place = (rule.store, rule.semantic.model, space)
+        return Question(self, rule, rule.semantic, place, text, gist(text, secret))
+
+
+@dataclass(slots=True)
+class Question:
+    """One question to be found again, or to find another by."""
+
+    alike: Alike
+    rule: CacheRule
+    semantic: Semantic
+    space: Hashable
+    text: str = field(repr=False)
+    gist: Gist
+    _vector: Vector | None = None
+
+    async def read(self) -> bool:
+        """Make its vector, once, if that does not take long. Say whether there is one."""
+        if self._vector is None:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    made = await self.alike.embedder.vectors([self.text], self.semantic.model)
+            except TimeoutError:
+                return False
+            self._vector = made[0]
+        return self._vector is not None
+
+    async def find(self) -> tuple[float, bytes] | None:
+        """Give how near the nearest question is that says the same, and the key of its answer."""
+        if not await self.read() or self._vector is None:
+            self.alike.tell("no_vector")
+            return None
+        near = self.alike.nearest.near(self.space, self._vector, self.semantic.threshold)
+        for score, entry in near:
+            if entry.gist.same_as(self.gist):
+                return score, entry.key
+        self.alike.tell("other_words" if near else "not_near")
+        return None
+
+    def keep(self, key: bytes) -> None:
+        """Let others find the answer that is now kept under a key."""
+        if self._vector is not None:
+            entry = Entry(key, self.gist, self.alike.now() + self.rule.ttl)
+            self.alike.nearest.put(self.space, entry, self._vector)
+
+    def gone(self, key: bytes) -> None:
+        """Note that the answer found is kept no more."""
+        self.alike.tell("gone")
+        if self._vector is not None:
+            self.alike.nearest.drop(self.space, self._vector, key)
+
+
+def asked(body: Json) -> str | None:
+    """Give what the user of a single turn asks; None for a conversation and for other content."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not messages:
+        return None
+    *before, last = [each if isinstance(each, dict) else {} for each in messages]
+    text: Any = last.get("content")
+    if last.get("role") != "user" or not isinstance(text, str) or not text.strip():
+        return None
+    if len(text) > CHARACTERS or len(text.splitlines()) > 1:
+        return None
+    return text if all(each.get("role") in ("system", "developer") for each in before) else None
+
+
+def _around(body: Json) -> Json:
+    """Give a body without what its user says last."""
+    *before, last = body["messages"]
+    return {**body, "messages": [*before, {**last, "content": None}]}
+
+
+def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
+    """Say whether a call is nothing but a question: no tools or pictures, no wish for an answer
+    that differs each time, nothing that a guard has found in it."""
+    body = call.body
+    if any(value is not None and name not in FIT for name, value in body.items()):
+        return False
+    if any(stage == "input" and said.verdict not in QUIET for stage, said in record.guards):
+        return False
+    return _temperature(plan, body) <= rule.max_temperature
+
+
+def _temperature(plan: Plan, body: Json) -> float:
+    changes = plan.legs[0].changes
+    said = changes.set.get("temperature", body.get("temperature"))
+    heat = float(said) if isinstance(said, int | float) else DEFAULT_TEMPERATURE
+    cap = changes.cap.get("temperature") if said is not None else None
+    return heat if cap is None else min(heat, cap)
