@@ -9,6 +9,7 @@ from functools import partial
 
 from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
 from proxy.ports import (
+    Answer,
     Cache,
     Emitter,
     Exchange,
@@ -18,6 +19,7 @@ from proxy.ports import (
     Limits,
     Policies,
     Shown,
+    Watch,
 )
 from proxy.record import Record
 from proxy.types import Call, Plan
@@ -68,19 +70,29 @@ class Pipeline:
                 raise
 
     async def forward(self, plan: Plan, call: Call, gate: Gate, record: Record, to: Shown) -> None:
-        """Fetch an answer and hand it on, chunk by chunk; one that is not streamed is one chunk
-        per leg. ``to`` is the client, or the cache in its place."""
-        async with await self.upstreams.open(plan, call, record) as answer:
-            watch = gate.watch(call)
-            await to.begin(answer.head, record)  # leaves with the first chunk
-            try:
-                async for chunk in answer.chunks():
-                    record.account(
-                        chunk.leg, chunk.data
-                    )  # account: all that was said, shown or not
-                    for safe in await watch.feed(chunk):  # inspect output: hold back, mask, raise
-                        await to.send(safe)
-            except UpstreamError:
-                for safe in watch.cut():
-                    await to.send(safe)
-                raise
+        """Fetch an answer and hand it on; another one where a guard wants it, which has shown
+        nothing then, and does so once. ``to`` is the client, or the cache in its place."""
+        again = True
+        while again:
+            async with await self.upstreams.open(plan, call, record) as answer:
+                watch = gate.watch(call)
+                await to.begin(answer.head, record)  # leaves with the first chunk
+                await relay(answer, watch, record, to)
+            again = watch.again
+            if again:
+                record.ask_again()
+
+
+async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None:
+    """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
+    try:
+        async for chunk in answer.chunks():
+            record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
+            for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
+                await to.send(safe)
+            if watch.again:
+                return
+    except UpstreamError:
+        for safe in watch.cut():
+            await to.send(safe)
+        raise

@@ -91,7 +91,11 @@ class Limits(Protocol):
 
 
 class Watch(Protocol):
-    """The output guards of one call."""
+    """The output guards at one answer."""
+
+    @property
+    def again(self) -> bool:
+        """True once a guard wants another answer; nothing of this one is shown."""
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Give what may now be shown: nothing yet, this chunk, or earlier ones too. Raises

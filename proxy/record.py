@@ -47,7 +47,7 @@ class TraceIds:
     model_span: str
 
 
-Why = Literal["first", "retry", "fallback", "hedge"]
+Why = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
 @dataclass(slots=True)
@@ -107,9 +107,10 @@ class Bill:
 def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
     """Say what became of the attempt of that number, from 0, and so of its money.
 
-    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back.
-    ``retried``: it failed, and another was asked in its place. ``abandoned``: nobody got its
-    answer, or not to the end. The other words are for attempts that are made elsewhere.
+    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
+    be it that another was asked for. ``retried``: it failed, and another was asked in its place.
+    ``abandoned``: nobody got its answer, or not to the end. The other words are for attempts that
+    are made elsewhere.
     """
     attempt = attempts[number]
     if served:
@@ -117,6 +118,8 @@ def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served:
             return "blocked"
         return "useful" if attempt.error is None and outcome == "success" else "abandoned"
     later = attempts[number + 1 :]
+    if any(a.leg == attempt.leg and a.why == "guard" for a in later):
+        return "blocked"
     followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a in later)
     return "retried" if followed and not attempt.lost else "abandoned"
 
@@ -183,6 +186,7 @@ class Record:
     guards: list[tuple[Stage, Result]] = field(default_factory=list)
     watched: Callable[[], Sequence[Result]] | None = None
     captured: Callable[[], Captured] | None = None
+    asked_again: bool = False
     skips: list[Skip] = field(default_factory=list)
     serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
@@ -205,6 +209,8 @@ class Record:
 
     def attempt(self, target: Target, leg: int, span_id: str, why: Why = "first") -> Attempt:
         """Begin an attempt."""
+        if why == "first" and self.asked_again:
+            why = "guard"
         begun = Attempt(target, leg, span_id, self.now(), why)
         self.attempts.append(begun)
         return begun
@@ -220,6 +226,13 @@ class Record:
     def guarded(self, stage: Stage, results: Iterable[Result]) -> None:
         """Note what guards said of texts that were looked at as a whole."""
         self.guards.extend((stage, result) for result in results)
+
+    def ask_again(self) -> None:
+        """Note that a guard wants another answer: the one so far is told of, and lost."""
+        self.guarded("output", self.watched() if self.watched is not None else ())
+        self.watched = None
+        self.serving.clear()
+        self.asked_again = True
 
     def verdicts(self) -> Verdicts:
         """Give what every guard said, those that watched a stream among them."""

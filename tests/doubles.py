@@ -239,6 +239,8 @@ class MemorySink:
 class Unguarded:
     """A room of guards that looks at nothing."""
 
+    again = False
+
     def gate(self, plan: Plan, call: Call, record: Record) -> Any:
         return Open(self, plan, call)
 

@@ -76,6 +76,7 @@ UNTESTED = {
     "proxy/types/roster.py": "values; tests/policy/test_roster.py makes them",
     "proxy/types/guard.py": "tests/guardrails/test_rule.py tries its rules",
     "proxy/types/__init__.py": "values without behaviour",
+    "proxy/types/target.py": "values; tests/policy/test_init.py decides by them",
     "proxy/upstream/errand.py": "tests/upstream/test_retry.py runs out of time by it",
     "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
     "proxy/upstream/listing.py": "tests/sdks/test_drivers.py lists models",

@@ -28,7 +28,7 @@ def status(verdicts: Verdicts) -> int:
 
 
 def _holds(result: Result) -> bool:
-    return result.verdict not in ("flagged", "blocked")
+    return result.verdict not in ("flagged", "blocked", "routed")
 
 
 def _hook(result: Result) -> Json:

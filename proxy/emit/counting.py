@@ -174,7 +174,7 @@ class Counting:
         spent = (attempt.ended or attempt.started) - attempt.started
         asked.duration.observe(spent, trace_id)
         names = (attempt.target.upstream.name, attempt.target.model)
-        if attempt.why in ("retry", "hedge"):
+        if attempt.why in ("retry", "hedge", "guard"):
             self._child("headrace_upstream_repeats_total", *names, attempt.why).inc()
         for what, left in attempt.left.items():
             self._child(f"headrace_upstream_ratelimit_remaining_{what}", *names).set(left)

@@ -48,9 +48,11 @@ class Gate:
     call: Call
     record: Record
     _masks: Masks | None = field(default=None, repr=False)
+    _watch: Watched | None = None
 
     async def inspect(self) -> tuple[Plan, Call]:
-        """Give the call, with texts masked. Raises ``GuardBlocked``."""
+        """Give the plan, with other targets where a guard routes the call, and the call, with texts
+        masked. Raises ``GuardBlocked``."""
         call, guards = self.call, self.plan.guards
         rules = guards.input
         if not rules:
@@ -63,12 +65,24 @@ class Gate:
             self._masks = Masks(_nonce(call.door.nonce))
             stead = self._masks.stead
         desk = Desk(self.engine, self.record, "input", request_texts, stead)
-        return self.plan, replace(call, body=await desk.cleared(rules, call.body))
+        safe = replace(call, body=await desk.cleared(rules, call.body))
+        if desk.routed is not None:
+            self.plan = self.record.plan = _elsewhere(self.plan, desk.routed)
+        return self.plan, safe
 
     def watch(self, call: Call) -> Watch:
-        """Start watching one answer. ``call`` is as its upstream got it."""
-        look = self._captured(call, self._look(call))
-        return Watched(look, self._masks or None, streamed=call.stream)
+        """Start watching one answer. ``call`` is as its upstream got it. The second time guards
+        that want another answer have had it: they block."""
+        rules = self.plan.guards.output
+        holds = any(rule.action == "retry" and rule.enforces for rule in rules)
+        if self._watch is not None:
+            rules = tuple(
+                replace(rule, action="block") if rule.action == "retry" else rule for rule in rules
+            )
+        look = self._captured(call, self._look(call, rules))
+        masks = self._masks or None
+        self._watch = Watched(look, masks, streamed=call.stream, holds=holds)
+        return self._watch
 
     def _captured(self, call: Call, look: Look) -> Look:
         """Show the answer in the call's trace, where it may be: as guards leave it, and before
@@ -81,10 +95,10 @@ class Gate:
         self.record.captured = capturing.shown
         return Seen(look, capturing).feed
 
-    def _look(self, call: Call) -> Look:
-        if not self.plan.guards.output:
+    def _look(self, call: Call, rules: Sequence[Rule]) -> Look:
+        if not rules:
             return nothing
-        rules = bound(self.plan.guards.output, call.body)
+        rules = bound(rules, call.body)
         if not call.stream:
             desk = Desk(self.engine, self.record, "output", answer_texts)
             return Whole(desk, rules, call.body).feed
@@ -113,15 +127,25 @@ class Seen:
         return safe
 
 
-@dataclass(frozen=True, slots=True)
+def _elsewhere(plan: Plan, by: Rule) -> Plan:
+    """Give a plan all of whose legs go where a guard says. Raises ``GuardBlocked`` where none of
+    its targets may be asked."""
+    if not by.to:
+        raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
+    return replace(plan, legs=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.legs))
+
+
+@dataclass(slots=True)
 class Desk:
-    """Where whole documents of one call are looked at, question or answers."""
+    """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
+    rule that says where the call goes."""
 
     engine: Engine
     record: Record
     stage: Stage
     read: Callable[[Json], Texts]
     stead: Replace = named
+    routed: Rule | None = None
 
     async def cleared(self, rules: Sequence[Rule], data: Json, asked: Json | None = None) -> Json:
         """Give a document as its rules leave it: first those that look by themselves, then those
@@ -132,20 +156,20 @@ class Desk:
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
-            data = _allowed(looked, data)
+            data = self._allowed(looked, data)
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
             texts = self.read(data).texts
             told = await self.engine.ask(services, texts, inquiry, self.stead)
             self.record.guarded(self.stage, told.results)
-            data = _allowed(told, data)
+            data = self._allowed(told, data)
         return data
 
-
-def _allowed(inspection: Inspection, data: Json) -> Json:
-    """Give a document with its changes made. Raises ``GuardBlocked``."""
-    inspection.permit()
-    return replaced(data, inspection.changes)
+    def _allowed(self, inspection: Inspection, data: Json) -> Json:
+        """Give a document with its changes made. Raises ``GuardBlocked``."""
+        inspection.permit()
+        self.routed = self.routed or inspection.routed
+        return replaced(data, inspection.changes)
 
 
 @dataclass(frozen=True, slots=True)

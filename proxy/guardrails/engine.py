@@ -32,11 +32,13 @@ ABOVE = 16 * 1024  # characters of all texts together, from which on looking lea
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the rules say of texts. ``changes`` are the texts to put in place, by their paths."""
+    """What the rules say of texts. ``changes`` are the texts to put in place, by their paths;
+    ``routed`` is the rule that says where the call goes."""
 
     results: tuple[Result, ...]
     changes: dict[Path, str]
     blocked: GuardBlocked | None = None
+    routed: Rule | None = None
 
     def permit(self) -> None:
         """Raise ``GuardBlocked`` where a rule stops the call."""
@@ -255,7 +257,7 @@ def _inspection(
     blocked = _first_block(found)
     by_text: dict[int, list[Spot]] = {}
     for each in found:
-        if each.tally.rule.enforces and each.tally.error is None:
+        if each.tally.rule.masks and each.tally.error is None:
             for place, spot in each.spots:
                 by_text.setdefault(place, []).append(spot)
     changes: dict[Path, str] = {}
@@ -264,7 +266,9 @@ def _inspection(
             text = texts[place]
             put = within_json(replace) if text.escaped else replace
             changes[text.path] = masked(text.text, sorted(its, key=_order), rules, put)
-    return Inspection(tuple(each.tally.result() for each in found), changes, blocked)
+    routed = (each.tally.rule for each in found if each.spots and each.tally.error is None)
+    to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
+    return Inspection(tuple(each.tally.result() for each in found), changes, blocked, to)
 
 
 def _first_block(found: Sequence[_Found]) -> GuardBlocked | None:
@@ -273,7 +277,7 @@ def _first_block(found: Sequence[_Found]) -> GuardBlocked | None:
         if each.failure is not None:
             return each.failure
         rule = each.tally.rule
-        if rule.action == "block" and rule.enforces and each.spots and each.tally.error is None:
+        if rule.stops and each.spots and each.tally.error is None:
             return each.tally.block(each.spots[0][1].kind)
     return None
 

@@ -13,6 +13,17 @@ from proxy.guardrails.view import View
 from proxy.types.guard import Action, Detector, Finding, Result, Rule, Verdict, looks
 
 Clock = Callable[[], float]
+SAID: dict[Action, Verdict] = {
+    "block": "blocked",
+    "mask": "masked",
+    "flag": "flagged",
+    "route": "routed",
+    "retry": "retried",
+}
+
+
+class Again(GuardBlocked):
+    """A guard wants the answer to be asked for once more; nothing of this one is shown."""
 
 
 @dataclass(slots=True)
@@ -66,16 +77,18 @@ class Tally:
         """Note that the guard cannot tell. Raises ``GuardBlocked`` when its rule is strict."""
         self.error = error
         if self.rule.strict:
-            raise self.block("could_not_check")
+            self.blocked = True
+            raise GuardBlocked(self.rule.message, guard=self.rule.name, kind="could_not_check")
 
     def count(self, kind: str, score: float = 1.0) -> None:
         self.findings[kind] = self.findings.get(kind, 0) + 1
         self.score = max(self.score, score)
 
     def block(self, kind: str) -> GuardBlocked:
-        """Give the error that stops the call."""
+        """Give the error that stops the call, or this answer to it."""
         self.blocked = True
-        return GuardBlocked(self.rule.message, guard=self.rule.name, kind=kind)
+        stops = Again if self.rule.action == "retry" else GuardBlocked
+        return stops(self.rule.message, guard=self.rule.name, kind=kind)
 
     def result(self) -> Result:
         return Result(
@@ -97,5 +110,4 @@ class Tally:
             return "failed"
         if not self.findings and not self.blocked:
             return "passed" if self.bytes else "unseen"
-        said: dict[Action, Verdict] = {"block": "blocked", "mask": "masked", "flag": "flagged"}
-        return said[self.rule.action]
+        return SAID[self.rule.action]

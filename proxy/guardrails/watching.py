@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from proxy.guardrails.deltas import Deltas
 from proxy.guardrails.placeholders import Masks
+from proxy.guardrails.rule import Again
 from proxy.types import Chunk
 
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
@@ -22,18 +23,30 @@ async def nothing(chunk: Chunk) -> Sequence[Chunk]:
 
 
 class Watched:
-    """One answer on its way out."""
+    """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
+    want another: ``again`` says that one does, and then nothing of this one is shown."""
 
-    __slots__ = ("_deltas", "_look", "_masks", "_shown")
+    __slots__ = ("_deltas", "_kept", "_look", "_masks", "_shown", "again")
 
-    def __init__(self, look: Look, masks: Masks | None, *, streamed: bool) -> None:
+    def __init__(
+        self, look: Look, masks: Masks | None, *, streamed: bool, holds: bool = False
+    ) -> None:
+        self.again = False
         self._look = look
         self._masks = masks
         self._shown = False
+        self._kept: list[Chunk] | None = [] if holds else None
         self._deltas = Deltas(masks) if masks is not None and streamed else None
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        safe = await self._look(chunk)
+        try:
+            safe = await self._look(chunk)
+        except Again:
+            self.again = True
+            return ()
+        if self._kept is not None:
+            self._kept += safe
+            safe = self._kept if chunk.last else ()
         if self._masks is not None:
             safe = self._restored(safe, self._masks)
         self._shown = self._shown or bool(safe)

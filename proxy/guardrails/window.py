@@ -226,7 +226,7 @@ class Window:
     def _mask(self, spot: Spot, pieces: list[Piece]) -> None:
         tally = self._tallies[spot.rule]
         tally.count(spot.kind, spot.score)
-        if tally.rule.action == "block":
+        if tally.rule.stops:
             raise tally.block(spot.kind)
         if spot.end <= self._cursor:
             return

@@ -79,7 +79,7 @@ def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
     weights = {"tokens": [sum(size) for size in sizes]}
     if "usd" in kinds:
         legs = zip(plan.legs, sizes, strict=True)
-        weights["usd"] = [_cost(call, leg, size) or 0 for leg, size in legs]
+        weights["usd"] = [_cost(call, plan, leg, size) or 0 for leg, size in legs]
     return weights
 
 
@@ -88,7 +88,7 @@ def predicted(plan: Plan, call: Call) -> int | None:
 
     None as soon as a leg has no target with a known price.
     """
-    costs = [_cost(call, leg, estimated(call, leg)) for leg in plan.legs]
+    costs = [_cost(call, plan, leg, estimated(call, leg)) for leg in plan.legs]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
@@ -111,10 +111,11 @@ def _prompts(body: Json) -> int:
     return len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], (str, list)) else 1
 
 
-def _cost(call: Call, leg: Leg, size: tuple[int, int]) -> int | None:
-    """Give the micro-USD of the dearest target; None where no target has a known price."""
+def _cost(call: Call, plan: Plan, leg: Leg, size: tuple[int, int]) -> int | None:
+    """Give the micro-USD of the dearest target, those that a guard may route to among them; None
+    where no target has a known price."""
     tokens, day = Tokens(input=size[0], output=size[1]), call.door.at.date()
-    costs = [_at(target.prices, day, tokens) for target in leg.targets]
+    costs = [_at(target.prices, day, tokens) for target in (*leg.targets, *plan.guards.detours)]
     return max([cost for cost in costs if cost is not None], default=None)
 
 

@@ -108,7 +108,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         bounds,
         cache,
         key.may_refresh,
-        guards,
+        pricing.payable_guards(deployment, call, guards),
     )
 
 

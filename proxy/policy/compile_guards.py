@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proxy.guardrails.kinds import KINDS
@@ -30,13 +30,13 @@ class GuardCompiler:
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
     ) -> Guards:
         """Give the guards of one part of the policies, in and out."""
+        for index, each in enumerate(came or ()):
+            if each.action == "retry":
+                said = "retry stands under output: a question is asked by the client"
+                self._around.complain((*path, "input", index, "action"), said)
         for index, each in enumerate(goes or ()):
-            if isinstance(each, Economics):
-                said = "economics stands under input: what a call costs is then not spent yet"
-                self._around.complain((*path, "output", index), said)
-            elif each.restore:
-                said = "restore stands under input: an answer has nowhere to come back from"
-                self._around.complain((*path, "output", index, "restore"), said)
+            for key, said in _misplaced(each):
+                self._around.complain((*path, "output", index, *key), said)
         return Guards(
             self._rules((*path, "input"), came),
             self._rules((*path, "output"), goes),
@@ -96,6 +96,7 @@ class GuardCompiler:
             digest=_digest(said, files),
             kind=said.guard,
             restore=said.restore,
+            to=self._around.plain((*path, "to"), said.to or []),
         )
 
     def _options(self, said: AnyGuard) -> dict[str, Any]:
@@ -110,6 +111,16 @@ class GuardCompiler:
         if isinstance(named, list):
             return [self._around.text(each) for each in named]
         return self._around.text(named) if named else ""
+
+
+def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:
+    """Tell what a guard of answers says that only questions can have."""
+    if isinstance(said, Economics):
+        yield (), "economics stands under input: what a call costs is then not spent yet"
+    if said.restore:
+        yield ("restore",), "restore stands under input: an answer has nowhere to come back from"
+    if said.action == "route":
+        yield ("action",), "route stands under input: an answer has come from somewhere already"
 
 
 def _digest(said: AnyGuard, files: Sequence[object] = ()) -> str:

@@ -186,7 +186,8 @@ def _guarded(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
-            does = f"would {rule.action}, in shadow" if rule.shadow else rule.action
+            to = f" to {', '.join(map(_named, rule.to))}" if rule.to else ""
+            does = f"would {rule.action}{to}, in shadow" if rule.shadow else f"{rule.action}{to}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
             narrowed = f"only {', '.join(where)}" if where else None
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))

@@ -54,9 +54,10 @@ def asked(policies: schema.Policies) -> set[str]:
 
 
 def endpoints(policies: schema.Policies) -> set[str]:
-    """Name the upstreams that guards ask."""
-    guards = (guard for _, guard in written(policies))
-    return {guard.upstream for guard in guards if isinstance(guard, Moderation)}
+    """Name the upstreams that guards ask, or send calls to."""
+    guards = [guard for _, guard in written(policies)]
+    asked = {guard.upstream for guard in guards if isinstance(guard, Moderation)}
+    return asked | {target.upstream for guard in guards for target in guard.to or ()}
 
 
 def judges(deployment: Deployment) -> set[str]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from proxy.policy.snapshot import Deployment
 from proxy.types import Call, Refusal, Target
+from proxy.types.guard import Guarding
 from proxy.usage import Tokens, in_force
 
 RULE = "unpriced"
@@ -14,6 +17,14 @@ def payable(deployment: Deployment, call: Call, targets: tuple[Target, ...]) -> 
     if not deployment.refuse_unpriced:
         return targets
     return tuple(target for target in targets if is_priced(target, call))
+
+
+def payable_guards(deployment: Deployment, call: Call, guards: Guarding) -> Guarding:
+    """Leave the same out of where guards may route the call."""
+    if not deployment.refuse_unpriced or not guards.detours:
+        return guards
+    came = (replace(rule, to=payable(deployment, call, rule.to)) for rule in guards.input)
+    return replace(guards, input=tuple(came))
 
 
 def is_priced(target: Target, call: Call) -> bool:

@@ -71,10 +71,12 @@ def _guards(by: Guards | Guarding) -> Iterator[tuple[str, str]]:
 def _targets(deployment: Deployment) -> Iterator[Target]:
     yield from deployment.routes.targets
     yield from deployment.fallback
+    yield from deployment.guards.detours
     for section in deployment.sections:
         for rule in section.rules:
             yield from rule.routes.targets if rule.routes else ()
             yield from rule.fallback or ()
+            yield from Guarding(rule.guards.input).detours
 
 
 def _scopes(

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeGuard
 
-Action = Literal["block", "mask", "flag"]
-Verdict = Literal["passed", "flagged", "masked", "blocked", "failed", "unseen"]
+from proxy.types.target import Target
+
+Action = Literal["block", "mask", "flag", "route", "retry"]
+Verdict = Literal["passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "unseen"]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
 DEAR = "The call was blocked by a guard: it may cost more than is allowed."
@@ -134,7 +136,7 @@ class Rule:
     ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
     the detector texts with their capitals. ``message`` is what a client reads of a block;
     ``digest`` stands for all that was said of it. With ``restore`` what it
-    masks in a question is put back into the answer.
+    masks in a question is put back into the answer. ``to`` is where it routes a call.
     """
 
     name: str
@@ -150,11 +152,21 @@ class Rule:
     digest: str = ""
     kind: str = ""
     restore: bool = False
+    to: tuple[Target, ...] = ()
 
     @property
     def enforces(self) -> bool:
-        """Say whether what it finds changes or stops a text."""
+        """Say whether what it finds changes or stops a text, or where the call goes."""
         return self.action != "flag" and not self.shadow
+
+    @property
+    def masks(self) -> bool:
+        return self.action == "mask" and not self.shadow
+
+    @property
+    def stops(self) -> bool:
+        """Say whether what it finds is not shown: the call ends there, or is asked once more."""
+        return self.action in ("block", "retry") and not self.shadow
 
     @property
     def strict(self) -> bool:
@@ -240,6 +252,11 @@ class Guarding:
     opaque: bool = False
     ceilings: tuple[Ceiling, ...] = ()
     capture: Capture | None = None
+
+    @property
+    def detours(self) -> tuple[Target, ...]:
+        """Where a guard may route the call."""
+        return tuple(target for rule in self.input for target in rule.to if rule.enforces)
 
     @property
     def digest(self) -> str:

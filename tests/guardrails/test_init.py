@@ -40,11 +40,12 @@ async def guarded(
 
 
 async def ask(
-    client: aiohttp.ClientSession, content: Any, **more: Any
+    client: aiohttp.ClientSession, content: Any, headers: dict[str, str] | None = None, **more: Any
 ) -> tuple[int, bytes, dict[str, Any]]:
     messages = [{"role": "user", "content": content}]
     body = {"model": "search-answers", "messages": messages, **more}
-    async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+    path, headers = "/v1/chat/completions", {**BEARER, **(headers or {})}
+    async with client.post(path, headers=headers, json=body) as response:
         said = await response.read()
         return response.status, said, json.loads(said) if said.startswith(b"{") else {}
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
 
+from proxy.policy.schema.deployments import Target
 from proxy.policy.schema.scalars import Duration, Name, Section, Usd
 
 Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
@@ -17,6 +18,7 @@ Kind = Literal[
     "arguments", "content", "context", "logprobs", "metadata", "name", "other", "prediction",
     "prompt", "reasoning", "refusal", "schema", "stop", "suffix", "tool", "user",
 ]  # fmt: skip
+Does = Literal["block", "mask", "flag", "route", "retry"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Most = Annotated[int, Field(ge=1)]
 Certain = Annotated[float, Field(gt=0, le=1)]
@@ -29,8 +31,11 @@ class Guard(Section):
 
     name: Name | None = None
     """Its name in logs, metrics and refusals; that of its kind where it is not said."""
-    action: Literal["block", "mask", "flag"] = "block"
-    """What its findings lead to: `flag` only notes them."""
+    action: Does = "block"
+    """What its findings lead to: `flag` only notes them; `route` sends a question elsewhere,
+    `retry` asks once more for an answer."""
+    to: list[Target] | None = None
+    """Where `route` sends the call: targets, tried in order."""
     mode: Literal["enforce", "shadow"] = "enforce"
     """`shadow` counts what it would do, and does nothing."""
     on_error: Literal["closed", "open"] = "closed"
@@ -46,6 +51,12 @@ class Guard(Section):
     restore: bool = False
     """Whether what is masked in a question is put back into its answer: the upstream sees
     placeholders, the client its own values."""
+
+    @model_validator(mode="after")
+    def _routes_somewhere(self) -> Self:
+        if (self.action == "route") != bool(self.to):
+            raise ValueError("route says where to, and nothing else does")
+        return self
 
     @model_validator(mode="after")
     def _masks_to_restore(self) -> Self:
@@ -153,7 +164,7 @@ class Injection(Guard):
 
     guard: Literal["injection"]
     """Its kind."""
-    action: Literal["block", "mask", "flag"] = "flag"
+    action: Does = "flag"
     """What its findings lead to; `flag` where it is not said, as it errs."""
     threshold: Share = 0.95
     """How certain it must be."""
@@ -199,7 +210,7 @@ class Language(Guard):
 
     guard: Literal["language"]
     """Its kind."""
-    action: Literal["block", "mask", "flag"] = "flag"
+    action: Does = "flag"
     """What its findings lead to; `flag` where it is not said, as it errs."""
     allowed: Words = Field(default_factory=list)
     """The only languages that may be there, by their codes: en, de."""
@@ -226,7 +237,7 @@ class Copyright(Guard):
 
     guard: Literal["copyright"]
     """Its kind."""
-    action: Literal["block", "mask", "flag"] = "flag"
+    action: Does = "flag"
     """What its findings lead to; `flag` where it is not said, as quoting may be lawful."""
     texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
     """The texts."""
@@ -253,7 +264,7 @@ class Grounded(Guard):
 
     guard: Literal["grounded"]
     """Its kind."""
-    action: Literal["block", "mask", "flag"] = "flag"
+    action: Does = "flag"
     """What its findings lead to; `flag` where it is not said, as it errs."""
     threshold: Certain = 0.5
     """How surely a sentence must lack support."""
@@ -264,7 +275,7 @@ class Relevant(Guard):
 
     guard: Literal["relevant"]
     """Its kind."""
-    action: Literal["block", "mask", "flag"] = "flag"
+    action: Does = "flag"
     """What its findings lead to; `flag` where it is not said, as it errs."""
     threshold: Certain = 0.8
     """How irrelevant an answer must be."""
