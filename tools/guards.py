@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from proxy.dialects.detections import DETECTORS
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.schema.guards import COMMON, Guard
-from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.policy.schema.guards_asking import Known
 from proxy.policy.texts import NAMES
 from proxy.types.guard import Question, binds, looks
 
@@ -32,7 +32,7 @@ ANYTHING = Question("an example of a system prompt", "what was asked", "what was
 
 def _classes() -> Iterator[tuple[str, type[Guard]]]:
     """Give the class of each kind, by the word that policies use."""
-    for each in get_args(get_args(AnyGuard)[0]):
+    for each in get_args(get_args(Known)[0]):
         yield get_args(each.model_fields["guard"].annotation)[0], each
 
 

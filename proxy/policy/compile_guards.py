@@ -6,12 +6,13 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.kinds import KINDS, Kind
 from proxy.policy.around import Around
 from proxy.policy.compile_asking import resolved
 from proxy.policy.rules import Guards
 from proxy.policy.schema.guards import COMMON, Economics
 from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.policy.schema.plugged import Plugged
 from proxy.policy.source import Path_
 from proxy.policy.texts import NAMES
 from proxy.types.guard import DEAR, MESSAGE, Ceiling, Rule
@@ -65,7 +66,7 @@ class GuardCompiler:
         return tuple(rule for rule in found if rule is not None)
 
     def _rule(self, path: Path_, said: AnyGuard) -> Rule | None:
-        kind = KINDS[said.guard]
+        kind = _kind(said)
         name = said.name or said.guard
         self.names.add(name)
         if kind.answers and path[-2] == "input":
@@ -111,6 +112,10 @@ class GuardCompiler:
         if isinstance(named, list):
             return [self._around.text(each) for each in named]
         return self._around.text(named) if named else ""
+
+
+def _kind(said: AnyGuard) -> Kind:
+    return Kind(lambda _: said.made()) if isinstance(said, Plugged) else KINDS[said.guard]
 
 
 def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from proxy.policy import schema
 from proxy.policy.reading import read_file, read_limited
+from proxy.policy.schema.plugged import installed
 from proxy.policy.source import Document, Path_, Place, PolicyError
 from proxy.policy.texts import read_texts
 
@@ -146,7 +147,9 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
     if detail["type"] == "union_tag_invalid":
         words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
         tag = str(detail["ctx"]["tag"])
-        return path, f"there is no guard {tag!r}{maybe(tag, words)}"
+        words = sorted({*words, *installed()})
+        near = maybe(tag, words) or f"; there are {', '.join(words)}"
+        return path, f"there is no guard {tag!r}{near}"
     if detail["type"] in SAID:
         return path, SAID[detail["type"]]
     if detail["type"] == "literal_error":

@@ -39,6 +39,7 @@ from proxy.record import Record, TraceIds
 from proxy.rehearsal import answers
 from proxy.rehearsal.cases import Given, Says
 from proxy.types import Call, Chunk, Door, Head, Json, Plan, Timeouts
+from proxy.types.guard import Rule, asks
 from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
@@ -126,10 +127,15 @@ class _Alone:
 
 def _alone(plan: Plan) -> Plan:
     came, goes = (
-        tuple(rule for rule in rules if not KINDS[rule.kind].asks)
+        tuple(rule for rule in rules if not _asks(rule))
         for rules in (plan.guards.input, plan.guards.output)
     )
     return replace(plan, guards=replace(plan.guards, input=came, output=goes))
+
+
+def _asks(rule: Rule) -> bool:
+    known = KINDS.get(rule.kind)  # a guard of another distribution is of no kind of ours
+    return asks(rule.detector) if known is None else known.asks
 
 
 @dataclass(frozen=True, slots=True)

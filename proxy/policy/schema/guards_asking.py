@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    TypeAdapter,
+    model_validator,
+)
 
 from proxy.policy.schema.guards import Guard, Most, Own, Share
+from proxy.policy.schema.plugged import Plugged, installed, read
 from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url
 
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
@@ -124,4 +132,17 @@ class Moderation(Guard):
 
 
 Asking = Judge | PolicyViolation | Bias | Webhook | Presidio | Moderation
-AnyGuard = Annotated[Own | Asking, Field(discriminator="guard")]
+Known = Annotated[Own | Asking, Field(discriminator="guard")]
+WORDS = frozenset(
+    get_args(each.model_fields["guard"].annotation)[0] for each in get_args(Own | Asking)
+)
+_KNOWN: TypeAdapter[Own | Asking] = TypeAdapter(Known)
+
+
+def _guard(said: Any) -> Own | Asking | Plugged:
+    word = said.get("guard") if isinstance(said, dict) else None
+    entry = installed().get(word) if isinstance(word, str) and word not in WORDS else None
+    return _KNOWN.validate_python(said) if entry is None else read(entry, said)
+
+
+AnyGuard = Annotated[Own | Asking | Plugged, PlainValidator(_guard, json_schema_input_type=Known)]

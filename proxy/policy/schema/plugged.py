@@ -1,0 +1,72 @@
+"""Guards that others bring: distributions with an entry point under ``headrace.guards``.
+
+The entry's name is the word that policies use. It leads to an object with two attributes: ``Keys``,
+a pydantic model of the keys that its guards have in YAML beside those of all guards, and ``make``,
+which gives a way of looking (``proxy.types.guard``) for them, or raises ``ValueError``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+
+from proxy.policy.schema.guards import COMMON, Guard
+from proxy.types.guard import Looking
+
+GROUP = "headrace.guards"
+
+
+class Plugged(Guard):
+    """A guard of another distribution."""
+
+    guard: str
+    """Its kind."""
+    keys: SerializeAsAny[BaseModel]
+    """Its own keys, as its own model has read them."""
+    version: str | None
+    """That of its distribution, so that no answer is shown again under another."""
+    make: Callable[[Any], Looking] = Field(exclude=True)
+    """Gives its way of looking."""
+
+    def made(self) -> Looking:
+        """Give its way of looking. Raises ``ValueError``."""
+        try:
+            return self.make(self.keys)
+        except ValueError:
+            raise
+        except Exception as bug:
+            said = f"{self.guard} cannot be made: {type(bug).__name__}"
+            raise ValueError(said) from bug
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Find what there is, by the words that policies use; nothing of it is loaded."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
+
+
+def read(entry: EntryPoint, said: Mapping[str, Any]) -> Plugged:
+    """Read what a policy says of a guard that others bring. Raises ``ValueError``, of which
+    ``ValidationError`` is one."""
+    try:
+        found = entry.load()
+        keys, make = _strict(found.Keys), found.make
+    except Exception as bug:
+        raise ValueError(f"{entry.name} cannot be loaded: {type(bug).__name__}") from bug
+    own = {name: each for name, each in said.items() if name not in COMMON and name != "guard"}
+    common = {name: each for name, each in said.items() if name in COMMON}
+    version = entry.dist.version if entry.dist is not None else None
+    return Plugged(
+        guard=entry.name, keys=keys.model_validate(own), version=version, make=make, **common
+    )
+
+
+def _strict(keys: type[BaseModel]) -> type[BaseModel]:
+    """Refuse keys that a model does not know, whatever it says of them itself."""
+
+    class Strict(keys):  # type: ignore[misc, valid-type]  # it comes from elsewhere
+        model_config = ConfigDict(extra="forbid")
+
+    return Strict

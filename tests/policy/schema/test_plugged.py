@@ -1,0 +1,120 @@
+"""A guard of another distribution is written, checked, tested and told of like any other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, STDOUT
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import world
+
+TOP = Path(__file__).parents[3]
+CODE = """
+from dataclasses import dataclass
+
+from pydantic import BaseModel, Field
+
+from proxy.types.guard import Finding
+
+
+class Keys(BaseModel):
+    animal: str = Field(min_length=2)
+
+
+@dataclass(frozen=True)
+class Spotting:
+    animal: str
+    reach: int = 40
+
+    def find(self, text):
+        at = text.find(self.animal)
+        return [Finding(at, at + len(self.animal), "animal")] if at >= 0 else []
+
+
+class Zoo:
+    Keys = Keys
+
+    @staticmethod
+    def make(keys):
+        if keys.animal == "dodo":
+            raise ValueError("there are no dodos")
+        if keys.animal == "bug":
+            raise KeyError
+        return Spotting(keys.animal)
+"""
+CASES = """
+tests:
+  An animal is masked in questions and blocked in answers:
+    given: {key: support-widget, deployment: search-answers, answers: [{text: An emu}],
+      body: {model: smol, messages: [{role: user, content: a hippo!}]}}
+    expect:
+      status: 400
+      guards: {input.big: masked, output.zoo: blocked}
+      upstream: {text: 'a [ANIMAL]!'}
+"""
+GOOD = (
+    "input: [{guard: zoo, name: big, animal: hippo, action: mask}], "
+    "output: [{guard: zoo, animal: emu}]"
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of installed distributions, with one of guards."""
+    site = tmp_path / "site"
+    (about := site / "zoo_guards-1.2.dist-info").mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-guards\nVersion: 1.2\n")
+    entries = "[headrace.guards]\nzoo = zoo_guards:Zoo\nbroken = zoo_guards:Nothing\n"
+    (about / "entry_points.txt").write_text(entries)
+    (site / "zoo_guards.py").write_text(CODE)
+    return site
+
+
+async def run(site: Path, command: str, said: str, *, cases: str = "") -> tuple[int, str]:
+    """Run a command on policies with guards, where the distribution is installed."""
+    folder = site.with_name("policies")
+    (folder / "tests").mkdir(parents=True, exist_ok=True)
+    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{{said}}}\n"
+    (folder / "policies.yaml").write_text(policies)
+    if cases:
+        (folder / "tests" / "cases.yaml").write_text(cases)
+    environ = {**os.environ, "PYTHONPATH": f"{site}:{TOP}", "UPSTREAM_KEY": "x"}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "proxy", command, str(folder), stdout=PIPE, stderr=STDOUT, env=environ
+    )
+    async with asyncio.timeout(60):
+        out, _ = await process.communicate()
+    return process.returncode or 0, out.decode()
+
+
+async def test_a_guard_of_another_distribution_guards(site: Path) -> None:
+    code, out = await run(site, "test", GOOD, cases=CASES)
+
+    assert code == 0, out
+
+
+WRONG = {
+    "input: [{guard: zoo, aminal: hippo}]": ("aminal: is not known", "animal is missing"),
+    "input: [{guard: zoo, animal: x}]": ("animal: ", "at least 2 characters"),
+    "input: [{guard: zoo, animal: emu, action: shoot}]": ("action: must be block or mask",),
+    "input: [{guard: zoo, animal: dodo}]": ("there are no dodos",),
+    "input: [{guard: zoo, animal: bug}]": ("zoo cannot be made: KeyError",),
+    "input: [{guard: broken}]": ("broken cannot be loaded: AttributeError",),
+    "input: [{guard: zou}]": ("there is no guard 'zou', did you mean zoo?",),
+    "input: [{guard: qqqqqq}]": ("there is no guard 'qqqqqq'; there are ", ", pii, ", ", zoo"),
+}
+
+
+@pytest.mark.parametrize("said", WRONG)
+async def test_what_is_wrong_is_told_with_its_place(said: str, site: Path) -> None:
+    code, out = await run(site, "check", said)
+
+    assert code != 0
+    assert "policies.yaml:" in out
+    assert "policies.default.input.0" in out
+    for words in WRONG[said]:
+        assert words in out
