@@ -11,7 +11,6 @@ const WIDTH = 1600;
 const CELL = 30;
 const GAP = 8;
 const HEADER = 96;
-const PADDING = 16;
 
 function place({ x, y, w, h }) {
   const column = WIDTH / 24;
@@ -70,8 +69,7 @@ function Bars({ panel, fields, width, height }) {
 
 function Rows({ panel, frame, width, height }) {
   const { minWidth } = panel.fieldConfig.defaults.custom;
-  const size = { width: width - PADDING, height };
-  return <Table data={frame} columnMinWidth={minWidth} initialSortBy={panel.options.sortBy} {...size} />;
+  return <Table data={frame} columnMinWidth={minWidth} initialSortBy={panel.options.sortBy} {...{ width, height }} />;
 }
 
 function drawn(panel, said, span) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -125,6 +126,17 @@ def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(title: str, history:
         name: money for name, money in kept.items() if money
     }
     assert sum(micro.values()) > 0
+
+
+def test_latencies_lead_to_traces(history: History) -> None:
+    query = "headrace_request_duration_seconds_bucket"
+    start, end = f"{history.last - 60:.0f}", f"{history.last + 1:.0f}"
+
+    found = history.server.get("/api/v1/query_exemplars", query=query, start=start, end=end)
+
+    named = [each["labels"] for series in found for each in series["exemplars"]]
+    assert named
+    assert all(re.fullmatch("[0-9a-f]{32}", labels["trace_id"]) for labels in named)
 
 
 def test_every_alert_and_record_has_series_to_judge(history: History) -> None:

@@ -8,9 +8,16 @@ from pathlib import Path
 
 from dashboards.preview import drive
 from proxy.policy.store import read_folder
-from tests.dashboards.expressions import TOP
+from tests.dashboards.expressions import BOARDS, TOP
 
 PREVIEW = TOP / "dashboards" / "preview"
+
+
+def test_every_board_has_its_picture_of_a_modest_size() -> None:
+    sizes = {path.stem: path.stat().st_size for path in (TOP / "docs" / "pictures").glob("*.png")}
+
+    assert set(sizes) == {path.stem for path in BOARDS}
+    assert max(sizes.values()) < 300_000
 
 
 def test_its_lock_holds_hashes_and_no_address() -> None:
