@@ -75,7 +75,7 @@ def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
 
 async def until(true: Callable[[], bool]) -> None:
     """Wait until something is true."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not true():  # noqa: ASYNC110  # another process or thread makes it true
             await asyncio.sleep(0.01)
 

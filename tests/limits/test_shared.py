@@ -44,8 +44,8 @@ async def test_together_they_admit_exactly_what_is_allowed(
 ) -> None:
     limits = ("{name: calls, requests: 41 per day}", "{name: money, usd: 1 per month}")
     async with two(tmp_path, upstream, server, *limits) as ((first, one), (second, other)):
-        assert await admitted(one, other, calls=100) == 41
-        records = [*await first.sink.wait(100), *await second.sink.wait(100)]
+        assert await admitted(one, other, calls=250) == 41
+        records = [*await first.sink.wait(250), *await second.sink.wait(250)]
 
     assert len(upstream.requests) == 41
     assert sum(record.tokens.total for record in records) == 41 * 8

@@ -1,0 +1,209 @@
+"""500 calls at once: as many are admitted as a limit allows, whatever way they then go out, and in
+the end budgets have what was really spent and nothing is held."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.ledger.kept import until
+from tests.limits.conftest import shared
+from tests.limits.test_init import ask
+from tests.limits.world import Clock
+from tests.servers import Server
+
+CALLS, ALLOWED = 500, 40
+TOKENS, MICRO_USD = 30, 14  # what one call claims: 10 tokens in, 20 out, 13.5 micro-USD to the even
+WIDE = {
+    "calls": "requests: 100k per day",
+    "tokens": "tokens: 100k per day",
+    "money": "usd: 900 per month",
+    "at-once": "concurrency: 10000",
+}
+NARROW = {
+    "calls": f"requests: {ALLOWED} per day",
+    "tokens": f"tokens: {ALLOWED * TOKENS} per day",
+    "money": f"usd: {Decimal(ALLOWED * MICRO_USD).scaleb(-6):f} per month",
+    "at-once": f"concurrency: {ALLOWED}",
+}
+
+
+@asynccontextmanager
+async def bounded(
+    folder: Path, upstream: ScriptedUpstream, narrow: str, more: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """A proxy with a limit of each kind, one of them narrow, and a client that waits for nobody."""
+    said = {**WIDE, narrow: NARROW[narrow]}
+    limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
+    policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{more}"
+    policies = policies.replace("1500ms", "30s").replace("total: 5s", "total: 30s")
+    policies = policies.replace(
+        "  resilient:\n", "  resilient:\n    retry: {times: 1, wait: 1ms, max_wait: 2ms}\n"
+    )
+    async with (
+        running_proxy(folder / "policies", policies) as proxy,
+        aiohttp.ClientSession(
+            base_url=proxy.url, connector=aiohttp.TCPConnector(limit=0)
+        ) as client,
+    ):
+        yield proxy, client
+
+
+def held(go: asyncio.Event, then: Script) -> Script:
+    """An upstream that answers nobody until it is told to."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await go.wait()
+        await then(asked, wire)
+
+    return script
+
+
+async def gauges(proxy: Proxy) -> dict[str, float]:
+    """Where the limits stand: money in micro-USD as spent, the rest as the share that is left."""
+    async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
+        text = await response.text()
+    samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
+    left = {
+        s.labels["limit"]: s.value for s in samples if s.name == "headrace_limit_remaining_ratio"
+    }
+    spent = [s.value for s in samples if s.name == "headrace_budget_spent_usd"]
+    return {**left, "money": round(spent[0] * 1_000_000)}
+
+
+def really_spent(records: Sequence[Any]) -> int:
+    return sum(bill.whole or 0 for record in records for bill in record.bills())
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+async def test_as_many_as_a_limit_allows_are_under_way_at_once(
+    narrow: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    go = asyncio.Event()
+    upstream.answer_with(held(go, answer(legacy())))
+    async with bounded(tmp_path, upstream, narrow) as (proxy, client):
+        asking = [asyncio.ensure_future(ask(client)) for _ in range(CALLS)]
+        await until(lambda: len(proxy.records) >= CALLS - ALLOWED)
+        refused = len(proxy.records)
+        go.set()
+        statuses = [status for status, _, _ in await asyncio.gather(*asking)]
+        await until(lambda: len(proxy.records) == CALLS)
+        standing = await gauges(proxy)
+
+    assert refused == CALLS - ALLOWED
+    assert (statuses.count(200), statuses.count(429)) == (ALLOWED, CALLS - ALLOWED)
+    assert len(upstream.requests) == ALLOWED
+    assert standing["money"] == really_spent(proxy.records) == ALLOWED * 3  # 2.55 each, rounded
+    assert standing["at-once"] == 1.0
+
+
+KINDS = {
+    "requests": Limit("calls", "requests", ALLOWED, 86_400),
+    "tokens": Limit("tokens", "tokens", ALLOWED * TOKENS, 86_400),
+    "usd": Limit("money", "usd", ALLOWED * MICRO_USD, Calendar("month")),
+    "concurrency": Limit("at-once", "concurrency", ALLOWED),
+}
+CLAIMED = {"requests": 1, "tokens": TOKENS, "usd": MICRO_USD, "concurrency": 1}
+USED = {"requests": 1, "tokens": 8, "usd": 3, "concurrency": 0}
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_instances_that_share_their_counters_admit_no_more_together(
+    kind: str, instances: int, shared_server: Server
+) -> None:
+    clock, prefix, claims = Clock(), uuid4().hex, [Claim(KINDS[kind], "", CLAIMED[kind])]
+    async with AsyncExitStack() as opened:
+        views = [shared(shared_server, clock, prefix) for _ in range(instances)]
+        stores = [await opened.enter_async_context(view) for view in views]
+        asking = (stores[n % instances].admit(f"call-{n}", claims) for n in range(CALLS))
+        admitted = [n for n, said in enumerate(await asyncio.gather(*asking)) if said.admitted]
+        settled = (stores[n % instances].settle(f"call-{n}", [USED[kind]]) for n in admitted)
+        await asyncio.gather(*settled)
+        [standing] = await stores[0].read(claims)
+        left = [store.under_way for store in stores]
+
+    assert len(admitted) == ALLOWED
+    assert standing.used == ALLOWED * USED[kind]
+    assert left == [0] * instances
+
+
+GUARD = "    output: [{guard: keywords, words: [Paris]}]\n"
+CACHE = "    cache: {ttl: 1h}\n"
+Way = tuple[Script, dict[str, Any], str]
+WAYS: dict[str, Way] = {
+    "done": (answer(legacy()), {}, ""),
+    "cancelled": (hang(), {}, ""),
+    "upstream error": (answer({}, 400), {}, ""),
+    "blocked": (answer(legacy()), {}, GUARD),
+    "cache hit": (answer(legacy()), {}, CACHE),
+    "retry": (answer(legacy()), {"model": "resilient"}, ""),
+    "fallback": (answer(legacy()), {"model": "resilient"}, ""),
+}
+
+
+def failing(first: set[int], then: Script) -> Script:
+    """An upstream whose requests of these numbers fail, and that answers the others."""
+    count = 0
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        nonlocal count
+        count += 1
+        await (answer({}, 503) if count in first else then)(asked, wire)
+
+    return script
+
+
+async def left(asking: Sequence[asyncio.Future[Any]], proxy: Proxy, came: list[Any]) -> None:
+    """Have every client leave once all that were admitted wait for the upstream."""
+    await until(lambda: len(proxy.records) == CALLS - ALLOWED and len(came) == ALLOWED)
+    for each in asking:
+        each.cancel()
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_whatever_way_they_go_out_what_was_spent_is_charged_and_nothing_held(
+    way: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script, said, more = WAYS[way]
+    if way == "retry":
+        script = failing(set(range(1, 9)), script)
+    elif way == "fallback":
+        upstream.by_model = {"primary": answer({}, 503), "spare": script}
+    upstream.answer_with(script)
+    async with bounded(tmp_path, upstream, "calls", more) as (proxy, client):
+        asking = [asyncio.ensure_future(ask(client, **said)) for _ in range(CALLS)]
+        if way == "cancelled":
+            await left(asking, proxy, upstream.requests)
+        await asyncio.gather(*asking, return_exceptions=True)
+        await until(lambda: len(proxy.records) == CALLS)
+        standing = await gauges(proxy)
+
+    admitted = [record for record in proxy.records if record.outcome != "limited"]
+    attempts = [attempt for record in admitted for attempt in record.attempts]
+    assert len(admitted) == ALLOWED
+    assert standing["money"] == really_spent(admitted)
+    assert standing["at-once"] == 1.0
+    used = sum(record.tokens.total for record in admitted)
+    assert standing["tokens"] == pytest.approx(1 - used / 100_000, abs=3e-4)  # it drains
+    outcomes = {record.outcome for record in admitted}
+    assert outcomes == {OUTCOMES.get(way, "success")}
+    assert {attempt.why for attempt in attempts} >= WHY.get(way, set())
+    assert len(upstream.requests) == (1 if way == "cache hit" else len(attempts))
+
+
+OUTCOMES = {"cancelled": "client_abort", "upstream error": "upstream_error", "blocked": "blocked"}
+WHY = {"retry": {"retry"}, "fallback": {"fallback"}}
