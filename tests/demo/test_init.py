@@ -103,7 +103,7 @@ async def test_the_printed_examples_are_answered_by_the_real_model(printed: str)
     assert [c["model"] for c in compared["choices"]] == ["smol-base", "smol-chat"]
     assert all(c["usage"]["completion_tokens"] > 0 for c in compared["choices"])
     assert 'headrace_requests_total{deployment="support-chat"' in scraped
-    assert 'headrace_cost_usd_total{deployment="compare"' in scraped
+    assert 'headrace_cost_usd_total{cost_type="input",deployment="compare"' in scraped
 
 
 async def test_every_route_is_answered_by_the_real_model(printed: str) -> None:
