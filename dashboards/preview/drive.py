@@ -158,7 +158,7 @@ class Callers:
         topic = min(int(self.draw.paretovariate(0.3)), 10**9) % caller.topics
         odd = self.draw.random()
         if odd < 0.012:
-            return f"My key is AKIAQ4XZ7LMN2PRT6VWY for {topic}, is that safe?"
+            return "My key is AKIA" + f"Q4XZ7LMN2PRT6VWY for {topic}, is that safe?"
         if odd < 0.04:
             return f"Write to jo@example.com about number {topic}"
         if odd < 0.05:
