@@ -99,7 +99,13 @@ async def in_redis(port: int) -> float:
     async with RedisStore(server, utc) as shared:
         alone = Alone(time.monotonic, utc)
         store = Sheltered(
-            shared, alone, lambda state: None, asyncio.sleep, lambda: 0.5, lambda: str(next(names))
+            shared,
+            alone,
+            lambda state: None,
+            asyncio.sleep,
+            lambda: 0.5,
+            lambda: str(next(names)),
+            lambda limit: None,
         )
         return min([await run(store, CALLS) for _ in range(3)])
 

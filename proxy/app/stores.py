@@ -48,10 +48,14 @@ async def counters(site: Site) -> Store:
         site.metrics.counters_degraded(state == "degraded")
         site.log.warning(f"limits.{state}")
 
+    def lost(limit: Limit) -> None:
+        site.metrics.budget_lost(limit.name)
+        site.log.error("budget.lost", limit=limit.name)
+
     server = connect(site.settings.redis, TIMEOUT_S)
     shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
     alone = Alone(time.monotonic, since_epoch, site.settings.replicas)
-    sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id)
+    sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id, lost)
     await site.opened.enter_async_context(beside(sheltered.watch()))
     return sheltered
 

@@ -73,6 +73,10 @@ class Metrics:
         """Count a call that took a limit past its mark."""
         self._child("headrace_limit_warnings_total", limit).inc()
 
+    def budget_lost(self, limit: str) -> None:
+        """Count a budget that the shared store has lost in the middle of its window."""
+        self._child("headrace_budget_lost_total", limit).inc()
+
     def counters_degraded(self, degraded: bool) -> None:
         """Show whether limits are counted without the store that others share."""
         self._child("headrace_limit_store_degraded").set(degraded)

@@ -76,6 +76,11 @@ class Alone:
             readings += next(told) if claim.limit.on_store_error == "local" else _reading(claim)
         return outcome(shares, _patient(claims, readings))
 
+    def charge(self, claims: Sequence[Claim], *, whole: bool) -> None:
+        """Add money to the instance's share."""
+        shares = [self._shared(each) for each in claims if each.limit.on_store_error == "local"]
+        self.local.charge_now(shares, whole=whole)
+
     def look(self, claims: Sequence[Claim]) -> Outcome:
         """See where the instance's share of each limit stands."""
         return self.local.look_now([self._shared(claim) for claim in claims])
@@ -116,7 +121,7 @@ class Alone:
             used = level if passed < reset else 0
         else:
             whole = self._shares.get(limit.key, (limit, limit))[0]
-            used = max(0, level - passed * whole.drain) // whole.unit_debt
+            used = -(-max(0, level - passed * whole.drain) // whole.unit_debt)
         borne = -(-used // self.replicas)
         if borne:
             self.local.hold_now("", [replace(claim, amount=borne)])

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from proxy.limits.alone import Alone
+from proxy.limits.losses import Losses
 from proxy.limits.store import Store, StoreUnavailable
-from proxy.types.limit import Claim
+from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome, Standing
 
 FAILURES = 3
@@ -48,9 +49,9 @@ class Going:
 
 @dataclass(frozen=True, slots=True)
 class Debt:
-    """Money to be added to a shared budget, until its window ends (in milliseconds of UTC)."""
+    """Money to be added to shared budgets, until their windows end (in milliseconds of UTC)."""
 
-    claim: Claim
+    claims: Sequence[Claim]
     ends: int
 
 
@@ -59,7 +60,8 @@ class Sheltered:
     """A ``Store``; ``watch`` must go on beside it, or a shared one that was away stays away.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
-    once. ``tell`` hears of each change. ``lost`` counts what there was no room to remember: such
+    once. ``tell`` hears of each change, ``lost_budget`` of each counter that was begun and is no
+    more: an alarm. ``lost`` counts what there was no room to remember: such
     calls stay charged as estimated, such money is uncharged.
     """
 
@@ -69,6 +71,7 @@ class Sheltered:
     sleep: Callable[[float], Awaitable[None]]
     chance: Callable[[], float]
     new_id: Callable[[], str]
+    lost_budget: Callable[[Limit], None]
     failures: int = FAILURES
     rest_s: float = REST_S
     lost: int = 0
@@ -79,6 +82,10 @@ class Sheltered:
     _owed: dict[tuple[str, str, int], Debt] = field(default_factory=dict)
     _bills: dict[str, Debt] = field(default_factory=dict)
     _look: asyncio.Event = field(default_factory=asyncio.Event)
+    _losses: Losses = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._losses = Losses(self.alone.monotonic)
 
     @property
     def degraded(self) -> bool:
@@ -109,6 +116,8 @@ class Sheltered:
             else:
                 self._failed = 0
                 self.alone.see(decided)
+                for limit in self._losses.of(decided):
+                    self.lost_budget(limit)
                 if decided.admitted:
                     self._calls[request_id] = Going(claims, asked=True, alone=False)
                 return decided
@@ -146,8 +155,23 @@ class Sheltered:
             await self.settle(request_id, [0] * len(going.claims))
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
-        """As promised. Raises ``StoreUnavailable``; the same may be asked again then."""
-        await self.remote.charge(charge_id, claims, whole=whole)
+        """As promised. While the shared store is away this instance's share alone hears of it; what
+        has perhaps not come through is charged there when it is back."""
+        if not self._away:
+            try:
+                await self.remote.charge(charge_id, claims, whole=whole)
+            except StoreUnavailable:
+                self._fail()
+                self._bill(charge_id, claims)
+            else:
+                return
+        self.alone.charge(claims, whole=whole)
+
+    def _bill(self, charge_id: str, claims: Sequence[Claim]) -> None:
+        wall = int(self.alone.utc() * 1000)
+        ends = min(claim.limit.calendar.around(wall)[2] for claim in claims)
+        self._bills[charge_id] = Debt(claims, ends)
+        self._look.set()
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         """Tell where the shared counters stand; this instance's own share while they are away."""
@@ -188,8 +212,8 @@ class Sheltered:
             if before is None and self.owing >= MOST_OWED:
                 self.lost += 1
                 continue
-            total = actual + (before.claim.amount if before else 0)
-            self._owed[name] = Debt(replace(claim, amount=total), ends)
+            total = actual + (before.claims[0].amount if before else 0)
+            self._owed[name] = Debt([replace(claim, amount=total)], ends)
             self._look.set()
 
     async def watch(self) -> None:
@@ -235,5 +259,5 @@ class Sheltered:
     async def _charge(self, bill: str, wall: int) -> None:
         debt = self._bills[bill]
         if wall < debt.ends:
-            await self.remote.charge(bill, [debt.claim])
+            await self.remote.charge(bill, debt.claims)
         del self._bills[bill]

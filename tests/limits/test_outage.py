@@ -34,6 +34,7 @@ class Instance:
     store: Sheltered
     remote: RedisStore
     told: list[str]
+    lost: list[Limit]
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
@@ -53,6 +54,7 @@ async def instance(
     server: Server | Cluster, prefix: str = "", replicas: int = 1
 ) -> AsyncIterator[Instance]:
     told: list[str] = []
+    lost: list[Limit] = []
     rests: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -62,9 +64,11 @@ async def instance(
     ids = (f"{uuid4().hex}-{n}" for n in count())
     async with shared(server, prefix=prefix or uuid4().hex, timeout_s=TIMEOUT_S) as remote:
         alone = Alone(time.monotonic, time.time, replicas)
-        store = Sheltered(remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids))
+        store = Sheltered(
+            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lost.append
+        )
         async with beside(store.watch()):
-            yield Instance(store, remote, told, rests)
+            yield Instance(store, remote, told, lost, rests)
 
 
 async def _kill(server: Server) -> Callable[[], None]:
@@ -148,6 +152,42 @@ async def test_a_store_that_comes_back_empty_is_told_what_calls_under_way_cost(
         outcome = await one.store.admit("next", asked)
         assert [standing.used for standing in outcome.standings] == [240, 1]
         assert outcome.standings[0].fresh
+
+
+async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) -> None:
+    other = replace(BUDGET, name="other")
+    async with instance(server) as one:
+        for number in range(3):
+            await one.store.admit(f"before-{number}", claims((BUDGET, 100), (REQUESTS, 1)))
+        assert one.lost == []
+        with server.admin as admin:
+            admin.flushall()
+
+        await one.store.admit("after", claims((BUDGET, 100), (other, 100), (REQUESTS, 1)))
+        await one.store.admit("next", claims((BUDGET, 100)))
+
+    assert one.lost == [BUDGET]
+
+
+async def test_what_a_ledger_knows_is_counted_here_while_the_store_is_away(
+    server: Server,
+) -> None:
+    """A charge that failed is made up for; one that was never asked is asked of nobody later."""
+    async with instance(server) as one:
+        await one.store.admit("call", claims((BUDGET, 1)))
+        server.signal(signal.SIGSTOP)
+        await one.store.charge("recalled", claims((BUDGET, 70)), whole=True)
+        await one.degrade()
+        await one.store.charge("recalled later", claims((MONTH, 60)), whole=True)
+
+        outcome = await one.store.admit("alone", claims((BUDGET, 0), (MONTH, 40)))
+        assert [standing.used for standing in outcome.standings] == [71, 100]
+        assert not any(standing.fresh for standing in outcome.standings)
+        await one.store.release("alone")
+        server.signal(signal.SIGCONT)
+        await one.recovered()
+        standings = await one.store.read(claims((BUDGET, 0), (MONTH, 0)))
+        assert [standing.used for standing in standings] == [71, 0]
 
 
 async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -> None:

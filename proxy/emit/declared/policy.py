@@ -94,6 +94,12 @@ METRICS = (
         lazy=True,
     ),
     Declared(
+        "headrace_budget_lost_total",
+        "counter",
+        (axes.LIMIT,),
+        "Counters of budgets that the shared store has lost in the middle of their window.",
+    ),
+    Declared(
         "headrace_limit_store_degraded",
         "gauge",
         (),

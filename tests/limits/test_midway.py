@@ -1,0 +1,198 @@
+"""Five hundred calls at one proxy and at two, while the store goes away in their middle."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.settings import LedgerAt
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.limits.test_init import ask
+from tests.servers import Server, eventually
+
+CALLS, FIRST, AT_ONCE, BATCH = 500, 150, 50, 64
+MONEY = "{name: money, usd: 1000 per month}"
+PLACES = "{name: places, concurrency: 1000}"
+
+
+@dataclass
+class Instances:
+    """Proxies that share a server, and what their calls came to."""
+
+    proxies: list[Proxy]
+    clients: list[aiohttp.ClientSession]
+    upstream: ScriptedUpstream
+
+    async def calls(self, many: int) -> Counter[int]:
+        """Make calls all at once, by turns at each proxy. Gives their statuses."""
+        asked = [ask(self.clients[n % len(self.clients)]) for n in range(many)]
+        return Counter(status for status, _, _ in await asyncio.gather(*asked))
+
+    async def calls_and(self, then: Callable[[], None]) -> Counter[int]:
+        """The same; in their middle something happens to the server."""
+        calling = asyncio.ensure_future(self.calls(CALLS))
+        until = len(self.upstream.requests) + FIRST
+        await eventually(lambda: len(self.upstream.requests) >= until or calling.done())
+        then()
+        return await calling
+
+    async def metric(self, line: str) -> list[float]:
+        """Read a metric at each proxy; 0 where it has no value yet."""
+        found = []
+        for proxy, client in zip(self.proxies, self.clients, strict=True):
+            async with client.get(f"{proxy.admin}/metrics") as response:
+                lines = (await response.text()).splitlines()
+            values = [each.rpartition(" ")[2] for each in lines if each.startswith(f"{line} ")]
+            found.append(float(values[0]) if values else 0.0)
+        return found
+
+    async def recovered(self) -> None:
+        async with asyncio.timeout(30):
+            while any(await self.metric("headrace_limit_store_degraded")):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)  # over the wire there is no event
+
+    def spent(self) -> int:
+        """What all calls together have cost, in micro-USD, as their records say."""
+        records = [record for proxy in self.proxies for record in proxy.sink.records]
+        return sum(bill.whole or 0 for record in records for bill in record.bills())
+
+
+@asynccontextmanager
+async def instances(
+    folder: Path, upstream: ScriptedUpstream, server: Server, number: int, *limits: str
+) -> AsyncIterator[Instances]:
+    said = world(upstream.url) + f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
+    async with AsyncExitStack() as opened:
+        proxies, clients = [], []
+        for name in range(number):
+            running = running_proxy(
+                folder / str(name),
+                said,
+                redis=server.at,
+                cache_secret="a secret of tests",
+                replicas=number,
+                ledger=LedgerAt("sqlite", folder / f"{name}.db"),
+            )
+            proxies.append(await opened.enter_async_context(running))
+            client = aiohttp.ClientSession(
+                base_url=proxies[-1].url, connector=aiohttp.TCPConnector(limit=AT_ONCE)
+            )
+            clients.append(await opened.enter_async_context(client))
+        yield Instances(proxies, clients, upstream)
+
+
+def used(server: Server, name: str) -> int:
+    """What the server has of a limit: money that is spent, places that are taken."""
+    total = 0
+    with server.admin as admin:
+        for key in admin.keys(f"headrace:*:{name}:*"):
+            if admin.type(key) == b"zset":
+                total += int(admin.zcard(key))
+            else:
+                fields = admin.hgetall(key)
+                total += sum(int(value) for field, value in fields.items() if field.isdigit())
+    return total
+
+
+ONE_AND_TWO = pytest.mark.parametrize("number", [1, 2], ids=["one", "two"])
+
+
+@ONE_AND_TWO
+async def test_a_server_that_hangs_loses_no_money_and_holds_no_place(
+    number: int, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as those:
+        statuses = await those.calls_and(lambda: server.signal(signal.SIGSTOP))
+        assert statuses == {200: CALLS}
+        assert any(await those.metric("headrace_limit_store_degraded"))
+        server.signal(signal.SIGCONT)
+        await those.recovered()
+
+        await eventually(lambda: used(server, "concurrency:places") == 0)
+        await eventually(lambda: used(server, "usd:money") == those.spent() > 0)
+        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 0
+
+
+@ONE_AND_TWO
+async def test_a_server_that_dies_and_comes_back_empty_is_told_by_the_ledgers(
+    number: int, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as those:
+        assert await those.calls(CALLS) == {200: CALLS}
+        await eventually(lambda: used(server, "concurrency:places") == 0)
+        before = those.spent()
+        assert await those.calls_and(server.kill) == {200: CALLS}
+        server.start()
+        await those.recovered()
+        assert await those.calls(number * 2) == {200: number * 2}
+
+        await eventually(lambda: used(server, "concurrency:places") == 0)
+        kept = before // number  # each ledger knows the calls of its own proxy
+        assert used(server, "usd:money") >= kept
+        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) >= 1
+
+
+@ONE_AND_TWO
+async def test_a_server_that_is_flushed_raises_an_alarm_and_is_told_by_the_ledgers(
+    number: int, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    def flush() -> None:
+        with server.admin as admin:
+            admin.flushall()
+
+    async with instances(tmp_path, upstream, server, number, MONEY, PLACES) as those:
+        assert await those.calls(CALLS) == {200: CALLS}
+        before = those.spent()
+        assert await those.calls_and(flush) == {200: CALLS}
+
+        await eventually(lambda: used(server, "concurrency:places") == 0)
+        assert used(server, "usd:money") >= before // number
+        assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 1
+
+
+@ONE_AND_TWO
+@pytest.mark.parametrize(
+    ("says", "allowed"),
+    [("local", range(125, 251)), ("open", range(CALLS, CALLS + 1)), ("closed", range(251))],
+    ids=["local", "open", "closed"],
+)
+async def test_calls_in_the_middle_of_an_outage_are_let_as_the_limit_says(
+    number: int,
+    says: str,
+    allowed: range,
+    tmp_path: Path,
+    upstream: ScriptedUpstream,
+    server: Server,
+) -> None:
+    """Of 500 calls 250 fit. What was admitted when nobody heard it any more is not used twice."""
+    limit = f"{{name: calls, requests: 250 per day, on_store_error: {says}}}"
+    async with instances(tmp_path, upstream, server, number, limit) as those:
+        statuses = await those.calls_and(server.kill)
+
+    assert statuses.keys() <= {200, 429}
+    assert statuses.total() == CALLS
+    unheard = BATCH if number == 2 and says == "local" else 0  # what the other was let last
+    assert statuses[200] in range(allowed.start, allowed.stop + unheard)
+
+
+async def test_a_server_that_comes_back_is_asked_no_more_often_than_there_are_calls(
+    tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    async with instances(tmp_path, upstream, server, 2, MONEY, PLACES) as those:
+        await those.calls_and(server.kill)
+        server.start()
+        await those.recovered()
+        trips = server.trips()
+        assert await those.calls(CALLS) == {200: CALLS}
+
+    assert trips <= 100  # what 500 calls owe fits a few trips
+    assert server.trips() - trips <= 2 * CALLS
