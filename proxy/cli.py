@@ -20,7 +20,7 @@ import uvloop
 from proxy import __version__, app, demo, settings
 from proxy.dialects import strict
 from proxy.edge import WeakParser
-from proxy.emit import declared
+from proxy.emit import chain, declared
 from proxy.errors import ProxyError
 from proxy.ledger import audit, now_ms, shown, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
@@ -272,6 +272,17 @@ def prune_command(path: Path, before: datetime) -> None:
 main.add_command(prices_group)
 
 
+@main.command("verify-log")
+@click.argument("path", metavar="FILE", type=FILE)
+@click.option("--holds", multiple=True, metavar="HASH", help="A hash that must be in it.")
+def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
+    """Check a decision log. Exits 1 and names the first line that is not as it was written."""
+    found = chain.verify(path, holds)
+    click.echo(found.text())
+    if found.broken is not None:
+        raise SystemExit(1)
+
+
 @main.command("verify-ledger")
 @click.argument("path", metavar="LEDGER", type=FILE)
 def verify_command(path: Path) -> None:
@@ -299,7 +310,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
+    except (demo.NoModel, Unusable, WeakParser, BadSetting, chain.BadChain) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None

@@ -60,11 +60,12 @@ class RedisAt:
 @dataclass(frozen=True, slots=True)
 class LogAs:
     """How lines are written: under whose names, from which level on, and what share of the calls
-    that went well."""
+    that went well. ``decisions`` is the file of the decision log, where one is kept."""
 
     schema: str = "native"
     level: str = "info"
     ratio: float = 1.0
+    decisions: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +185,12 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
 
 
 def _log(environ: Mapping[str, str]) -> LogAs:
+    decisions = environ.get("HEADRACE_DECISION_LOG")
     return LogAs(
         _one_of(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
         _one_of(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
         _number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
+        Path(decisions) if decisions else None,
     )
 
 

@@ -185,11 +185,12 @@ def test_the_log_is_as_the_variables_say() -> None:
         "HEADRACE_LOG_SCHEMA": "ecs",
         "HEADRACE_LOG_LEVEL": "warning",
         "HEADRACE_LOG_RATIO": "0.5",
+        "HEADRACE_DECISION_LOG": "decisions.log",
     }
 
     assert from_environment(Path("p"), HERE, HERE, {}).log == LogAs()
     chosen = from_environment(Path("p"), HERE, HERE, environ).log
-    assert chosen == LogAs("ecs", "warning", 0.5)
+    assert chosen == LogAs("ecs", "warning", 0.5, Path("decisions.log"))
 
 
 @pytest.mark.parametrize(

@@ -101,16 +101,18 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
     """
     async with AsyncExitStack() as opened:
         site = _site(settings, opened, log_fd)
+        decisions = telling.decisions(site)
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
         reading = partial(read_folder, settings.policies, settings.environ)
-        store = PolicyStore(reading, *clock, site.log, measuring.policies(site.metrics))
+        store = PolicyStore(reading, *clock, site.log, measuring.policies(site.metrics, decisions))
         watch = Watch(settings.policies, known, store.refresh)
         candidate = await _candidate(site)
         all_sinks: tuple[Sink, ...] = (
             site.metrics,
             CallLog(site.put, site.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
             *telling.traces(site),
+            *decisions,
             past := Past(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
             *stores.rows(site),
@@ -138,15 +140,14 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         admin, _ = await _listen(opened, back(told, readiness), settings.admin)
         drain = partial(calls.drain, settings.drain_s)
         listen, server = await _listen(opened, front, settings.listen, drain)
-        clients = lambda: len(server.connections)  # noqa: E731
-        site.metrics.watch("headrace_open_connections", "client", read=clients)
+        measuring.clients(site.metrics, lambda: len(server.connections))
         await opened.enter_async_context(LoopLag(site.metrics.late))
         await opened.enter_async_context(stores.drift(site, store, rooms.limits))
         await opened.enter_async_context(beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
-        version = proxy.__version__
-        site.log.info("listening", address=str(listen), admin=str(admin), version=version)
+        said = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
+        site.log.info("listening", **said)
         yield Running(listen, admin, store, watch, readiness, site.log)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
+from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
 from proxy.limits.store import Store, StoreUnavailable
 from proxy.policy.roster import roster
@@ -39,11 +40,16 @@ class Gauges:
                 self.metrics.stand(standings, self.utc())
 
 
-def policies(metrics: Metrics) -> Callable[[Result, Snapshot], None]:
-    """Count readings of the policies, and let their names be labels."""
+def policies(
+    metrics: Metrics, decisions: Iterable[Decisions]
+) -> Callable[[Result, Snapshot], None]:
+    """Count readings of the policies, seal what came of them, and let their names be labels."""
 
     def tell(result: Result, snapshot: Snapshot) -> None:
         metrics.reloaded(result)
+        if result != "unchanged":
+            for each in decisions:
+                each.policy(result, snapshot.revision)
         if result == "in_force":
             metrics.in_force(roster(snapshot))
 
@@ -58,3 +64,8 @@ def candidate(metrics: Metrics) -> Callable[[Result, Snapshot], None]:
             metrics.candidate_in_force(roster(snapshot))
 
     return tell
+
+
+def clients(metrics: Metrics, connections: Callable[[], int]) -> None:
+    """Show how many connections from clients are open."""
+    metrics.watch("headrace_open_connections", "client", read=connections)

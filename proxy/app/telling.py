@@ -14,6 +14,7 @@ from opentelemetry.sdk.resources import Resource
 import proxy
 from proxy.app.site import Site, new_request_id
 from proxy.emit import Sink
+from proxy.emit.decisions import Decisions
 from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
 from proxy.emit.trace import Traces
@@ -33,6 +34,18 @@ def traces(site: Site) -> tuple[Sink, ...]:
     resource = Resource.create({"service.name": "headrace", **who})
     profiles = [PROFILES[name] for name in site.settings.trace_profiles]
     return (Traces(outbox, resource, site.settings.trace_ratio, profiles),)
+
+
+def decisions(site: Site) -> tuple[Decisions, ...]:
+    """Give the sink of decisions when they are kept. It closes after the last call has ended."""
+    path = site.settings.log.decisions
+    if path is None:
+        return ()
+    kept = Decisions(path, partial(site.metrics.dropped, "decisions"), site.log)
+    waiting = partial(getattr, kept, "waiting")
+    site.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
+    site.opened.push_async_callback(asyncio.to_thread, kept.close)
+    return (kept,)
 
 
 def warn(site: Site) -> Callable[[Standing], None]:

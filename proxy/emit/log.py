@@ -33,7 +33,7 @@ LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "war
 GATHER_S = 0.05
 
 
-def _name(text: str) -> str:
+def printable(text: str) -> str:
     """A client's own word in a line: short and printable."""
     if text.isprintable():
         return text[:MAX_NAME]
@@ -64,7 +64,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "route": door.route if door else None,
         "endpoint": summary.endpoint(record),
         "stream": call.stream if call else False,
-        "models": [_name(model) for model in call.models] if call else [],
+        "models": [printable(model) for model in call.models] if call else [],
         "provider": attempt.target.upstream.provider if attempt else None,
         "upstream": attempt.target.upstream.name if attempt else None,
         "model": attempt.target.model if attempt else None,

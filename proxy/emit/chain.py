@@ -1,0 +1,239 @@
+"""A file of lines each of which seals the one before, so that what was changed afterwards shows.
+
+A line is JSON with sorted keys. Its ``hash`` is the SHA-256 of the line without it, in which
+``prev`` is the hash of the line before. What a process that was killed wrote in part stays where it
+is: the next line says so, by the hash of those bytes. There is no secret in it: who can write the
+file can write all of it anew, so its last hash should be known elsewhere, as it is in the log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import orjson
+
+FIRST = "0" * 64
+MAX_LINE = 256 * 1024
+TAIL = 4 * MAX_LINE
+Entry = dict[str, Any]
+
+
+class BadChain(Exception):
+    """The file cannot be written, or what is there cannot be continued; its message says why."""
+
+
+def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
+    """Give the line of an entry, and its hash."""
+    said = {**entry, "seq": seq, "prev": prev}
+    digest = _digest(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))
+    line = orjson.dumps({**said, "hash": digest}, option=orjson.OPT_SORT_KEYS)
+    return line + b"\n", digest
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read(line: bytes) -> Entry | None:
+    """Give what a line says, None where it is no JSON object, as a part of one never is."""
+    try:
+        said = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return said if isinstance(said, dict) else None
+
+
+def _whole(line: bytes, said: Entry) -> bool:
+    """Say whether a line is as it was sealed."""
+    seq, prev = said.get("seq"), said.get("prev")
+    if type(seq) is not int or not isinstance(prev, str):
+        return False
+    entry = {name: value for name, value in said.items() if name not in ("seq", "prev", "hash")}
+    return sealed(entry, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
+
+
+class ChainFile:
+    """A chain that is written to, by one process alone. Close it."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a chain, or begin one. Raises ``BadChain``."""
+        self.seq, self.head = 0, FIRST
+        self._torn, self._open_line = b"", False
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BadChain(f"{path} cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._resume(path)
+        except BlockingIOError:
+            self.close()
+            raise BadChain(f"{path} is written by another process") from None
+        except BadChain:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def append(self, entries: Sequence[Entry]) -> int:
+        """Write entries and have the disk keep them; give how many of them are whole in the file.
+
+        Fewer than all mean that the disk did not take more. Blocks.
+        """
+        said: list[Entry] = [*self._resumption(), *entries]
+        data, states, seq, head = self._prefix(), [(self.seq, self.head, 0)], self.seq, self.head
+        prefix = len(data)
+        for entry in said:
+            seq += 1
+            line, head = sealed(entry, seq, head)
+            data += line
+            states.append((seq, head, len(data)))
+        written = self._write(data)
+        done = sum(1 for *_, end in states[1:] if written >= end - 1)
+        self.seq, self.head, end = states[done]
+        if done:
+            self._torn, self._open_line = data[end:written], written == end - 1
+        elif self._open_line:
+            self._torn, self._open_line = data[prefix:written], written < prefix
+        else:
+            self._torn += data[:written]
+        return max(0, done - (len(said) - len(entries)))
+
+    def _prefix(self) -> bytes:
+        unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
+        return b"\n" if unfinished else b""
+
+    def _resumption(self) -> Iterator[Entry]:
+        if self._torn:
+            yield {"event": "resumed", "torn": len(self._torn), "torn_sha256": _digest(self._torn)}
+
+    def _write(self, data: bytes) -> int:
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+            os.fsync(self._fd)
+        except OSError:
+            return written
+        return written
+
+    def _resume(self, path: Path) -> None:
+        """Find the last whole line. What follows it is a torn one, unless somebody wrote it."""
+        size = os.fstat(self._fd).st_size
+        start = max(0, size - TAIL)
+        tail = os.pread(self._fd, TAIL, start)
+        lines = tail.splitlines(keepends=True)
+        if start:
+            lines = lines[1:]
+        torn = b""
+        for line in reversed(lines):
+            said = _read(line)
+            if said is not None:
+                self._continue(path, line, said, torn)
+                return
+            torn = line + torn
+        if start:
+            raise BadChain(f"{path} does not end in a line of this kind: see headrace verify-log")
+        self._torn = torn
+
+    def _continue(self, path: Path, line: bytes, said: Entry, torn: bytes) -> None:
+        if not _whole(line, said):
+            raise BadChain(f"{path} ends in a line that was changed: see headrace verify-log")
+        self.seq, self.head = said["seq"], said["hash"]
+        self._torn, self._open_line = torn, not line.endswith(b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a chain is worth: its whole lines and the hash of the last; ``torn`` places where a
+    process was killed while it wrote, ``missing`` entries that it says it could not write.
+    ``broken`` is the first line that is not as it was written, and why."""
+
+    lines: int
+    head: str
+    torn: int
+    missing: int
+    broken: tuple[int, str] | None
+
+    def text(self) -> str:
+        said = [f"{self.lines} lines, the last with hash {self.head}"]
+        if self.torn:
+            said.append(
+                f"{self.torn} times a line was torn, as the process was killed or the disk full"
+            )
+        if self.missing:
+            said.append(f"{self.missing} decisions were not written, and counted")
+        if self.broken is not None:
+            number, why = self.broken
+            return "\n".join([*said, f"broken: line {number} {why}"])
+        return "\n".join(
+            [*said, "good: every line is as it was written, and follows the one before"]
+        )
+
+
+class _Reader:
+    """Follows a chain line by line."""
+
+    def __init__(self) -> None:
+        self.seq, self.head = 0, FIRST
+        self.torn, self.missing = 0, 0
+        self._part = b""
+        self._part_at = 0
+
+    def feed(self, number: int, line: bytes) -> tuple[int, str] | None:
+        """Give the line that is broken, and why."""
+        said = _read(line)
+        if said is None:
+            self._part, self._part_at = self._part + line, self._part_at or number
+            return (self._part_at, "is no line of this kind") if len(self._part) > TAIL else None
+        if not _whole(line, said):
+            return number, "is not as it was written"
+        if said["seq"] != self.seq + 1 or said["prev"] != self.head:
+            return number, "does not follow the line before it: one was taken out, put in or moved"
+        if self._part and not self._accounts(said):
+            return self._part_at, "is no line of this kind, and the next does not say why"
+        self.torn += bool(self._part)
+        self._part, self._part_at = b"", 0
+        self.seq, self.head = said["seq"], said["hash"]
+        self.missing += said.get("missing", 0)
+        return None
+
+    def _accounts(self, said: Entry) -> bool:
+        hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
+        return said.get("event") == "resumed" and said.get("torn_sha256") in hashes
+
+    def end(self) -> tuple[int, str] | None:
+        """Take what no line follows: the last write may have been torn, a whole line not."""
+        if self._part.count(b"\n"):
+            return self._part_at, "is no line of this kind"
+        self.torn += bool(self._part)
+        return None
+
+
+def verify(path: Path, known: Iterable[str] = ()) -> Verified:
+    """Check a chain from its first line. Hashes that are ``known`` must be in it."""
+    reader, wanted = _Reader(), set(known)
+    broken: tuple[int, str] | None = None
+    number = 0
+    with path.open("rb") as file:
+        for number, line in enumerate(_lines(file), 1):
+            broken = reader.feed(number, line)
+            wanted.discard(reader.head)
+            if broken is not None:
+                break
+    broken = broken or reader.end()
+    if broken is None and wanted:
+        broken = number, f"is the last, and none has the hash {min(wanted)}"
+    return Verified(reader.seq, reader.head, reader.torn, reader.missing, broken)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(MAX_LINE):
+        yield line

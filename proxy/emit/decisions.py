@@ -1,0 +1,151 @@
+"""The decision log: one line per decision of the policies, for whoever must show what was decided.
+
+It holds names and verdicts, no text. Lines are sealed and written by a thread of their own; what
+the disk does not take waits in a bounded queue, and what does not fit is counted in the next line.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from proxy.emit.chain import ChainFile, Entry
+from proxy.emit.log import printable
+from proxy.record import Record
+from proxy.types.guard import Result
+from proxy.types.outcome import Standing
+
+MAX_ENTRIES = 10_000
+BATCH = 256
+GATHER_S = 0.1
+RETRY_S = 0.25
+CLOSE_S = 2.0
+TELL_EVERY = 10_000
+Log = structlog.typing.FilteringBoundLogger
+
+
+def decision(record: Record) -> Entry:
+    """Give what was decided of a call, without any text of it."""
+    door, plan, admission = record.door, record.plan, record.admission
+    return {
+        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "event": "call",
+        "request_id": printable(door.request_id) if door else None,
+        "trace_id": record.ids.trace_id,
+        "policy": record.revision,
+        "key": record.key,
+        "deployment": plan.deployment if plan else None,
+        "rules": list(plan.rules) if plan else [],
+        "would": list(plan.would) if plan else [],
+        "limits": [_limit(each) for each in admission.standings] if admission else [],
+        "guards": [_guard(stage, result) for stage, result in record.verdicts()],
+        "cache": record.cache,
+        "outcome": record.outcome,
+        "status": record.status,
+        "error": record.error.code if record.error else None,
+    }
+
+
+def _limit(standing: Standing) -> Entry:
+    said = "deny" if standing.refuses else "allow"
+    return {"limit": standing.limit.name, "said": said, "shadow": standing.limit.shadow}
+
+
+def _guard(stage: str, result: Result) -> Entry:
+    said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
+    return {**said, "shadow": result.shadow}
+
+
+class Decisions:
+    """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
+    entries are in no line."""
+
+    def __init__(self, path: Path, dropped: Callable[[str, int], None], log: Log) -> None:
+        """Open the file and start the thread. Raises ``BadChain``."""
+        self._chain = ChainFile(path)
+        self._tell = dropped
+        self._log = log
+        self._queue: deque[Entry] = deque()
+        self._missed = 0  # counted by the loop alone
+        self._told = 0  # by the thread alone
+        self._failing = False
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._given_up = threading.Event()
+        log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
+        self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How many entries are in no line yet."""
+        return len(self._queue)
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        self.put(decision(record))
+
+    def policy(self, result: str, revision: str) -> None:
+        """Note that policies were read, and which are in force then."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.put({"time": now, "event": "policy", "result": result, "policy": revision})
+
+    def put(self, entry: Entry) -> None:
+        if len(self._queue) >= MAX_ENTRIES:
+            self._missed += 1
+            self._tell("queue_full", 1)
+            return
+        self._queue.append(entry)
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def close(self) -> None:
+        """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
+        self._closing.set()
+        self._wake.set()
+        self._thread.join(CLOSE_S)
+        self._given_up.set()
+        if self._queue:
+            self._tell("shutdown", len(self._queue))
+        if not self._thread.is_alive():
+            self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
+            self._chain.close()
+
+    def _run(self) -> None:
+        while (not self._closing.is_set() or self._queue) and not self._given_up.is_set():
+            self._wake.wait()
+            self._closing.wait(GATHER_S)
+            if not self._closing.is_set():
+                self._wake.clear()
+            while self._queue and not self._given_up.is_set():
+                self._batch()
+
+    def _batch(self) -> None:
+        """Write some; what was not taken stays the first in the queue."""
+        batch = [self._queue[n] for n in range(min(len(self._queue), BATCH))]
+        missed = self._missed - self._told
+        if missed:
+            batch[0] = {**batch[0], "missing": missed}
+        before = self._chain.seq
+        done = self._chain.append(batch)
+        for _ in range(done):
+            self._queue.popleft()
+        if done and missed:
+            self._told += missed
+        if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
+            self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
+        self._mind(failed=done < len(batch))
+
+    def _mind(self, *, failed: bool) -> None:
+        if failed != self._failing:
+            self._failing = failed
+            self._log.warning("decisions.failing" if failed else "decisions.mended")
+        if failed:
+            self._given_up.wait(RETRY_S)

@@ -1,0 +1,158 @@
+"""The decision log: a line per decision without any text, whatever the disk does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.app.site import new_record
+from proxy.emit.chain import BadChain, verify
+from proxy.emit.decisions import MAX_ENTRIES, Decisions
+from proxy.settings import LogAs
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai-chat"]
+
+
+class Log:
+    """Notes events of the process."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.said.append((event, fields))
+
+    warning = info
+
+
+class Drops(dict[str, int]):
+    def __call__(self, reason: str, count: int) -> None:
+        self[reason] = self.get(reason, 0) + count
+
+
+def entries(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+async def ask(proxy: Proxy, **more: Any) -> None:
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False, **more)) as r,
+    ):
+        await r.read()
+
+
+def guarded(upstream: ScriptedUpstream) -> str:
+    return (
+        world(upstream.url)
+        + """
+policies:
+  default:
+    input: [{guard: keywords, words: [forbidden], action: block}]
+    limits: [{name: per-key, requests: 2 per hour, per: key}]
+"""
+    )
+
+
+async def test_every_decision_has_a_line_that_says_why(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    path = tmp_path / "decisions.log"
+    how = {"log": LogAs(decisions=path)}
+    async with running_proxy(tmp_path / "policies", guarded(upstream), **how) as proxy:
+        await ask(proxy)
+        await ask(proxy, messages=[{"role": "user", "content": "a forbidden word"}])
+        await ask(proxy)
+        await proxy.sink.wait(3)
+
+    policy, *calls = entries(path)
+    assert (policy["event"], policy["result"]) == ("policy", "in_force")
+    assert {call["policy"] for call in calls} == {policy["policy"]}
+    assert [call["outcome"] for call in calls] == ["success", "blocked", "limited"]
+    assert [call["key"] for call in calls] == ["support-widget"] * 3
+    assert [each["verdict"] for each in calls[1]["guards"]] == ["blocked"]
+    assert [each["said"] for call in calls for each in call["limits"]] == ["allow", "allow", "deny"]
+    assert "forbidden" not in path.read_text()
+    assert (verify(path).lines, verify(path).broken) == (4, None)
+
+
+async def test_a_restart_continues_the_chain(upstream: ScriptedUpstream, tmp_path: Path) -> None:
+    path = tmp_path / "decisions.log"
+    for _ in range(2):
+        how = {"log": LogAs(decisions=path)}
+        async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+            await ask(proxy)
+            await proxy.sink.wait(1)
+
+    found = verify(path)
+    assert (found.lines, found.torn, found.broken) == (4, 0, None)
+
+
+async def test_a_reload_that_is_rejected_is_a_decision_too(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    path = tmp_path / "decisions.log"
+    how = {"log": LogAs(decisions=path)}
+    async with running_proxy(tmp_path / "policies", world(upstream.url), **how) as proxy:
+        (proxy.policies / "policies.yaml").write_text("keys: 1")
+        headers = {**BEARER, "x-headrace-refresh-cache": "true"}
+        async with (
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+            client.post(ROUTE.path, headers=headers, json=ROUTE.body(streamed=False)) as response,
+        ):
+            assert response.status == 200
+        await proxy.sink.wait(1)
+
+    assert [e["result"] for e in entries(path) if e["event"] == "policy"] == [
+        "in_force",
+        "rejected",
+    ]
+
+
+def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
+    log, path = Log(), tmp_path / "decisions.log"
+    kept = Decisions(path, Drops(), log)  # type: ignore[arg-type]  # all of it that is used
+
+    kept.policy("in_force", "abc")
+    kept.close()
+
+    assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
+
+
+def test_a_file_that_is_none_of_ours_is_not_written_to(tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_text('{"my": "notes"}\n')
+
+    with pytest.raises(BadChain):
+        Decisions(path, Drops(), Log())  # type: ignore[arg-type]  # as above
+
+    assert path.read_text() == '{"my": "notes"}\n'
+
+
+def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
+    full = tmp_path / "full"
+    os.symlink("/dev/full", full)
+    drops, log = Drops(), Log()
+    kept = Decisions(full, drops, log)  # type: ignore[arg-type]  # as above
+
+    for _ in range(MAX_ENTRIES + 5):
+        kept.end(ended())
+    kept.close()
+
+    assert drops["queue_full"] >= 5 - 1
+    assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
+    assert ("decisions.failing", {}) in log.said
+
+
+def ended() -> Any:
+    record = new_record()
+    record.ended = record.started
+    return record
