@@ -123,6 +123,7 @@ class LineWriter:
         self._clean = clean
         self._dropped = dropped
         self._lines: deque[bytes] = deque()
+        self._writing = 0
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
@@ -131,7 +132,7 @@ class LineWriter:
     @property
     def waiting(self) -> int:
         """How many lines are not written yet."""
-        return len(self._lines)
+        return len(self._lines) + self._writing
 
     def put(self, line: bytes) -> None:
         if len(self._lines) >= MAX_LINES:
@@ -146,8 +147,8 @@ class LineWriter:
         self._closing.set()
         self._wake.set()
         self._thread.join(timeout)
-        if self._thread.is_alive() and self._lines:
-            self._dropped("shutdown", len(self._lines))
+        if self._thread.is_alive() and self.waiting:
+            self._dropped("shutdown", self.waiting)
 
     def _run(self) -> None:
         while not self._closing.is_set() or self._lines:
@@ -157,7 +158,9 @@ class LineWriter:
                 self._wake.clear()
             while self._lines:
                 batch = [self._lines.popleft() for _ in range(min(len(self._lines), 256))]
+                self._writing = len(batch)
                 self._write(b"".join(batch), len(batch))
+                self._writing = 0
 
     def _write(self, data: bytes, lines: int) -> None:
         data = self._clean(data)
