@@ -6,6 +6,23 @@ from proxy.record import Attempt, Record
 from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
+FINISHES = frozenset(
+    {
+        "content_filter",
+        "end_turn",
+        "eos",
+        "eos_token",
+        "error",
+        "function_call",
+        "length",
+        "max_tokens",
+        "model_length",
+        "stop",
+        "stop_sequence",
+        "tool_calls",
+        "tool_use",
+    }
+)
 
 
 def deployment(record: Record) -> str:
@@ -71,7 +88,9 @@ def overhead(record: Record) -> float:
 
 
 def finish_reasons(record: Record) -> list[str]:
-    return sorted({why for meter in record.meters() for why in meter.finish_reasons.values()})
+    """Give why answers ended, as far as these are known words: an upstream may write anything."""
+    said = {why for meter in record.meters() for why in meter.finish_reasons.values()}
+    return sorted({why if why in FINISHES else "other" for why in said})
 
 
 def token_counts(record: Record) -> dict[str, int]:

@@ -51,3 +51,12 @@ def test_a_call_that_reached_nothing_has_unknowns() -> None:
     assert summary.deployment(record) == summary.dialect(record) == "unknown"
     assert summary.served(record) is None
     assert summary.first_token(record) is None
+
+
+def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
+    record = ended((0.0, 1.0), total=1.0)
+    record.serve(0, record.attempts[0])
+    for index, why in enumerate(("stop", "length", "because of Paris")):
+        record.attempts[0].meter.finish_reasons[index] = why
+
+    assert summary.finish_reasons(record) == ["length", "other", "stop"]
