@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import os
+import re
 import shutil
 import time
 from asyncio.subprocess import PIPE, STDOUT
@@ -19,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.declared import METRICS, declared
 from proxy.emit.metrics import Metrics
+from proxy.policy.roster import roster
+from proxy.policy.store import read_folder
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream, usage
 from tests.test_pipeline import BEARER, ROUTES
@@ -106,27 +109,48 @@ async def test_a_cut_stream_tells_whose_doing_it_was(
     assert (dict(labels)["side"], dict(labels)["phase"]) == ("upstream", "after_first")
 
 
+METHODS = ("DELETE", "PUT", "PATCH", "PROPFIND", "LOCK")
+
+
 async def test_what_clients_choose_mints_no_series(
     proxy: Proxy, client: aiohttp.ClientSession
 ) -> None:
+    """Models, tags, users, deployments, paths, methods, dialects and ids that nobody has seen."""
+    before = await exposition(proxy)
+
     async def strange(number: int) -> None:
         headers = {
             **BEARER,
-            "x-headrace-tags": f"t{number}=v{number}",
+            "x-headrace-tags": f"t{number}=v{number},feature=f-{'x' * number}",
             "x-request-id": f"id-{number}",
+            "x-portkey-config" if number % 2 else "x-enkrypt-deployment": f"d-{number}",
+            "x-portkey-metadata": f'{{"_user": "u-{number}"}}',
         }
         body = {"model": f"model-{number}", "prompt": "p", "user": f"user-{number}"}
-        async with client.post("/v1/completions", headers=headers, json=body) as response:
-            assert response.status == 404
-        async with client.get(f"/path-{number}", headers=headers) as response:
-            assert response.status == 404
+        routes = [each.path for each in ROUTES.values()]
+        for path in (routes[number % len(routes)], f"/path-{number}"):
+            async with client.post(path, headers=headers, json=body) as response:
+                assert 400 <= response.status < 500
+        method = METHODS[number % len(METHODS)]
+        async with client.request(method, ROUTE.path, headers=headers) as response:
+            assert 400 <= response.status < 500
 
-    for start in range(0, 200, 20):
+    for start in range(0, 300, 20):
         await asyncio.gather(*(strange(number) for number in range(start, start + 20)))
 
-    found = await scraped(proxy, 400)
-    assert len(found["headrace_requests_total"]) == 2
-    assert sum(map(len, found.values())) < 150
+    found = await scraped(proxy, 900)
+    assert total(found, "headrace_requests_total") == 900
+    after = await exposition(proxy)
+    known = roster(read_folder(proxy.policies, {"UPSTREAM_KEY": "sk"}))
+    assert len(series(after)) <= sum(metric.worst(known) for metric in METRICS)
+    new = series(after) - series(before)
+    assert not [each for each in new if re.search(r'="[a-z]+-?\d', each)]
+    assert len(new) < 150
+
+
+def series(exposed: tuple[str, bytes, Any]) -> set[str]:
+    lines = exposed[1].decode().splitlines()
+    return {line.rpartition(" ")[0] for line in lines if not line.startswith("#")}
 
 
 def total(found: Found, name: str, **labels: str) -> float:
