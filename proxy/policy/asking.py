@@ -5,16 +5,33 @@ Such a call has no guards, so that none can ask itself, and no cache, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from proxy.errors import NotFound, Unauthorized
+from proxy.guardrails.judge import ByQuestion, Judge
 from proxy.policy import decide_for
 from proxy.policy.conditions import Known
 from proxy.policy.rules import course
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.types import Call, Door, Plan
 from proxy.types.guard import UNGUARDED
+
+
+def key_of(guard: str) -> str:
+    """Name a guard as a caller. No virtual key can have such a name."""
+    return f"guard/{guard}"
+
+
+def asked_by(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Give the guards of a deployment that ask another one, those that rules bring among them:
+    the name of each, and that of whom it asks."""
+    brought = (rule.guards for section in deployment.sections for rule in section.rules)
+    own = (*deployment.guards.input, *deployment.guards.output)
+    for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
+        way = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
+        if isinstance(way, Judge):
+            yield each.name, way.deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +61,12 @@ class Asked:
         deployment = self.snapshot.deployments.get(door.deployment or "")
         if deployment is None:
             raise NotFound("The deployment that a guard asks does not exist any more.")
-        return Guard(self.snapshot, f"guard/{door.guard}", deployment)
+        return Guard(self.snapshot, key_of(door.guard), deployment)
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A guard as a caller. No virtual key can have such a name."""
+    """A guard as a caller."""
 
     snapshot: Snapshot
     key: str

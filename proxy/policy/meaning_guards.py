@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from proxy.guardrails.judge import ByQuestion, Judge
 from proxy.policy import schema
+from proxy.policy.asking import asked_by
 from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Moderation, Presidio, Webhook
-from proxy.policy.snapshot import Deployment, Snapshot
+from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import Path_
 
 LOOPBACK = ("127.", "localhost", "::1")
@@ -16,7 +16,9 @@ Finding = tuple[Path_, str]
 
 
 def findings(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
-    ask = {name: judges(each) for name, each in snapshot.deployments.items()}
+    ask = {
+        name: {whom for _, whom in asked_by(each)} for name, each in snapshot.deployments.items()
+    }
     for path, guard in written(policies):
         if isinstance(guard, ByModel) and _reaches(ask, guard.deployment, guard.deployment):
             said = "has guards that ask it again: they do not look at what guards ask"
@@ -58,16 +60,6 @@ def endpoints(policies: schema.Policies) -> set[str]:
     guards = [guard for _, guard in written(policies)]
     asked = {guard.upstream for guard in guards if isinstance(guard, Moderation)}
     return asked | {target.upstream for guard in guards for target in guard.to or ()}
-
-
-def judges(deployment: Deployment) -> set[str]:
-    """Name the deployments that the guards of one ask, those of its rules among them."""
-    rules = [rule for section in deployment.sections for rule in section.rules]
-    own = [*deployment.guards.input, *deployment.guards.output]
-    brought = [each for rule in rules for each in (*rule.guards.input, *rule.guards.output)]
-    ways = (rule.detector for rule in (*own, *brought))
-    asked = (way.judge if isinstance(way, ByQuestion) else way for way in ways)
-    return {way.deployment for way in asked if isinstance(way, Judge)}
 
 
 def _reaches(ask: Mapping[str, set[str]], start: str, end: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from types import MappingProxyType
 
+from proxy.policy.asking import asked_by, key_of
 from proxy.policy.rules import Guards
 from proxy.policy.snapshot import Deployment, Reach, Snapshot
 from proxy.types import Bound, Target
@@ -23,9 +24,15 @@ def roster(snapshot: Snapshot) -> Roster:
     for key in snapshot.keys.values():
         for name, reach in key.deployments.items():
             reached[name][key.name] = reach
+    keys = {key.name for key in snapshot.keys.values()}
+    for deployment in snapshot.deployments.values():
+        for guard, whom in asked_by(deployment):  # it calls as if it had a key
+            keys.add(key_of(guard))
+            asked = snapshot.deployments[whom]
+            reached[whom][key_of(guard)] = Reach(asked, asked.tags)
     return Roster(
         revision=snapshot.revision,
-        keys=tuple(sorted(key.name for key in snapshot.keys.values())),
+        keys=tuple(sorted(keys)),
         deployments=MappingProxyType(
             {
                 name: _listed(snapshot, deployment, reached[name])

@@ -86,3 +86,22 @@ def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
 
     assert found.keys == ("search-box", "support-widget")
     assert found.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}
+
+
+def test_guards_that_ask_a_deployment_are_callers_of_it(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text(
+        """
+deployments: {judge-smol: {targets: [{upstream: local, model: smol}], policy: judging}}
+policies:
+  judging: {limits: [{name: judging, usd: 5 per day, per: key}]}
+  other:
+    extends: default
+    rules: [{name: r, output: [{guard: bias, name: fair, deployment: judge-smol}]}]
+"""
+    )
+    (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
+    told = roster(read_folder(tmp_path, {}))
+
+    assert told.keys == ("guard/fair", "search-box", "support-widget")
+    [(limit, scope)] = told.deployments["judge-smol"].scopes
+    assert (limit.name, scope) == ("judging", "key:guard/fair")
