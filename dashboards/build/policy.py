@@ -14,7 +14,7 @@ WOULD = of("guard_decisions_total", shadow="true", verdict="!=passed")
 LIMITS = of("limit_decisions_total")
 REFUSED = of("limit_decisions_total", decision="!=allow")
 CACHE = of("cache_lookups_total")
-KEPT = of("cache_lookups_total", result="=~hit|coalesced")
+KEPT = of("cache_lookups_total", result="=~hit|hit_semantic|coalesced")
 
 BY_DEPLOYMENT = ratio(by("deployment", grown(KEPT)), by("deployment", grown(CACHE)))
 
