@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from proxy.settings import LedgerAt
 from tests.conftest import running_proxy
 from tests.dashboards import expressions
 from tests.dashboards.expressions import Said, board
-from tests.dashboards.prometheus import Prometheus, eventually, prometheus
+from tests.dashboards.prometheus import Prometheus, eventually, program, prometheus
 from tests.dashboards.traffic import Models, drive, policies
 from tests.doubles import scripted_upstream
 
@@ -27,11 +28,12 @@ WAVES = 4
 
 @dataclass(frozen=True)
 class History:
-    """What Prometheus saw of a proxy up to its last scrape, and that proxy's ledger."""
+    """What Prometheus saw of a proxy up to its last scrape; that proxy's ledger and metrics."""
 
     server: Prometheus
     last: float
     ledger: Path
+    metrics: str
 
     def ask(self, said: Said, expr: str | None = None) -> list[Any]:
         filled = Said(said.where, expr or said.expr).filled(range="10m", rate_interval="1m")
@@ -69,9 +71,11 @@ async def lived(folder: Path, opened: ExitStack) -> History:
                     await proxy.sink.wait(calls)
                     await scraped(server, calls)
                     (proxy.policies / "policies.yaml").write_text(f"{said}# {number}\n")
+                async with client.get(f"{proxy.admin}/metrics") as response:
+                    metrics = await response.text()
             last = server.number("max(timestamp(headrace_build_info))")
     assert last is not None
-    return History(server, last, ledger)
+    return History(server, last, ledger, metrics)
 
 
 async def scraped(server: Prometheus, calls: int) -> None:
@@ -126,6 +130,18 @@ def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(title: str, history:
         name: money for name, money in kept.items() if money
     }
     assert sum(micro.values()) > 0
+
+
+def test_prometheus_finds_nothing_to_mend_in_the_metrics(history: History) -> None:
+    done = subprocess.run(
+        [program("promtool"), "check", "metrics"],
+        input=history.metrics,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_latencies_lead_to_traces(history: History) -> None:
