@@ -192,6 +192,17 @@ async def test_what_is_found_is_masked_where_it_stands(
     assert texts(ROUTES["openai-chat"], said, streamed=streamed) == shown
 
 
+async def test_what_is_found_in_an_answer_has_it_asked_for_once_more(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(served(streamed=False, text="A hippo."), served(streamed=False, text="A horse."))
+    async with guarded(tmp_path, upstream, "webhook", ", action: retry", "output") as place:
+        status, _, said = await ask(place.client, "Which?")
+
+    assert (status, said["choices"][0]["message"]["content"]) == (200, "A horse.")
+    assert [len(upstream.requests), len(place.elsewhere.requests)] == [2, 2]
+
+
 async def test_what_is_masked_in_a_question_reaches_no_upstream(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
