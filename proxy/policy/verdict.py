@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 
 from proxy.policy.compile import compile_policies
+from proxy.policy.holding import held
 from proxy.policy.load import read
 from proxy.policy.meaning import warnings
 from proxy.policy.source import PolicyError, Problem
@@ -22,6 +23,7 @@ class Verdict:
     errors: tuple[Problem, ...]
     warnings: tuple[Problem, ...]
     summary: str
+    held: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[str, Problem]]:
         yield from (("error", problem) for problem in self.errors)
@@ -37,12 +39,12 @@ def judge(folder: Path, environ: Mapping[str, str] | None) -> Verdict:
         return Verdict(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
     counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
     summary = f"good, revision {snapshot.revision}, {counts}"
-    return Verdict(folder, (), tuple(warnings(loaded, snapshot)), summary)
+    return Verdict(folder, (), tuple(warnings(loaded, snapshot)), summary, tuple(held(snapshot)))
 
 
 def as_text(found: Verdict) -> str:
     lines = [str(p) if kind == "error" else _doubtful(p) for kind, p in found]
-    return "\n".join([*lines, f"{found.folder}: {found.summary}"])
+    return "\n".join([*lines, *found.held, f"{found.folder}: {found.summary}"])
 
 
 def _doubtful(problem: Problem) -> str:
@@ -51,10 +53,11 @@ def _doubtful(problem: Problem) -> str:
 
 
 def as_json(found: Verdict) -> str:
-    """One object: ``problems`` with severity, file, line, column, path and message."""
+    """One object: ``problems`` with severity, file, line, column, path and message, and ``held``,
+    what guards of answers hold back."""
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in found]
     said = {"good": not found.errors, "summary": found.summary, "problems": problems}
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps({**said, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_github(found: Verdict) -> str:
