@@ -14,7 +14,7 @@ from proxy.guardrails.copyright import Copyright
 from proxy.guardrails.grounded import Grounded
 from proxy.guardrails.injection import Injection
 from proxy.guardrails.json_schema import JsonSchema
-from proxy.guardrails.keywords import Keywords
+from proxy.guardrails.keywords import Keywords, words_of
 from proxy.guardrails.language import Language
 from proxy.guardrails.length import Length
 from proxy.guardrails.nsfw import Nsfw
@@ -53,8 +53,7 @@ def _secrets(reach: int) -> Secrets:
 
 
 def _keywords(said: Options) -> Keywords:
-    listed = (line.partition("#")[0].strip() for line in said["words_from"].splitlines())
-    every = [*said["words"], *(word for word in listed if word)]
+    every = [*said["words"], *words_of(said["words_from"].splitlines())]
     words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
     return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
 

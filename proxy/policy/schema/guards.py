@@ -75,7 +75,7 @@ class Keywords(Guard):
     patterns: Words = Field(default_factory=list)
     """Patterns in RE2's language, each of them checked for its speed."""
     words_from: FileName | None = None
-    """A file in the folder of the policies, with a word on each line; `#` begins a comment."""
+    """A file in the folder of the policies: a word a line; one that begins with `#` is none."""
     whole_words: bool = True
     """Whether a word counts only where it stands by itself."""
 
