@@ -147,9 +147,10 @@ async def test_a_slot_that_moves_is_followed(cluster: Cluster) -> None:
 
 async def test_a_replica_that_takes_over_is_found(cluster: Cluster) -> None:
     owner = cluster.owner("{s}")
-    cluster.replica(owner)
+    replica = cluster.replica(owner)
     async with connected(cluster.at, timeout_s=1.0) as server:
         await server.run("{s}", "SET", "{s}", "kept")
+        cluster.replicated(owner, replica)  # else what was written may die with its owner
         owner.kill()
 
         async with asyncio.timeout(PATIENCE_S):
