@@ -150,7 +150,7 @@ async def main() -> None:
                 await measure(target)
         report(*targets)
     decide.report()
-    guards.report()
+    await guards.report()
     await limits.report(free_port, _listens)
 
 

@@ -71,7 +71,6 @@ def call(text: str) -> Sequence[Text]:
 def on_the_loop(rules: Sequence[Rule], text: str) -> float:
     """Give the microseconds that whole texts take, from the request on."""
     engine = Engine(time.monotonic)
-    loop = asyncio.new_event_loop()
 
     def once() -> None:
         step = engine.inspect(rules, call(text))
@@ -80,10 +79,7 @@ def on_the_loop(rules: Sequence[Rule], text: str) -> float:
         except StopIteration:
             return
 
-    try:
-        return microseconds(once)
-    finally:
-        loop.close()
+    return microseconds(once)
 
 
 async def beside(rules: Sequence[Rule], text: str) -> tuple[float, float]:
@@ -119,7 +115,7 @@ def find(one: Rule, text: str) -> None:
     cast("Detector", one.detector).find(text)
 
 
-def report() -> None:
+async def report() -> None:
     written = orjson.dumps(BODY)
     reference = microseconds(lambda: orjson.loads(written))
     guards, text = rules(), plain(1024)
@@ -132,7 +128,7 @@ def report() -> None:
     print("\nguards on 1 KB of plain text, us; the ratio is to reading JSON\n")
     for name, spent in rows:
         print(f"{name:34}{spent:>12.1f}{spent / reference:>21.1f}")
-    total, held = asyncio.run(beside(guards, plain(LARGE)))
+    total, held = await beside(guards, plain(LARGE))
     print(f"\n100 KB through the engine: {total:.1f} ms, the loop waited at most {held:.1f} ms")
     slow = ", ".join(f"{each.name} {worst(each):.1f}" for each in guards)
     print(f"50 KB made to hurt, ms of processor: {slow}")
