@@ -48,7 +48,7 @@ def seams(texts: Sequence[Text]) -> Iterator[Seam]:
     for message, numbers in messages.items():
         said = [texts[number].text for number in numbers]
         if len(said) > 1 and sum(map(len, said)) <= MOST:
-            joined = replace(texts[numbers[0]], path=message, text="".join(said))
+            joined = texts[numbers[0]]._replace(path=message, text="".join(said))
             yield Seam(tuple(numbers), tuple(_starts(said)), joined)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from proxy.guardrails.arguments import segments
 from proxy.types import Json
@@ -123,8 +123,7 @@ class Key:
 Path = tuple[str | int | Key, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """One text and its place. A number after a text's place is a segment of its arguments.
 
     ``escaped`` says that it stands inside of a JSON string, and is written as there.
@@ -153,8 +152,7 @@ class Texts:
     opaque: tuple[Opaque, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     path: Path
     value: Any
     kind: str

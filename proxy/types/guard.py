@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from proxy.types.target import Target
 
@@ -180,8 +180,7 @@ class Rule:
         return self.roles is None or role in self.roles
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What one guard says of one call. ``kind`` and ``action`` are its rule's; ``seconds`` is the
     time spent inside of its detector."""
 
