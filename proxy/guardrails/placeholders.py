@@ -24,10 +24,11 @@ NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
 
 
 class Masks:
-    """Placeholders like ``[[EMAIL_1_x7f]]``, of one call: the same value has the same one.
+    """Placeholders like ``[EMAIL_1_x7f]``, of one call: the same value has the same one.
 
-    ``nonce`` is drawn anew for each call, so that no text can name a placeholder beforehand. Raises
-    ValueError for a nonce that is not of at least three letters and digits.
+    They have one pair of brackets: of two, small models write back one. ``nonce`` is drawn anew for
+    each call, so that no text can name a placeholder beforehand. Raises ValueError for a nonce that
+    is not of at least three letters and digits.
     """
 
     __slots__ = ("_counts", "_given", "_nonce", "_placeholders", "_values")
@@ -36,7 +37,7 @@ class Masks:
         if not NONCE.fullmatch(nonce):
             raise ValueError("a nonce is of 3 to 32 lower-case letters and digits")
         self._nonce = nonce
-        self._given = re.compile(rf"\[\[[A-Z0-9_]+_{nonce}\]\]")
+        self._given = re.compile(rf"\[[A-Z0-9_]+_{nonce}\]")
         self._counts: dict[str, int] = {}
         self._placeholders: dict[tuple[str, str], str] = {}
         self._values: dict[str, str] = {}
@@ -58,7 +59,7 @@ class Masks:
         if known is not None:
             return known
         self._counts[label] = self._counts.get(label, 0) + 1
-        placeholder = f"[[{label}_{self._counts[label]}_{self._nonce}]]"
+        placeholder = f"[{label}_{self._counts[label]}_{self._nonce}]"
         self._placeholders[label, value] = placeholder
         self._values[placeholder] = value
         return placeholder
@@ -148,9 +149,7 @@ class Unmasker:
 
     def _certain(self, text: str) -> int:
         """Tell where the tail begins that is the beginning of a placeholder, if there is one."""
-        last = text.rfind("[")
-        # Placeholders have brackets at their very beginning only: two, or one if the text ends.
-        begin = last - 1 if last > 0 and text[last - 1] == "[" else last
+        begin = text.rfind("[")  # a placeholder has it at its very beginning only
         if begin < 0:
             return len(text)
         tail = text[begin:]

@@ -63,18 +63,18 @@ async def test_the_same_value_has_one_placeholder_and_another_call_another(
 
     one, other = (asked_text(asked).split() for asked in upstream.requests)
     assert one[0] == one[1] != other[0] == other[1]
-    assert one[0].startswith("[[EMAIL_1_")
+    assert one[0].startswith("[EMAIL_1_")
 
 
 async def test_a_placeholder_of_another_call_is_not_put_back(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.answer_with(answer(chat("[[EMAIL_1_00000000]] and [[EMAIL_1_x7f]]")))
+    upstream.answer_with(answer(chat("[EMAIL_1_00000000] and [EMAIL_1_x7f]")))
     async with guarded(tmp_path, upstream, INPUT) as (_, client):
         _, _, said = await ask(client, ASKED)
 
     content = said["choices"][0]["message"]["content"]
-    assert content == "[[EMAIL_1_00000000]] and [[EMAIL_1_x7f]]"
+    assert content == "[EMAIL_1_00000000] and [EMAIL_1_x7f]"
 
 
 async def test_guards_of_the_answer_look_before_values_are_put_back(
