@@ -11,6 +11,7 @@ from proxy.guardrails import asked
 from proxy.guardrails.answers import SAID
 from proxy.guardrails.code import Code
 from proxy.guardrails.copyright import Copyright
+from proxy.guardrails.entailed import Entailed
 from proxy.guardrails.grounded import Grounded
 from proxy.guardrails.injection import Injection
 from proxy.guardrails.json_schema import JsonSchema
@@ -62,6 +63,11 @@ def _injection(said: Options) -> Injection:
     return Injection(said["threshold"], rules=said["by_rules"], model=said["by_model"])
 
 
+def _grounded(said: Options) -> Looking:
+    folder, threshold = said["nli"], said["threshold"]
+    return Entailed(folder, threshold) if folder else Grounded(threshold)
+
+
 CONTENT = frozenset({"content"})
 KINDS: dict[str, Kind] = {
     "keywords": Kind(_keywords, cased=False),
@@ -82,7 +88,7 @@ KINDS: dict[str, Kind] = {
         lambda said: Copyright([*said["texts"], *said["texts_from"]], said["words"], said["share"])
     ),
     "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
-    "grounded": Kind(lambda said: Grounded(said["threshold"]), fields=CONTENT, answers=True),
+    "grounded": Kind(_grounded, fields=CONTENT, answers=True),
     "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
     "judge": Kind(asked.judge, fields=SAID, asks=True),
     "policy_violation": Kind(asked.policy_violation, fields=SAID, asks=True),

@@ -46,6 +46,10 @@ class Network:
         first = self.tokenizer.encode(text)
         return [first, *first.overflowing]
 
+    def related(self, known: str, said: str) -> dict[str, float]:
+        """Judge a pair of texts. Raises ``Unjudged``."""
+        return self.judge(self.tokenizer.encode(known, said))
+
     def judge(self, window: Any) -> dict[str, float]:
         """Give the probability of each label. Raises ``Unjudged``."""
         import numpy as np  # noqa: PLC0415  # an extra
@@ -54,7 +58,7 @@ class Network:
         tensors = {
             "input_ids": ids,
             "attention_mask": np.ones_like(ids),
-            "token_type_ids": np.zeros_like(ids),
+            "token_type_ids": np.asarray([window.type_ids], np.int64),
         }
         given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
         said = self.session.run([self.session.get_outputs()[0].name], given)[0]

@@ -260,7 +260,8 @@ class SystemPrompt(Guard):
 
 
 class Grounded(Guard):
-    """Sentences of an answer that the call's `context` does not bear, by words, numbers, names."""
+    """Sentences of an answer that the call's `context` does not bear: by words, numbers and names,
+    or by a model of your own."""
 
     guard: Literal["grounded"]
     """Its kind."""
@@ -268,6 +269,8 @@ class Grounded(Guard):
     """What its findings lead to; `flag` where it is not said, as it errs."""
     threshold: Certain = 0.5
     """How surely a sentence must lack support."""
+    nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
+    """A folder as that of `onnx`, whose model judges pairs by entailment and contradiction."""
 
 
 class Relevant(Guard):
