@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import proxy
 from proxy import ledger
+from proxy.app import telling
 from proxy.app.site import Site, new_request_id, since_epoch
 from proxy.beside import beside
 from proxy.cache.key import secret_of
@@ -82,7 +83,8 @@ def drift(
 
     clocks = (asyncio.sleep, time.monotonic, since_epoch)
     in_force = lambda: budgets_of(store.current)  # noqa: E731
-    return beside(Drift(admission, in_force, ask, site.metrics.drifted, *clocks).run())
+    tell, failed = site.metrics.drifted, telling.amiss(site)
+    return beside(Drift(admission, in_force, ask, tell, failed, *clocks).run())
 
 
 def recall(site: Site, store: PolicyStore) -> Recall:

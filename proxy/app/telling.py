@@ -76,6 +76,15 @@ def report(site: Site) -> Callable[[Sink, BaseException], None]:
     return tell
 
 
+def amiss(site: Site) -> Callable[[Exception], None]:
+    """Log why budgets and ledger could not be compared."""
+
+    def tell(error: Exception) -> None:
+        site.log.error("drift.failed", **_where(error))
+
+    return tell
+
+
 def _where(error: BaseException) -> dict[str, str]:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

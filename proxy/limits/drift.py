@@ -41,13 +41,15 @@ class Drift:
     micro-USD by the values of what it is per; None where nobody knows.
 
     ``tell`` hears, now and then, of the largest drift of each budget, in micro-USD: above 0 where
-    the counter has more. A budget of which nobody can tell is not among them.
+    the counter has more. A budget of which nobody can tell is not among them; ``failed`` hears why
+    a look came to nothing.
     """
 
     admission: Admission
     budgets: Callable[[], Iterable[Budget]]
     spent: Spent
     tell: Callable[[Mapping[str, int]], None]
+    failed: Callable[[Exception], None]
     sleep: Callable[[float], Awaitable[None]]
     now: Callable[[], float]
     utc: Callable[[], float]
@@ -60,7 +62,12 @@ class Drift:
         while True:
             await self.sleep(rest)
             began = self.now()
-            self.tell(await self.look())
+            try:
+                found = await self.look()
+            except Exception as error:  # noqa: BLE001  # what looks on must not end the process
+                found = {}
+                self.failed(error)
+            self.tell(found)
             rest = max(EVERY_S, SHARE * (self.now() - began))
 
     async def look(self) -> dict[str, int]:

@@ -33,6 +33,7 @@ class World:
     budgets: list[Budget] = field(default_factory=lambda: [BUDGET])
     kept: list[Kept] = field(default_factory=list)
     told: list[Mapping[str, int]] = field(default_factory=list)
+    failed: list[Exception] = field(default_factory=list)
     rests: list[float] = field(default_factory=list)
     takes_s: float = 0.0
 
@@ -44,6 +45,7 @@ class World:
             lambda: self.budgets,
             self.spent,
             self.told.append,
+            self.failed.append,
             self.sleep,
             self.clock.seconds,
             self.clock.seconds,
@@ -184,3 +186,20 @@ async def test_it_looks_again_and_again_and_takes_little_of_the_time(world: Worl
     assert world.told == [{"month": 0}, {"month": 0}]
     assert world.rests[0] == EVERY_S
     assert world.rests[2] == pytest.approx(SHARE * 62.0)
+
+
+async def test_a_look_that_fails_is_told_and_ends_nothing(world: World) -> None:
+    await world.use(100)
+
+    def enough(drifts: Mapping[str, int]) -> None:
+        world.told.append(drifts)
+        world.kept = [{("support",): 100}]
+        if len(world.told) == 2:
+            raise Stop
+
+    world.drift.tell = enough
+    with pytest.raises(Stop):
+        await world.drift.run()
+
+    assert [type(error) for error in world.failed] == [IndexError]
+    assert world.told == [{}, {"month": 0}]
