@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-if os.environ.get("CI") != "true":
+if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
 from proxy.policy.load import load

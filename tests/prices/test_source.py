@@ -15,7 +15,7 @@ import pytest
 from proxy.policy import load, schema
 from proxy.usage import Price, Tier, Tokens
 
-if os.environ.get("CI") != "true":
+if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 from genai_prices import data, types  # only a missing package in CI is a failure
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, GetJsonSchemaHandler, StringConstraints, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field, StringConstraints
 
-from proxy.policy.schema.scalars import Duration, Section, Size
+from proxy.policy.schema.scalars import Duration, Section, Size, Switched
 
 
 class Semantic(Section):
@@ -24,7 +22,7 @@ class Semantic(Section):
     """Calls with a higher temperature are always asked; one that says none has 1."""
 
 
-class Cache(Section):
+class Cache(Switched):
     """How the answers to calls are kept, and shown again to who asks the same."""
 
     ttl: Duration = 3600.0
@@ -41,17 +39,3 @@ class Cache(Section):
     """Whether an answer that calls tools is kept."""
     semantic: Semantic | None = None
     """Answer other wordings of a question, too; needs the extra `semantic`."""
-    off: bool = False
-    """Whether nothing is kept; `cache: off` for short."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short form too."""
-        return {"anyOf": [{"const": "off"}, handler(core)]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"off": True} if value == "off" else value

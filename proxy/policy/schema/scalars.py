@@ -14,9 +14,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
+    model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from proxy.policy import units
 
@@ -56,6 +60,25 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
     )
+
+
+class Switched(Section):
+    """A part that may be turned off in one word."""
+
+    off: bool = False
+    """Whether there is none; `off` for short."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Tell editors of the short form too."""
+        return {"anyOf": [{"const": "off"}, handler(core)]}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: Any) -> Any:
+        return {"off": True} if value == "off" else value
 
 
 def _secret(value: str) -> str:

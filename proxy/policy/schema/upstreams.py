@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import Field, GetJsonSchemaHandler, field_validator, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import Field, field_validator
 
 from proxy.policy.schema.scalars import (
     CREDENTIAL,
@@ -18,6 +16,7 @@ from proxy.policy.schema.scalars import (
     SecretRef,
     Section,
     Size,
+    Switched,
     Url,
 )
 
@@ -40,27 +39,13 @@ class Timeouts(Section):
     """In all; 10m."""
 
 
-class Breaker(Section):
+class Breaker(Switched):
     """When a target that keeps failing is left alone."""
 
     failures: Annotated[int, Field(ge=1, le=10_000)] = 5
     """How many failures in a row open it; 5."""
     rest: Duration = 10.0
     """How long it is left alone before one call may try it again; 10s."""
-    off: bool = False
-    """Whether it is tried however often it fails; `breaker: off` for short."""
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short form too."""
-        return {"anyOf": [{"const": "off"}, handler(core)]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _short_form(cls, value: Any) -> Any:
-        return {"off": True} if value == "off" else value
 
 
 class Upstream(Section):
