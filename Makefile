@@ -3,11 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 WORKERS ?= 2
+EXAMPLES ?= 20000
+SEED ?= 0
 # Where an init system runs, Debian starts Prometheus as a service too; tests run one of their own.
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test check fix bench docs dashboards lock clean
+.PHONY: help install run test adversary check fix bench docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
@@ -20,6 +22,10 @@ run: install ## Start the proxy in front of a small model on this machine
 test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check and test everything
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+adversary: .venv/.dev debian ## Draw hostile calls for long: EXAMPLES=20000, and SEED=n to repeat
+	$(BIN)/python -m pytest tests/adversary -p no:xdist --timeout 0 --examples $(EXAMPLES) \
+	  --hypothesis-seed=$(SEED)
 
 check: .venv/.dev ## Lint, format check, types, import contract, spelling
 	$(BIN)/ruff check .

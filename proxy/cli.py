@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import re
 import secrets
 import signal
 from collections.abc import Coroutine
@@ -26,9 +27,10 @@ from proxy.ledger import audit, now_ms, shown, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
 from proxy.policy import diff, editor, verdict
 from proxy.policy.compile import compile_policies
-from proxy.policy.explain import explain
+from proxy.policy.explain import explain_of_key
 from proxy.policy.load import load
 from proxy.policy.roster import roster
+from proxy.policy.schema.scalars import NAME
 from proxy.policy.source import PolicyError
 from proxy.policy.store import read_folder
 from proxy.policy.suppose import example, suppose
@@ -53,6 +55,18 @@ class Listen(click.ParamType[Address]):
             return value if isinstance(value, Address) else settings.address(value)
         except BadSetting as error:
             self.fail(str(error), param, ctx)
+
+
+class KeyName(click.ParamType[str]):
+    """A name that `keys:` may have."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not re.fullmatch(NAME, value):
+            said = "a key's name is of lower case letters, digits, '.', '_' and '-'"
+            self.fail(f"{value!r}: {said}, begins with a letter or digit, at most 64", param, ctx)
+        return str(value)
 
 
 class Moment(click.ParamType[datetime]):
@@ -108,14 +122,17 @@ def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None
 @click.argument("folder", type=FOLDER)
 @click.option("--strict", is_flag=True, help="Let warnings fail too.")
 @click.option(
+    "--no-secrets", is_flag=True, help="Read no variables and files of secrets, as in CI."
+)
+@click.option(
     "--format", "form", type=click.Choice(sorted(verdict.FORMS)), default="text", show_default=True
 )
-def check(folder: Path, strict: bool, form: str) -> None:
+def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     """Say everything that is wrong or doubtful in a folder of policy files.
 
     Exits 1 if anything is wrong, or with --strict if anything is doubtful.
     """
-    found = verdict.judge(folder, settings.environment())
+    found = verdict.judge(folder, None if no_secrets else settings.environment())
     click.echo(verdict.FORMS[form](found))
     if found.errors or (strict and found.warnings):
         raise SystemExit(1)
@@ -147,7 +164,7 @@ def explain_command(
         if key is None:
             raise click.ClickException(f"there is no key {name!r}")
         body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
-        told = explain(snapshot, key, suppose(body, headers, at, said["path"]))
+        told = explain_of_key(snapshot, key, suppose(body, headers, at, said["path"]))
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
     data = orjson.dumps(told.data(), option=orjson.OPT_INDENT_2).decode()
@@ -197,7 +214,10 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     said = list(diff.changes(loaded[0].policies, loaded[1].policies))
     click.echo("\n".join(said) or "nothing changes")
     if calls is not None:
-        click.echo("\n".join(diff.replay(before, after, calls).lines()))
+        replayed = diff.replay(before, after, calls)
+        click.echo("\n".join(replayed.lines()))
+        if not replayed.calls + replayed.unknown:
+            raise click.ClickException(f"{calls.name} has no line that is a call")
 
 
 @main.command("schema")
@@ -220,7 +240,7 @@ def metrics_command(folder: Path) -> None:
 
 
 @main.command()
-@click.argument("name")
+@click.argument("name", type=KeyName())
 def key(name: str) -> None:
     """Draw a virtual key: the secret to hand out, and the lines for keys.yaml."""
     secret = f"hr-{secrets.token_urlsafe(32)}"
@@ -240,8 +260,8 @@ def key(name: str) -> None:
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:
-    """Sum up what was used and spent: tag.NAME, key, deployment, model, provider, upstream, money
-    or day."""
+    """Sum up what was used and spent: tag.NAME, key, deployment, model, provider, upstream, money,
+    loss or day."""
     try:
         spent = spending.spent(path, by, since, until or datetime.now(UTC))
     except Unusable as error:
@@ -266,7 +286,7 @@ def prune_command(path: Path, before: datetime) -> None:
         gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
-    click.echo(f"{gone.calls} calls pruned, which had cost ${shown.usd(gone.micro_usd)}")
+    click.echo(f"{gone.calls} calls pruned, which had cost ${shown.usd(gone.nano_usd)}")
 
 
 main.add_command(prices_group)
@@ -285,10 +305,19 @@ def verify_log_command(path: Path, holds: tuple[str, ...]) -> None:
 
 @main.command("verify-ledger")
 @click.argument("path", metavar="LEDGER", type=FILE)
-def verify_command(path: Path) -> None:
-    """Check that every call has its row and every row its call. Exits 1 on a violation."""
+@click.option(
+    "--known-missing",
+    type=click.IntRange(min=0),
+    default=0,
+    help="So many calls in no row are known of, as after a crash.",
+)
+def verify_command(path: Path, known_missing: int) -> None:
+    """Check that every call has its row and every row its call. Exits 1 on a violation.
+
+    A ledger that a proxy writes is given some seconds to catch up.
+    """
     try:
-        found = audit.audit(path)
+        found = audit.audit(path, known_missing)
     except Unusable as error:
         raise click.ClickException(error.reason) from None
     click.echo(found.text())
@@ -321,10 +350,10 @@ def _keep_published_key_here(chosen: Settings) -> None:
     if chosen.listen.loopback:
         return
     digest = hashlib.sha256(demo.KEY.encode()).digest()
-    found = read_folder(chosen.policies, chosen.environ).keys.get(digest)
+    found = read_folder(chosen.policies, chosen.environ).credentials.get(digest)
     if found is not None:
         raise click.ClickException(
-            f"keys.{found.name} is the published key of the demo: take it out of the policies, "
+            f"keys.{found.key.name} is the published key of the demo: take it out of the policies, "
             f"or listen on 127.0.0.1"
         )
 

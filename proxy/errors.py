@@ -7,6 +7,8 @@
     │   ├── Unauthorized         401  no virtual key, or an unknown one
     │   ├── RefusedByRule        4xx  a rule of the policy says no
     │   ├── GuardBlocked         400  a guard found what the policy does not let pass
+    │   │   ├── GuardUnavailable 503  a guard could not look in time; another try may do
+    │   │   └── UpstreamDenied   400  a guard of the upstream did
     │   ├── NotFound             404  no such route, deployment or model
     │   ├── MethodNotAllowed     405
     │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
@@ -15,16 +17,21 @@
     │   ├── TooLarge             413
     │   ├── UnsupportedMedia     415
     │   ├── ExpectationFailed    417
+    │   ├── ...                       what only the edge says: ``edge/refusals.py``
     │   ├── LoopDetected         508  the call has come through this proxy before
     │   └── ClientGone           499  nobody is left to read the answer
     ├── UpstreamError            the provider's doing
     │   ├── UpstreamRefused      4xx  passed on: the request itself is at fault
     │   ├── UpstreamRejectedKey  502  our credential, not the client's, was refused
+    │   ├── UpstreamForbids      502  our credential may not do this, or nobody may
     │   ├── UpstreamUnavailable  502 / 503 / 429
+    │   │   ├── UpstreamStale    502  it closed a connection at rest just when that was used
     │   │   ├── CircuitOpen      503  it has failed too often, and is left alone for a while
     │   │   └── UpstreamBusy     503  it has as many requests under way as the policy allows
     │   ├── UpstreamTimeout      504
     │   └── UpstreamInvalid      502  an answer that is none
+    │       └── AnswerTooLarge   502  an answer beyond the policy's bound
+    ├── LimitStoreUnavailable    503  a limit that is closed without its store cannot be asked
     └── Stopping                 503  the proxy is shutting down
 
 Messages are written for the client: they never hold a key, a prompt or an answer.
@@ -32,7 +39,17 @@ Messages are written for the client: they never hold a key, a prompt or an answe
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple, Self
+
+Phase = Literal["connect", "first_byte", "idle", "total"]
+
+
+class UpstreamFinding(NamedTuple):
+    """What one detector of an upstream says of one call; an error may be all that comes with it."""
+
+    stage: Literal["input", "output"]
+    detector: str
+    found: bool
 
 
 class ProxyError(Exception):
@@ -41,18 +58,33 @@ class ProxyError(Exception):
     ``status`` is what an OpenAI-shaped answer uses, ``code`` is stable and bounded (it is a
     metric label), ``param`` names the offending field, ``retry_after_s`` asks to wait.
     ``should_retry`` tells an SDK, where its status would have it do the other thing.
+    ``final``: another target fares no better. ``findings``: what the guards of an upstream say.
     """
 
     status: int = 500
     code: str = "internal_error"
     type: str = "server_error"
+    final: bool = False
+    should_retry: bool | None = None
+    upstream_code: str | None = None
+    upstream_type: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after_s: float | None = None
-        self.should_retry: bool | None = None
+        self.findings: tuple[UpstreamFinding, ...] = ()
+
+    @property
+    def client_code(self) -> str:
+        """What a client reads as the code of the error; it may be an upstream's own word."""
+        return self.upstream_code or self.code
+
+    @property
+    def client_type(self) -> str:
+        """What a client reads as the type of the error; it may be an upstream's own word."""
+        return self.upstream_type or self.type
 
 
 class Refused(ProxyError):
@@ -102,9 +134,7 @@ class RefusedByRule(Refused):
 
 class GuardBlocked(Refused):
     """A guard found what the policy does not let pass, in the question or in the answer.
-
-    ``guard`` is the rule's name and ``kind`` what was found: of a closed set, never a text.
-    """
+    ``guard`` is the rule's name and ``kind`` what was found: of a closed set, never a text."""
 
     status = 400
     code = "guardrail_blocked"
@@ -113,6 +143,24 @@ class GuardBlocked(Refused):
         super().__init__(message)
         self.guard = guard
         self.kind = kind
+
+
+class GuardUnavailable(GuardBlocked):
+    """A guard that must not let a text pass could not look at it in time, or is not ready."""
+
+    status = 503
+    code = "guard_unavailable"
+    type = ProxyError.type
+
+
+class UpstreamDenied(GuardBlocked):
+    """A guard of the upstream denied the call; a client reads what a block of our own says."""
+
+    final = True
+
+    def __init__(self, message: str, *, upstream_status: int | None) -> None:
+        super().__init__(message, guard="upstream", kind="upstream")
+        self.upstream_status = upstream_status
 
 
 class NotFound(Refused):
@@ -142,9 +190,7 @@ class RequestTimeout(Refused):
 
 class LimitExceeded(Refused):
     """A limit of the policy is reached. ``kind`` is requests, tokens, concurrency or usd.
-
-    Without ``retry_after_s`` the call is larger than the limit, and another try never helps.
-    """
+    Without ``retry_after_s`` the call is larger than the limit, and another try never helps."""
 
     status = 429
     code = "rate_limit_exceeded"
@@ -208,37 +254,53 @@ class ClientGone(Refused):
 
 
 class UpstreamError(ProxyError):
-    """The provider's doing. ``upstream_status`` is what it said, if it said anything."""
+    """The provider's doing. ``upstream_status`` is what it said, if it said anything.
+
+    ``upstream_code`` and ``upstream_type`` are the short words of its own error object: clients
+    know what to do about many of them, so they read them in place of ours.
+    """
 
     status = 502
     code = "upstream_error"
 
     def __init__(
-        self,
-        message: str,
-        *,
-        param: str | None = None,
-        upstream_status: int | None = None,
+        self, message: str, *, param: str | None = None, upstream_status: int | None = None
     ) -> None:
         super().__init__(message, param=param)
         self.upstream_status = upstream_status
 
+    def worded(self, code: str | None, kind: str | None) -> Self:
+        """Return this error, with the code and the type that the upstream gave it."""
+        self.upstream_code, self.upstream_type = code, kind
+        return self
+
 
 class UpstreamRefused(UpstreamError):
-    """The upstream finds the request itself at fault; its 4xx status and message pass."""
+    """The upstream finds the request itself at fault; its status and message pass."""
 
     code = "upstream_refused"
     type = "invalid_request_error"
+    final = True
 
     def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)
         self.status = upstream_status
+        if upstream_status >= 500:  # SDKs ask again after each of these
+            self.should_retry = False
 
 
 class UpstreamRejectedKey(UpstreamError):
     """The upstream refused the credential that the policy gave; the client cannot mend it."""
 
     code = "upstream_rejected_key"
+    should_retry = False
+
+
+class UpstreamForbids(UpstreamError):
+    """The upstream knows the credential that the policy gave, and does not permit this call."""
+
+    code = "upstream_forbids"
+    should_retry = False
 
 
 class UpstreamUnavailable(UpstreamError):
@@ -251,6 +313,15 @@ class UpstreamUnavailable(UpstreamError):
     ) -> None:
         super().__init__(message, upstream_status=upstream_status)
         self.status = status
+
+
+class UpstreamStale(UpstreamUnavailable):
+    """A connection at rest was closed just when it was used; the request was not taken."""
+
+    code = "upstream_stale"
+
+    def __init__(self) -> None:
+        super().__init__("The upstream closed a connection at rest.")
 
 
 class CircuitOpen(UpstreamUnavailable):
@@ -278,7 +349,7 @@ class UpstreamTimeout(UpstreamError):
 
     status = 504
 
-    def __init__(self, phase: Literal["connect", "first_byte", "idle", "total"]) -> None:
+    def __init__(self, phase: Phase) -> None:
         super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
         self.code = f"upstream_{phase}_timeout"
 
@@ -287,6 +358,22 @@ class UpstreamInvalid(UpstreamError):
     """The upstream answered with something that is no answer."""
 
     code = "upstream_invalid_response"
+
+
+class AnswerTooLarge(UpstreamInvalid):
+    """The answer exceeds what the policy allows; who asked for so much may be at fault."""
+
+
+class LimitStoreUnavailable(ProxyError):
+    """The store of a limit's counters is away, and the limit says ``on_store_error: closed``."""
+
+    status = 503
+    code = "limit_store_unavailable"
+
+    def __init__(self, limit: str, retry_after_s: float | None) -> None:
+        super().__init__(f"The limit {limit} cannot be checked now: its store does not answer.")
+        self.limit = limit
+        self.retry_after_s = retry_after_s
 
 
 class Stopping(ProxyError):

@@ -17,6 +17,7 @@ from proxy.ports import (
     Gate,
     Guards,
     Limits,
+    Permit,
     Policies,
     Shown,
     Watch,
@@ -52,32 +53,42 @@ class Pipeline:
                 policy = await self.policies.read(door)  # one revision from here to the end
                 record.revision = policy.revision
                 caller = policy.identify(door)  # no body is read for a stranger
-                record.key = caller.key
+                record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
                 call = record.call = await client.read_call(door)  # accept: the body
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
-                async with self.limits.admit(plan, call, record):  # admit, later settle
+                async with self.limits.admit(plan, call, record) as permit:  # later settle
                     gate = self.guards.gate(plan, call, record)
                     plan, safe = await gate.inspect()  # inspect input
-                    forward = partial(self.forward, plan, safe, gate, record)
+                    forward = partial(self.forward, permit, plan, safe, gate, record)
                     await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
-                record.error = error
+                record.fail(error)
                 await client.refuse(error, record)
             except asyncio.CancelledError:
-                record.error = ClientGone() if client.gone else Stopping()
-                await client.refuse(record.error, record)
+                if client.served:
+                    raise
+                left = ClientGone() if client.gone else Stopping()
+                record.fail(left)
+                await client.refuse(left, record)
                 raise
 
-    async def forward(self, plan: Plan, call: Call, gate: Gate, record: Record, to: Shown) -> None:
+    async def forward(
+        self, permit: Permit, plan: Plan, call: Call, gate: Gate, record: Record, to: Shown
+    ) -> None:
         """Fetch an answer and hand it on; another one where a guard wants it, which has shown
         nothing then, and does so once. ``to`` is the client, or the cache in its place."""
+        permit.require_budget()  # a call over its budget may only get a kept answer
         again = True
         while again:
-            async with await self.upstreams.open(plan, call, record) as answer:
-                watch = gate.watch(call)
-                await to.begin(answer.head, record)  # leaves with the first chunk
-                await relay(answer, watch, record, to)
+            try:
+                async with await self.upstreams.open(plan, call, record, gate.review) as answer:
+                    watch = gate.watch(call)
+                    await to.begin(answer.head, record)  # leaves with the first chunk
+                    await relay(answer, watch, record, to)
+            except ProxyError as error:
+                await gate.review(error)  # inspect output: an upstream's words against the call
+                raise
             again = watch.again
             if again:
                 record.ask_again()
@@ -87,6 +98,9 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
     """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
     try:
         async for chunk in answer.chunks():
+            if chunk.is_keepalive:  # no guard holds it back
+                await to.send(chunk)
+                continue
             record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
             for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
                 await to.send(safe)

@@ -20,6 +20,10 @@ class Exchange(Protocol):
     def gone(self) -> bool:
         """True once nobody is left to read."""
 
+    @property
+    def served(self) -> bool:
+        """True once a whole answer was sent, and taken: who leaves then has not left early."""
+
     def knock(self) -> Door:
         """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
 
@@ -42,6 +46,14 @@ class Caller(Protocol):
     @property
     def key(self) -> str:
         """Its name."""
+
+    @property
+    def credential(self) -> str | None:
+        """Which of its texts the caller has, in a short form that tells nothing of it."""
+
+    @property
+    def may_trace(self) -> bool:
+        """True if the trace that it is in decides whether its calls are sampled."""
 
     def decide(self, call: Call) -> Plan:
         """Say what is to happen to this call. Pure. Raises a ``Refused``."""
@@ -83,10 +95,17 @@ class Answer(Protocol):
     ) -> None: ...
 
 
+class Permit(Protocol):
+    """What one call has reserved."""
+
+    def require_budget(self) -> None:
+        """Raise ``LimitExceeded`` for a call that was let in for a kept answer alone."""
+
+
 class Limits(Protocol):
     """What a key, a deployment or a tag may still use."""
 
-    def admit(self, plan: Plan, call: Call, record: Record) -> AbstractAsyncContextManager[None]:
+    def admit(self, plan: Plan, call: Call, record: Record) -> AbstractAsyncContextManager[Permit]:
         """Reserve on entering, settle to what was really used on every way out."""
 
 
@@ -111,6 +130,10 @@ class Gate(Protocol):
     async def inspect(self) -> tuple[Plan, Call]:
         """Pass the call, or give it with texts masked, or with a plan that leads elsewhere. Raises
         ``GuardBlocked``."""
+
+    async def review(self, error: ProxyError) -> None:
+        """Take out of an error what the guards of answers do not let pass of an upstream's words,
+        which may quote the question."""
 
     def watch(self, call: Call) -> Watch:
         """Start watching one answer to the call, as its upstream got it."""
@@ -154,12 +177,17 @@ class Cache(Protocol):
         """
 
 
+Review = Callable[[ProxyError], Awaitable[None]]
+"""Takes out of an error what guards do not let pass of an upstream's words."""
+
+
 class Forwarding(Protocol):
     """The upstreams."""
 
-    async def open(self, plan: Plan, call: Call, record: Record) -> Answer:
-        """Give the first answer that begins. Raises ``UpstreamError``, or ``BadField`` for a
-        request that the target's dialect cannot express."""
+    async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
+        """Give the first answer that begins; ``review`` looks at the errors that are told within an
+        answer. Raises ``UpstreamError``, or ``BadField`` for a request that the target's dialect
+        cannot express."""
 
 
 class Emitter(Protocol):

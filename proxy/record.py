@@ -7,35 +7,27 @@ prompts and answers only what policy lets be ``captured``. Moments are seconds o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from decimal import Decimal
 from typing import Literal
 
+from proxy.attempts import MAX_COST, Attempt, Bill, Outcome, Why, loss, money, total_cost
 from proxy.errors import (
     ClientGone,
     GuardBlocked,
     LimitExceeded,
+    LimitStoreUnavailable,
     ProxyError,
     Stopping,
     UpstreamError,
 )
+from proxy.estimate import body_quarters
+from proxy.frames import let_frames_go
 from proxy.types import Call, Door, Plan, Target
 from proxy.types.guard import Result, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
-from proxy.usage import Meter, Price, Source, Tokens, Usage, in_force, micro_usd, prompt_length
-
-Outcome = Literal[
-    "success",
-    "client_error",
-    "limited",
-    "blocked",
-    "upstream_error",
-    "timeout",
-    "proxy_error",
-    "client_abort",
-]
+from proxy.usage import Meter, Source, Tokens, in_force
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,83 +37,6 @@ class TraceIds:
     trace_id: str
     server_span: str
     model_span: str
-
-
-Why = Literal["first", "retry", "fallback", "hedge", "guard"]
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One request to one upstream, from connecting to the last byte.
-
-    ``began`` is the moment its response head said that an answer follows: from then on the
-    upstream had accepted, and what it used is counted. ``lost`` is set when another attempt of a
-    hedge was faster: it was at work, so it is counted too.
-    """
-
-    target: Target
-    leg: int
-    span_id: str
-    started: float
-    why: Why = "first"
-    lost: bool = False
-    meter: Meter = field(default_factory=Meter)
-    began: float | None = None
-    ended: float | None = None
-    status: int | None = None
-    error: str | None = None
-    left: Mapping[str, int] = field(default_factory=dict)
-
-
-Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
-MAX_WHOLE = 2**53
-
-
-@dataclass(slots=True)
-class Bill:
-    """What one attempt used and what it cost; ``cost`` in micro-USD, None when no price is known.
-
-    ``served`` says that its answer was the one that was used; else the money was lost.
-    """
-
-    target: Target
-    usage: Usage
-    cost: Decimal | None
-    served: bool = True
-    price: Price | None = None
-
-    @property
-    def whole(self) -> int | None:
-        """The cost in whole micro-USD: rounded here and nowhere else, so that all who add up
-        agree. What no money on earth could pay is taken as unknown."""
-        if self.cost is None:
-            return None
-        whole = micro_usd(self.cost)
-        return whole if whole <= MAX_WHOLE else None
-
-    def parts(self) -> dict[str, int]:
-        """Give the whole micro-USD by what they were for; they add up to ``whole``."""
-        return self.price.parts(self.usage.tokens) if self.price else {}
-
-
-def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
-    """Say what became of the attempt of that number, from 0, and so of its money.
-
-    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
-    be it that another was asked for. ``retried``: it failed, and another was asked in its place.
-    ``abandoned``: nobody got its answer, or not to the end. The other words are for attempts that
-    are made elsewhere.
-    """
-    attempt = attempts[number]
-    if served:
-        if outcome == "blocked":
-            return "blocked"
-        return "useful" if attempt.error is None and outcome == "success" else "abandoned"
-    later = attempts[number + 1 :]
-    if any(a.leg == attempt.leg and a.why == "guard" for a in later):
-        return "blocked"
-    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a in later)
-    return "retried" if followed and not attempt.lost else "abandoned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +54,11 @@ CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coale
 class Saved:
     """What a call did not have to use, as its answer was kept or shared.
 
-    ``cost`` is in micro-USD, None when no price is known.
+    ``cost`` is in nano-USD, None when no price is known.
     """
 
     tokens: Tokens
-    cost: Decimal | None
+    cost: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +84,10 @@ class Record:
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
     or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.
     ``likeness`` is that of the question whose kept answer this call got, or would get.
+    ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
+    as a trace id that a caller chose would choose that too. Of callers without a key only some are
+    ``told`` of beyond the metrics; ``untold`` are those that were not since the last one.
+    ``unseen`` gives the tokens that a model may have written for an attempt without showing any.
     """
 
     ids: TraceIds
@@ -178,6 +97,7 @@ class Record:
     door: Door | None = None
     revision: str | None = None
     key: str | None = None
+    credential: str | None = None
     call: Call | None = None
     plan: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
@@ -199,13 +119,33 @@ class Record:
     looked: float | None = None
     first_sent: float | None = None
     ended: float | None = None
+    told: bool = True
+    untold: int = 0
+    sample_id: str = ""
+    unseen: Callable[[Attempt], int] | None = None
     _final: list[Bill] | None = None
+
+    def __post_init__(self) -> None:
+        self.sample_id = self.sample_id or self.ids.trace_id
 
     def join(self, door: Door) -> None:
         """Note who knocked, and join the trace the caller is in."""
         self.door = door
         if door.parent is not None:
             self.ids = replace(self.ids, trace_id=door.parent.trace_id)
+            self.sample_id = door.parent.sample_id or self.sample_id
+
+    def identify(self, key: str, credential: str | None = None, *, may_trace: bool) -> None:
+        """Note who calls, and by which of its key's texts, in a short form that tells nothing of
+        it. A key that may do so samples by the trace that it is in."""
+        self.key, self.credential = key, credential
+        if may_trace and self.door is not None and self.door.parent is not None:
+            self.sample_id = self.door.parent.trace_id
+
+    def fail(self, error: ProxyError) -> None:
+        """Note why the call ended before its end."""
+        let_frames_go(error)
+        self.error = error
 
     def attempt(self, target: Target, leg: int, span_id: str, why: Why = "first") -> Attempt:
         """Begin an attempt."""
@@ -220,8 +160,9 @@ class Record:
         self.skips.append(Skip(target, reason))
 
     def drawn(self, share: float) -> bool:
-        """Say whether this call is of a share of all, by its trace: but not by what samples it."""
-        return int(self.ids.trace_id[:16], 16) < share * 2**64
+        """True if this call is of a share of all, by another half of its number than the one by
+        which it is sampled."""
+        return int(self.sample_id[:16], 16) < share * 2**64
 
     def guarded(self, stage: Stage, results: Iterable[Result]) -> None:
         """Note what guards said of texts that were looked at as a whole."""
@@ -265,31 +206,39 @@ class Record:
     def bills(self) -> list[Bill]:
         """Give usage and cost of each attempt as known now: reported, else estimated.
 
-        An attempt that no upstream had accepted has none.
+        An attempt that no upstream was at work for has none.
         """
         if self._final is not None:
             return self._final
-        counted = [a for a in self.attempts if a.began is not None or a.lost]
-        bills = [self._bill(attempt) for attempt in counted]
+        bills = [
+            self._bill(number, attempt)
+            for number, attempt in enumerate(self.attempts)
+            if attempt.is_counted
+        ]
         if self.ended is not None:
             self._final = bills
         return bills
 
-    def _bill(self, attempt: Attempt) -> Bill:
-        body = self.call.body if self.call else {}
-        usage = attempt.meter.settle(lambda: prompt_length(body))
+    def _bill(self, number: int, attempt: Attempt) -> Bill:
+        call, unseen = self.call, self.unseen
+        usage = attempt.meter.settle(
+            lambda: body_quarters(call.body, call.quarters) if call else 0,
+            finished=attempt.finished,
+            unseen=lambda: 0 if unseen is None else unseen(attempt),
+        )
         price = in_force(attempt.target.prices, self.started_at.date())
         cost = price.cost(usage.tokens) if price else None
+        if cost is not None and cost > MAX_COST:
+            cost = None
         served = self.serving.get(attempt.leg) is attempt
-        return Bill(attempt.target, usage, cost, served, price)
+        use = money(self.attempts, number, self.outcome, served=served)
+        why = loss(attempt, use, self.outcome)
+        return Bill(attempt.target, usage, cost, served, price, use, why)
 
     def billed(self) -> list[tuple[Attempt, Bill | None]]:
         """Give each attempt with its bill."""
         bills = iter(self.bills())
-        return [
-            (each, next(bills) if each.began is not None or each.lost else None)
-            for each in self.attempts
-        ]
+        return [(each, next(bills) if each.is_counted else None) for each in self.attempts]
 
     def served(self) -> Bill | None:
         """Give the bill of the answer that was used, as known now; of several, the first leg's."""
@@ -305,7 +254,7 @@ class Record:
     @property
     def outcome(self) -> Outcome:
         """How the call ended, in one word of a closed set."""
-        if self.bug or isinstance(self.error, Stopping):
+        if self.bug or isinstance(self.error, LimitStoreUnavailable | Stopping):
             return "proxy_error"
         if self.error is None:
             return "success"
@@ -320,25 +269,16 @@ class Record:
         return "client_error"
 
     @property
-    def cost(self) -> Decimal | None:
-        """Micro-USD of all attempts; None as soon as one of them has no known price."""
-        return _sum(self.bills())
+    def cost(self) -> int | None:
+        """Nano-USD of all attempts; None as soon as one of them has no known price."""
+        return total_cost(self.bills())
 
     @property
-    def lost(self) -> Decimal | None:
-        """The part of the cost whose answer nobody got."""
-        return _sum([bill for bill in self.bills() if not bill.served])
+    def lost(self) -> int | None:
+        """The part of the cost whose answer nobody got to its end."""
+        return total_cost([bill for bill in self.bills() if bill.loss is not None])
 
     @property
     def tokens(self) -> Tokens:
         first, *others = [bill.usage.tokens for bill in self.bills()] or [Tokens()]
         return sum(others, first)
-
-
-def _sum(bills: Iterable[Bill]) -> Decimal | None:
-    total = Decimal(0)
-    for bill in bills:
-        if bill.cost is None:
-            return None
-        total += bill.cost
-    return total

@@ -21,6 +21,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from proxy.settings import BadSetting, RedisAt
 
+FREE_S = 0.02
+MOST_LOOKS = 50
 BOUNDS: dict[str, Any] = {
     "socket_timeout": None,
     "socket_connect_timeout": None,
@@ -47,6 +49,43 @@ class Server(Protocol):
     async def aclose(self) -> None: ...
 
 
+@asynccontextmanager
+async def in_time(seconds: float) -> AsyncIterator[None]:
+    """Raise ``TimeoutError`` after so many seconds, but not for time that this process took itself:
+    while it was busy a reply may have come that nobody read."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as bound:
+        patience = _Patience(loop, bound)
+        patience.wait(max(0.0, seconds - FREE_S))
+        try:
+            yield
+        finally:
+            patience.handle.cancel()
+
+
+class _Patience:
+    """Ends the time once the loop had ``FREE_S`` seconds for what had come."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, bound: asyncio.Timeout) -> None:
+        self._loop = loop
+        self._bound = bound
+        self._looks = 0
+        self._due = 0.0
+        self.handle: asyncio.TimerHandle
+
+    def wait(self, seconds: float) -> None:
+        self._due = self._loop.time() + seconds
+        self.handle = self._loop.call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        self._looks += 1
+        busy = self._loop.time() - self._due > FREE_S / 2
+        if self._looks == 1 or (busy and self._looks < MOST_LOOKS):
+            self.wait(FREE_S)
+        else:
+            self._bound.reschedule(self._loop.time())
+
+
 class One:
     """A single server."""
 
@@ -58,12 +97,12 @@ class One:
         self._timeout_s = timeout_s
 
     async def run(self, key: str | bytes, *command: Word) -> Any:
-        async with asyncio.timeout(self._timeout_s):
+        async with in_time(self._timeout_s):
             return await self._client.execute_command(*command)  # type: ignore[no-untyped-call]
 
     async def run_all(self, commands: Iterable[Sequence[Word]]) -> None:
         async with (
-            asyncio.timeout(self._timeout_s),
+            in_time(self._timeout_s),
             self._client.pipeline(transaction=False) as together,
         ):
             for command in commands:
@@ -102,7 +141,7 @@ class Cluster:
         """Bound a trip. If one before it failed, look where slots are now; whom that one asked is
         asked last."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with in_time(self._timeout_s):
                 if self._failing:
                     await self._client.aclose()
                 _ = await self._client.initialize(last_failed_node_name=self._asked)

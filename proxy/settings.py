@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -17,6 +18,24 @@ LEDGERS = ("sqlite", "jsonl")
 LOG_SCHEMAS = ("native", "ecs", "otel")
 LOG_LEVELS = ("info", "debug", "warning", "error")
 TRACE_PROFILES = ("openinference", "langfuse")
+
+
+PREFIX = "HEADRACE_"
+VARIABLES = (
+    *("HEADRACE_ADMIN_HOSTS", "HEADRACE_ADMIN_TOKEN"),
+    *("HEADRACE_CACHE_BYTES", "HEADRACE_CACHE_FILE", "HEADRACE_CACHE_SECRET"),
+    *("HEADRACE_DECISION_LOG", "HEADRACE_DRAIN_GRACE_SECONDS", "HEADRACE_DRAIN_SECONDS"),
+    *("HEADRACE_LEDGER", "HEADRACE_LEDGER_KEEP"),
+    *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
+    *("HEADRACE_MAX_BODIES_BYTES", "HEADRACE_MAX_BODY_BYTES", "HEADRACE_MAX_BODY_VALUES"),
+    "HEADRACE_OTLP_ENDPOINT",
+    *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS"),
+    *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO"),
+)
+KUBERNETES = re.compile(
+    r"HEADRACE_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
+)
+"""What Kubernetes sets in each container for a service whose name begins with ours."""
 
 
 class BadSetting(ValueError):
@@ -75,8 +94,12 @@ class Settings:
     ``candidate`` is a second folder of policies, decided beside the first and obeyed by none.
     ``otlp_endpoint`` is the base of an OTLP/HTTP collector; without it no spans are made.
     ``trace_ratio`` is the share of calls that are traced though nothing failed or was blocked,
+    ``admin_token`` opens the admin port, which needs one where others can reach it, and
+    ``admin_hosts`` are the names by which it is asked beside addresses and localhost.
     ``trace_profiles`` are readers of traces whose own names are added. ``drain_s`` is how long
-    running calls may go on after a signal to stop, ``body_bytes`` how large a request may be.
+    running calls may go on after a signal to stop, ``drain_grace_s`` how long new ones are still
+    taken then and idle connections kept, ``body_bytes`` how large a request may be,
+    ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
     each keeps to its share of limits while that is away.
@@ -90,7 +113,12 @@ class Settings:
     trace_ratio: float = 1.0
     trace_profiles: tuple[str, ...] = ()
     drain_s: float = 30.0
+    drain_grace_s: float = 2.0
     body_bytes: int = 16 * 1024 * 1024
+    body_values: int = 100_000
+    bodies_bytes: int = 256 * 1024 * 1024
+    admin_token: str | None = field(default=None, repr=False)
+    admin_hosts: tuple[str, ...] = ()
     candidate: Path | None = None
     cache_bytes: int = 64 * 1024 * 1024
     cache_file: Path | None = None
@@ -139,6 +167,7 @@ def from_environment(
     policies: Path, listen: Address, admin: Address, environ: Mapping[str, str]
 ) -> Settings:
     """Join flags and ``HEADRACE_*`` (and the standard OTLP) variables. Raises ``BadSetting``."""
+    _check_names(environ)
     defaults = Settings(policies)
     endpoint = environ.get("HEADRACE_OTLP_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
@@ -146,7 +175,10 @@ def from_environment(
     if (file or redis) and len(secret or "") < SECRET_LENGTH:
         said = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
         raise BadSetting(f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {said}")
+    hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     return Settings(
+        admin_token=_admin_token(admin, environ.get("HEADRACE_ADMIN_TOKEN") or None),
+        admin_hosts=tuple(host.strip().lower() for host in hosts if host.strip()),
         policies=policies,
         listen=listen,
         admin=admin,
@@ -155,17 +187,47 @@ def from_environment(
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
         drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
-        body_bytes=int(_number(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)),
-        cache_bytes=int(_number(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes)),
+        drain_grace_s=_number(environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_s),
+        body_bytes=_whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes),
+        body_values=_whole(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
+        bodies_bytes=_whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes),
+        cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=redis_at(redis) if redis else None,
         cache_secret=secret or None,
-        replicas=max(1, int(_number(environ, "HEADRACE_REPLICAS", defaults.replicas))),
+        replicas=_whole(environ, "HEADRACE_REPLICAS", defaults.replicas, low=1),
         ledger=_ledger(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
         ),
         log=_log(environ),
     )
+
+
+def _check_names(environ: Mapping[str, str]) -> None:
+    """Raise ``BadSetting`` for variables that would be ours and are not: a misspelt one would do
+    nothing, in silence."""
+    unknown = []
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in VARIABLES and not KUBERNETES.fullmatch(name):
+            known = [each.removeprefix(PREFIX) for each in VARIABLES]
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), known, n=1)
+            meant = f", did you mean {PREFIX}{near[0]}?" if near else ""
+            unknown.append(f"{name} is not known{meant}")
+    if unknown:
+        said = f"variables that begin with {PREFIX} are Headrace's own"
+        raise BadSetting("; ".join((*unknown, said)))
+
+
+def _admin_token(admin: Address, token: str | None) -> str | None:
+    """Return what opens the admin port. Raises ``BadSetting``."""
+    if token is None and not admin.loopback:
+        raise BadSetting(
+            f"--admin-listen {admin} can be reached by others: set HEADRACE_ADMIN_TOKEN,"
+            " or listen on 127.0.0.1"
+        )
+    if token is not None and len(token) < SECRET_LENGTH:
+        raise BadSetting(f"HEADRACE_ADMIN_TOKEN must be {SECRET_LENGTH} characters or more")
+    return token
 
 
 def _ledger(text: str, keep: str) -> LedgerAt | None:
@@ -211,12 +273,20 @@ def _profiles(text: str) -> tuple[str, ...]:
     return named
 
 
+def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) -> int:
+    """Return a whole number. Raises ``BadSetting``."""
+    value = _number(environ, name, default)
+    if value < low or not value.is_integer():
+        raise BadSetting(f"{name} must be a whole number from {low}, not {environ[name]!r}")
+    return int(value)
+
+
 def _number(
     environ: Mapping[str, str], name: str, default: float, high: float = float("inf")
 ) -> float:
     text = environ.get(name, "")
     if not text:
-        return default
+        return float(default)
     try:
         value = float(text)
     except ValueError:

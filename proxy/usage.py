@@ -1,20 +1,23 @@
 """What a call used and what it cost: disjoint token counts, dated prices, exact money.
 
 A price is USD per million tokens, which is the same number as micro-USD per token, so a cost is
-a sum of products and no division loses anything. Unknown is None, never zero.
+a sum of products and no division loses anything; it is rounded once, to whole nano-USD. Unknown is
+None, never zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Literal
 
+from proxy.estimate import text_quarters, value_quarters, whole_tokens
+
+NANO = 1_000_000_000  # in a USD
 Source = Literal["provider", "partial_estimate", "none"]
 MAX_TOKENS = 2**53
-CHARS_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,14 @@ class Tokens:
     @property
     def total(self) -> int:
         return self.prompt_total + self.completion_total
+
+    def at_least(self, prompt: int, completion: int) -> Tokens:
+        """Return as many tokens, or so many where these are fewer: as text, which they may be."""
+        return replace(
+            self,
+            input=self.input + max(0, prompt - self.prompt_total),
+            output=self.output + max(0, completion - self.completion_total),
+        )
 
     def __add__(self, other: Tokens) -> Tokens:
         return Tokens(*(getattr(self, n) + getattr(other, n) for n in TOKEN_TYPES))
@@ -141,8 +152,8 @@ class Price:
     tiers: tuple[Tier, ...] = ()
     since: date | None = None
 
-    def cost(self, tokens: Tokens) -> Decimal | None:
-        """Give the exact cost in micro-USD, None when a type that was used has no price."""
+    def cost(self, tokens: Tokens) -> int | None:
+        """Return the cost in nano-USD, None when a type that was used has no price."""
         price = self._at(tokens.prompt_total)
         total = Decimal(0)
         for name, stands_for in STANDS_FOR:
@@ -155,10 +166,10 @@ class Price:
             if rate is None:
                 return None
             total += count * rate
-        return total
+        return nano_usd(total)
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
-        """Give the cost in whole micro-USD by what it is for; together they are all of it, rounded.
+        """Give the cost in nano-USD by what it is for; together they are all of it.
 
         Only for tokens whose cost is known.
         """
@@ -169,7 +180,7 @@ class Price:
             if count:
                 own = getattr(price, name)
                 total += count * (own if own is not None else getattr(price, stands_for))
-                upto, kind = micro_usd(total), COST_TYPES[name]
+                upto, kind = nano_usd(total), COST_TYPES[name]
                 parts[kind] += upto - before
                 before = upto
         return {kind: part for kind, part in parts.items() if part}
@@ -236,53 +247,45 @@ def listed(names: Iterable[str], model: str) -> str | None:
     return max(prefixes, key=len, default=None)
 
 
-def micro_usd(cost: Decimal) -> int:
-    """Round a cost to whole micro-USD, once, half to even."""
-    return int(cost.to_integral_value(ROUND_HALF_EVEN))
+def nano_usd(micro: Decimal) -> int:
+    """Round an exact number of micro-USD to whole nano-USD, once, half to even."""
+    return int((micro * 1000).to_integral_value(ROUND_HALF_EVEN))
 
 
-def text_length(value: Any) -> int:
-    """Count the characters of all strings in a JSON value; a token id counts as one token."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(text_length, value.values()))
-    if isinstance(value, list):
-        return sum(map(text_length, value))
-    return CHARS_PER_TOKEN if type(value) is int else 0
+def usd_text(nano: int) -> str:
+    """Return nano-USD as USD for whoever reads it, exactly."""
+    return f"{Decimal(nano).scaleb(-9):f}".rstrip("0").rstrip(".")
 
 
-def prompt_length(body: Mapping[str, Any]) -> int:
-    """Count the characters of a request that a model has to read."""
-    return sum([text_length(body[name]) for name in READ if name in body])
-
-
-READ = ("prompt", "messages", "input", "suffix", "tools", "functions")
 SPOKEN = ("content", "text", "reasoning_content", "refusal", "function_call")
 
 
 def _said(by: Mapping[str, Any]) -> int:
-    """Count what a model wrote. Some servers say the reasoning twice, under its two names."""
-    length = 0
+    """Estimate what a model wrote, in quarters of a token. Some servers say the reasoning twice,
+    under its two names."""
+    quarters = 0
     for name in SPOKEN:
         text = by.get(name)
         if text is not None:
-            length += len(text) if isinstance(text, str) else text_length(text)
+            quarters += text_quarters(text) if isinstance(text, str) else value_quarters(text)
     if by.get("reasoning") and not by.get("reasoning_content"):
-        length += text_length(by["reasoning"])
+        quarters += value_quarters(by["reasoning"])
     calls = by.get("tool_calls")
-    return length + sum(map(_called, calls)) if isinstance(calls, list) else length
+    return quarters + sum(map(_called, calls)) if isinstance(calls, list) else quarters
 
 
 def _called(call: Any) -> int:
-    """Count a tool's name and arguments; the ids and numbers around them no model wrote."""
-    return text_length([call.get("function"), call.get("custom")]) if isinstance(call, dict) else 0
+    """Estimate a tool's name and arguments; the ids and numbers around them no model wrote."""
+    if not isinstance(call, dict):
+        return 0
+    return value_quarters([call.get("function"), call.get("custom")])
 
 
 class Meter:
     """Counts one leg's answer while it passes. Moments are monotonic seconds.
 
-    ``usage`` in streams is cumulative, so the last valid one counts and none are added up.
+    ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
+    more text follows is not the last word.
     """
 
     __slots__ = (
@@ -292,8 +295,9 @@ class Meter:
         "first_token_at",
         "invalid_usage",
         "last_token_at",
-        "output_chars",
+        "output_quarters",
         "reported",
+        "reported_quarters",
     )
 
     def __init__(self) -> None:
@@ -301,8 +305,9 @@ class Meter:
         self.answer_model: object = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
-        self.output_chars = 0
+        self.output_quarters = 0
         self.reported: Tokens | None = None
+        self.reported_quarters = 0
         self.invalid_usage = 0
         self.finish_reasons: dict[int, str] = {}
 
@@ -312,22 +317,26 @@ class Meter:
             return
         if self.answer_id is None:
             self.answer_id, self.answer_model = data.get("id"), data.get("model")
-        usage = data.get("usage")
-        if usage is not None:
-            tokens = read_usage(usage)
-            self.invalid_usage += tokens is None
-            self.reported = tokens or self.reported
         choices = data.get("choices")
         if choices and isinstance(choices, list):
             said = sum([self._choice(choice) for choice in choices])
             if said:
-                self.output_chars += said
+                self.output_quarters += said
                 self.last_token_at = now
                 if self.first_token_at is None:
                     self.first_token_at = now
+        usage = data.get("usage")
+        if usage is not None:
+            self._report(read_usage(usage))
+
+    def _report(self, tokens: Tokens | None) -> None:
+        if tokens is None:
+            self.invalid_usage += 1
+        else:
+            self.reported, self.reported_quarters = tokens, self.output_quarters
 
     def _choice(self, choice: Any) -> int:
-        """Give the characters that a choice says, and note how it finished."""
+        """Give the estimate of what a choice says, and note how it finished."""
         if not isinstance(choice, dict):
             return 0
         finish = choice.get("finish_reason")
@@ -337,12 +346,29 @@ class Meter:
         said = choice.get("delta") or choice.get("message") or choice
         return _said(said) if isinstance(said, dict) else 0
 
-    def settle(self, prompt_chars: Callable[[], int]) -> Usage:
-        """Give what was used: as reported, else a quarter of the characters, rounded up."""
-        if self.reported is not None:
-            return Usage(self.reported, "provider")
-        guess = Tokens(
-            input=-(-prompt_chars() // CHARS_PER_TOKEN),
-            output=-(-self.output_chars // CHARS_PER_TOKEN),
-        )
-        return Usage(guess, "partial_estimate")
+    def settle(
+        self,
+        prompt_quarters: Callable[[], int],
+        *,
+        finished: bool,
+        unseen: Callable[[], int] = lambda: 0,
+    ) -> Usage:
+        """Return what was used: as reported at the end of the answer, else by the estimate.
+
+        Of an answer that was not read to its end it is the larger of both, and no less than what
+        the model may have written ``unseen``, in tokens. What was reported before more text came is
+        no more than a lower bound either.
+        """
+        reported, completion = self.reported, whole_tokens(self.output_quarters)
+        if not finished:
+            larger = (reported or Tokens()).at_least(
+                whole_tokens(prompt_quarters()), max(completion, unseen())
+            )
+            return Usage(larger, "partial_estimate")
+        if reported is None:
+            guess = Tokens(input=whole_tokens(prompt_quarters()), output=completion)
+            return Usage(guess, "partial_estimate")
+        if self.reported_quarters < self.output_quarters:
+            larger = reported.at_least(0, completion)
+            return Usage(larger, "provider" if larger == reported else "partial_estimate")
+        return Usage(reported, "provider")

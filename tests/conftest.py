@@ -35,6 +35,7 @@ sys.addaudithook(_stay_here)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected files anew")
+    parser.addoption("--examples", default=150, type=int, help="what the adversary draws")
 
 
 @pytest.fixture
@@ -123,7 +124,7 @@ def _price() -> str:
 
 
 def _timeouts() -> str:
-    return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 5s}"
+    return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 3s}"
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
         listen=Address("127.0.0.1", 0),
         admin=Address("127.0.0.1", 0),
         environ={"UPSTREAM_KEY": "sk-upstream-secret"},
-        **{"drain_s": 1.0, **settings},
+        **{"drain_s": 1.0, "drain_grace_s": 0.0, **settings},
     )
     reading, writing = os.pipe()
     try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
+from proxy.errors import ProxyError
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
 from proxy.record import Record
@@ -219,10 +220,11 @@ class MemorySink:
 
     def __init__(self) -> None:
         self.records: list[Record] = []
+        self.begun = 0
         self._came = asyncio.Event()
 
     def begin(self, record: Record) -> None:
-        return None
+        self.begun += 1
 
     def end(self, record: Record) -> None:
         self.records.append(record)
@@ -234,6 +236,10 @@ class MemorySink:
                 self._came.clear()
                 await self._came.wait()
         return self.records
+
+    def forget(self) -> None:
+        """Hold no record any more."""
+        self.records.clear()
 
 
 class Unguarded:
@@ -264,6 +270,9 @@ class Open:
 
     async def inspect(self) -> tuple[Plan, Call]:
         return self.plan, self.call
+
+    async def review(self, error: ProxyError) -> None:
+        return None
 
     def watch(self, call: Call) -> Any:
         return self.guards.watch()

@@ -20,7 +20,7 @@ import redis
 
 from proxy.settings import RedisAt, redis_at
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 SCRIPTS = ("evalsha", "eval")
 SLOTS = 16384
 
@@ -108,9 +108,12 @@ class Server:
         return sum(int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in SCRIPTS)
 
     def told(self, *command: str | int) -> str:
-        """Have a command done. Gives the answer as text."""
+        """Have a command done. Gives the answer as text, several parts with blanks between."""
         with self.admin as admin:
             answer = admin.execute_command(*command)
+        if isinstance(answer, list | tuple):
+            parts = [each.decode() if isinstance(each, bytes) else str(each) for each in answer]
+            return " ".join(parts)
         return answer.decode() if isinstance(answer, bytes) else str(answer)
 
 

@@ -15,7 +15,10 @@ from typing import Any
 
 import aiohttp
 import pytest
+from click.testing import CliRunner
 
+from proxy.cli import main
+from proxy.ledger.spending import COLUMNS
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.test_pipeline import BEARER, ROUTES
@@ -90,6 +93,29 @@ async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
     assert bad == 1
     assert complaint.startswith("x.yaml:1:1: upstream: is not known, did you mean upstreams?\n")
     assert complaint.endswith(": refused, problems: 1\n")
+
+
+async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> None:
+    guard = "{guard: webhook, url: 'https://x.test', secret: '${MISSING}', action: flag}"
+    secret = "api_key: 'file:/nowhere/key'"
+    text = world("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
+    text += f"\npolicies: {{default: {{input: [{guard}]}}}}\n"
+    (tmp_path / "x.yaml").write_text(text)
+
+    assert (await headrace("check", str(tmp_path)))[0] == 1
+    code, said = await headrace("check", str(tmp_path), "--no-secrets")
+
+    assert code == 0, said
+    assert "good, revision" in said
+
+
+async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(world("http://127.0.0.1:1"))
+
+    code, said = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
+
+    assert code == 1
+    assert "HEADRACE_DRAIN_SECOND is not known, did you mean HEADRACE_DRAIN_SECONDS?" in said
 
 
 async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
@@ -198,7 +224,7 @@ async def test_serving_answers_and_logs_one_line_per_call(
     assert (line["deployment"], line["outcome"], line["cost_usd"]) == (
         "support-chat",
         "success",
-        "0.00000255",
+        0.00000255,
     )
     assert line["tokens"] == {"input": 5, "output": 3}
     everything = json.dumps(served.lines)
@@ -274,3 +300,18 @@ async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: Scripte
             await upstream.requests[0].closed.wait()
 
     assert isinstance(answered, aiohttp.ClientError)
+
+
+@pytest.mark.parametrize("name", ["bad name!", "", "Upper", "-", "a" * 65])
+def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
+    drawn = CliRunner().invoke(main, ["key", "--", name])
+
+    assert drawn.exit_code == 2
+    assert "hr-" not in drawn.output
+    assert "lower case" in drawn.output
+
+
+def test_the_help_of_usage_lists_every_dimension() -> None:
+    said = CliRunner().invoke(main, ["usage", "--help"]).output
+
+    assert [name for name in COLUMNS if name not in said] == []

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
+from proxy.usage import usd_text
 from tests.doubles import (
     Asked,
     Script,
@@ -36,11 +37,11 @@ from tests.test_pipeline import BEARER
 CALLS = 150
 SAID = """retry: {times: 1, wait: 1ms, max_wait: 2ms}
     limits:
-      - {name: month, usd: 900 per month}
+      - {name: month, usd: 900 per month, unpriced: allow}
       - {name: tokens, tokens: 100M per day}
       - {name: at-once, concurrency: 500}"""
-CLAIM = 10 * 2 + 20 * 4  # micro-USD that the last call claims beforehand
-REPORTED = 5 * 2 + 3 * 4  # micro-USD of what the scripted answers report
+CLAIM = 10 * 2000 + 20 * 4000  # nano-USD that the last call claims beforehand
+REPORTED = 5 * 2000 + 3 * 4000  # nano-USD of what the scripted answers report
 
 
 WAYS = (
@@ -164,14 +165,16 @@ async def test_under_faults_every_account_says_the_same(
     told = await told_of(mixed, tmp_path, upstream)
 
     lines = [canonical(record) for record in told.records]
-    money = sum((record.cost for record in told.records), Decimal(0))
+    money = sum(record.cost for record in told.records)
     assert {way for _, way, _ in mixed.ways} == set(WAYS)
-    assert money == sum(Decimal(line["cost_usd"]) for line in lines) * 1_000_000
-    assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 1_000_000)
-    assert money == sum(row["cost_micro_usd"] or 0 for row in told.attempts)
+    assert money == sum(Decimal(str(line["cost_usd"])) for line in lines) * 10**9
+    assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 10**9)
+    assert money == sum(row["cost_nano_usd"] or 0 for row in told.attempts)
     before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
-    assert f"month: admitted ({before} of 900000000 used)" in told.explained
-    assert "at-once: admitted (1 of 500 used)" in told.explained
+    claimed = f"the call claimed {usd_text(CLAIM)} USD"
+    used = f"{usd_text(before)} USD of 900 USD used"
+    assert f"month: admitted ({claimed}, {used})" in told.explained
+    assert "at-once: admitted (the call claimed 1, 1 of 500 used)" in told.explained
 
     tokens = sum(record.tokens.total for record in told.records)
     assert tokens == summed(told.metrics, "headrace_tokens_total")

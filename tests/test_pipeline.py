@@ -118,8 +118,7 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
     assert record.outcome == "success"
     assert (record.tokens.input, record.tokens.output) == (5, 3)
     assert record.source == "provider"
-    assert record.cost is not None
-    assert float(record.cost) == pytest.approx(5 * 0.15 + 3 * 0.6)
+    assert record.cost == 5 * 150 + 3 * 600
     assert [(a.status, a.error) for a in record.attempts] == [(200, None)]
 
 
@@ -190,22 +189,34 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
     assert len(upstream.requests) == 1
 
 
-@pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
+@pytest.mark.parametrize(
+    ("name", "route"), [pytest.param(n, r, id=n) for n, r in ROUTES.items() if r.streams]
+)
 async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_end(
-    route: Route, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+    name: str,
+    route: Route,
+    proxy: Proxy,
+    upstream: ScriptedUpstream,
+    client: aiohttp.ClientSession,
 ) -> None:
     upstream.answer_with(good(route, streamed=True, cut_after=2))
     raw = b""
+    broken = False
 
-    with pytest.raises(aiohttp.ClientPayloadError):
-        async with client.post(
-            route.path, headers=route.credential, json=route.body(streamed=True)
-        ) as response:
+    async with client.post(
+        route.path, headers=route.credential, json=route.body(streamed=True)
+    ) as response:
+        try:
             async for piece in response.content.iter_any():
                 raw += piece
+        except aiohttp.ClientPayloadError:
+            broken = True
 
+    # Clients of OpenAI's dialect raise on the event, and one of them loses it when the connection
+    # breaks. The SDKs of the others do not look at it: only the break tells them.
+    assert broken is not name.startswith("openai")
     assert response.status == 200
-    assert b'"error"' in raw
+    assert json.loads(raw.rstrip().split(b"data: ")[-1])["error"]["code"]
     assert b"[DONE]" not in raw
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
@@ -273,7 +284,8 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.status == 499
-    assert record.tokens.total == 0
+    assert record.source == "partial_estimate"  # its prompt, as the upstream was at work
+    assert record.tokens.prompt_total > 0 == record.tokens.completion_total
 
 
 @pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])

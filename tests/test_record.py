@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proxy.attempts import Attempt
 from proxy.errors import (
     BadField,
     ClientGone,
@@ -15,7 +16,7 @@ from proxy.errors import (
     UpstreamInvalid,
     UpstreamTimeout,
 )
-from proxy.record import Attempt, Record, TraceIds
+from proxy.record import Record, TraceIds
 from proxy.types import Call, Door, Parent, Target, Upstream
 from proxy.usage import Price
 from tests.doubles import legacy
@@ -59,7 +60,8 @@ def test_a_bug_is_the_proxys_own() -> None:
 def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:
     """An attempt whose answer is the one that is used."""
     attempt = told.attempt(Target(UP, "m", prices=prices), leg, "1" * 16)
-    attempt.began = 1.0
+    attempt.sent = attempt.began = 1.0
+    attempt.finished = True
     told.serve(leg, attempt)
     return attempt
 
@@ -71,7 +73,7 @@ def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used()
     told.account(0, legacy())
 
     assert told.tokens.total == 8
-    assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3
+    assert told.cost == 150 * 5 + 600 * 3
 
 
 def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> None:
@@ -85,27 +87,27 @@ def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> 
         (False, 10),
         (True, 8),
     ]
-    assert told.lost == Decimal("0.15") * 10
-    assert told.cost == told.lost + Decimal("0.15") * 5 + Decimal("0.6") * 3
+    assert told.lost == 150 * 10
+    assert told.cost == 150 * 10 + 150 * 5 + 600 * 3
 
 
 def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
     told = record()
     told.call = Call(DOOR, {"prompt": "x" * 40})
     slow = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
-    slow.error = "cancelled"
+    slow.sent, slow.error = 1.0, "cancelled"
     begun(told, PRICE)
     told.account(0, legacy())
 
     assert slow.lost
-    assert told.lost == Decimal("0.15") * 10
+    assert told.lost == 150 * 10
 
 
 def test_an_upstream_that_never_accepted_costs_nothing() -> None:
     told = record()
     told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
 
-    assert (told.cost, told.source) == (Decimal(0), "none")
+    assert (told.cost, told.source) == (0, "none")
 
 
 def test_one_unknown_price_makes_the_cost_unknown() -> None:
@@ -134,7 +136,7 @@ def test_a_price_counts_from_its_day_on() -> None:
     begun(told, PRICE, later)
     told.account(0, legacy())
 
-    assert told.cost == Decimal("0.15") * 5 + Decimal("0.6") * 3
+    assert told.cost == 150 * 5 + 600 * 3
 
 
 def test_a_caller_in_a_trace_is_joined() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from proxy import settings
 from proxy.settings import (
     Address,
     BadSetting,
@@ -90,11 +92,48 @@ def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None
         ("HEADRACE_TRACE_PROFILES", "langfuse,phoenix"),
         ("HEADRACE_DRAIN_SECONDS", "-1"),
         ("HEADRACE_MAX_BODY_BYTES", "nan"),
+        ("HEADRACE_MAX_BODY_BYTES", "inf"),
+        ("HEADRACE_CACHE_BYTES", "0.5"),
+        ("HEADRACE_REPLICAS", "0"),
+        ("HEADRACE_REPLICAS", "1.5"),
+        ("HEADRACE_REPLICAS", "two"),
     ],
 )
 def test_a_bad_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(BadSetting, match=name):
         from_environment(Path("p"), HERE, HERE, {name: value})
+
+
+def test_a_variable_that_nobody_knows_is_refused_with_the_nearest_that_is_known() -> None:
+    environ = {"HEADRACE_LEDGR": "off", "HEADRACE_COLOUR": "blue", "OTHER": "1"}
+
+    with pytest.raises(BadSetting) as told:
+        from_environment(Path("p"), HERE, HERE, environ)
+
+    assert "HEADRACE_LEDGR is not known, did you mean HEADRACE_LEDGER?" in str(told.value)
+    assert "HEADRACE_COLOUR is not known;" in str(told.value)
+    assert "OTHER" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("HEADRACE_SERVICE_HOST", "HEADRACE_SERVICE_PORT", "HEADRACE_SERVICE_PORT_METRICS"),
+        *("HEADRACE_PORT", "HEADRACE_PORT_8080_TCP", "HEADRACE_PORT_8080_TCP_ADDR"),
+        "HEADRACE_ADMIN_SERVICE_HOST",
+    ],
+)
+def test_what_kubernetes_says_of_a_service_of_our_name_is_no_setting(name: str) -> None:
+    from_environment(Path("p"), HERE, HERE, {name: "10.0.0.1"})
+
+
+def test_all_variables_that_are_read_are_known_and_documented() -> None:
+    source = Path(settings.__file__).read_text()
+    top = Path(__file__).parents[1]
+    documents = "".join(each.read_text() for each in (top / "docs").glob("*.md"))
+
+    assert set(re.findall(r"HEADRACE_[A-Z_]*[A-Z]", source)) == set(settings.VARIABLES)
+    assert [name for name in settings.VARIABLES if f"`{name}`" not in documents] == []
 
 
 def test_the_environment_is_the_processes_own() -> None:
@@ -199,3 +238,11 @@ def test_the_log_is_as_the_variables_say() -> None:
 def test_a_log_of_another_kind_is_refused_by_name(name: str) -> None:
     with pytest.raises(BadSetting, match=name):
         from_environment(Path("p"), HERE, HERE, {name: "loud"})
+
+
+def test_what_requests_may_take_is_set() -> None:
+    said = {"HEADRACE_MAX_BODY_VALUES": "7", "HEADRACE_MAX_BODIES_BYTES": "8"}
+
+    chosen = from_environment(Path("p"), HERE, HERE, said)
+
+    assert (chosen.body_values, chosen.bodies_bytes) == (7, 8)

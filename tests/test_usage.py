@@ -17,8 +17,9 @@ from proxy.usage import (
     Price,
     Tier,
     Tokens,
-    micro_usd,
+    nano_usd,
     read_usage,
+    usd_text,
 )
 from tests.doubles import PriceBook
 
@@ -51,7 +52,7 @@ TODAY = date(2026, 11, 21)
         pytest.param(MINI, Tokens(input=200, cached_input=1000, output=300), "285", id="mini"),
         pytest.param(MINI, Tokens(), "0", id="nothing"),
         pytest.param(Price(Decimal(0), Decimal(0)), Tokens(7, output=7), "0", id="free"),
-        pytest.param(Price(Decimal("0.003625"), Decimal(0)), Tokens(3), "0.010875", id="exact"),
+        pytest.param(Price(Decimal("0.003625"), Decimal(0)), Tokens(3), "0.011", id="rounded-once"),
         pytest.param(PLAIN, Tokens(cached_input=10), "20", id="cached-as-input"),
         pytest.param(PLAIN, Tokens(cache_write=10), "20", id="cache-write-as-input"),
         pytest.param(PLAIN, Tokens(audio_input=10), "20", id="audio-as-input"),
@@ -65,10 +66,10 @@ TODAY = date(2026, 11, 21)
     ],
 )
 def test_a_call_costs_its_tokens_at_their_prices(price: Price, tokens: Tokens, cost: str) -> None:
-    assert price.cost(tokens) == Decimal(cost)
+    assert price.cost(tokens) == Decimal(cost) * 1000
 
 
-def test_a_cost_is_in_millionths_of_a_usd() -> None:
+def test_a_cost_is_in_billionths_of_a_usd() -> None:
     tokens = read_usage(
         {
             "prompt_tokens": 1200,
@@ -78,14 +79,31 @@ def test_a_cost_is_in_millionths_of_a_usd() -> None:
     )
 
     assert tokens is not None
-    assert MINI.cost(tokens) == Decimal("0.000285") * 10**6
+    assert MINI.cost(tokens) == 285_000
 
 
 @pytest.mark.parametrize(
-    ("cost", "whole"), [("0.5", 0), ("1.5", 2), ("2.5", 2), ("2.51", 3), ("285", 285), ("0", 0)]
+    ("cost", "whole"),
+    [("0.0005", 0), ("0.0015", 2), ("0.0025", 2), ("0.00251", 3), ("285", 285_000), ("0", 0)],
 )
 def test_a_cost_is_rounded_half_to_even(cost: str, whole: int) -> None:
-    assert micro_usd(Decimal(cost)) == whole
+    assert nano_usd(Decimal(cost)) == whole
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [
+        (0, "0"),
+        (1, "0.000000001"),
+        (22_000, "0.000022"),
+        (2_550, "0.00000255"),
+        (1_250_000_000, "1.25"),
+        (-20_000_000, "-0.02"),
+        (2**53, "9007199.254740992"),
+    ],
+)
+def test_money_is_read_in_usd_and_exact(nano: int, text: str) -> None:
+    assert usd_text(nano) == text
 
 
 DETAILS = {"cached_tokens": 30, "cache_write_tokens": 20, "audio_tokens": 10}
@@ -294,7 +312,7 @@ def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
 
     meter.feed(data, 5.0)
 
-    assert meter.output_chars == length
+    assert meter.output_quarters == length
     assert meter.first_token_at == (5.0 if length else None)
 
 
@@ -327,7 +345,7 @@ def test_the_last_usage_counts_and_none_are_added_up() -> None:
         meter.feed(chunk(text="x") | {"usage": usage}, 1.0)
     meter.feed(chunk(text="x") | {"usage": None}, 1.0)
 
-    settled = meter.settle(nothing)
+    settled = meter.settle(nothing, finished=True)
     assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
 
 
@@ -338,7 +356,7 @@ def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
     meter.feed({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
 
     assert meter.invalid_usage == 1
-    assert meter.settle(nothing).tokens == Tokens(9, output=2)
+    assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
 
 
 def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
@@ -346,8 +364,32 @@ def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
 
     meter.feed(chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
 
-    settled = meter.settle(lambda: 400)
+    settled = meter.settle(lambda: 400, finished=True)
     assert (settled.source, settled.tokens) == ("provider", Tokens())
+
+
+def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
+    meter = Meter()
+    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    def left(prompt: int, unseen: int) -> Tokens:
+        settled = meter.settle(lambda: prompt, finished=False, unseen=lambda: unseen)
+        assert settled.source == "partial_estimate"
+        return settled.tokens
+
+    assert left(40, 0) == Tokens(12, output=10)
+    assert left(60, 0) == Tokens(15, output=10)
+    assert left(60, 9000) == Tokens(15, output=9000)
+
+
+def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
+    meter = Meter()
+    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    settled = meter.settle(lambda: 400, finished=True)
+    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +403,7 @@ def test_without_usage_four_characters_are_a_token(
 
     meter.feed(chunk(text=answer), 1.0)
 
-    settled = meter.settle(lambda: prompt)
+    settled = meter.settle(lambda: prompt, finished=True)
     assert (settled.source, settled.tokens) == ("partial_estimate", tokens)
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import yaml
 
@@ -17,6 +18,7 @@ from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy import errors
 from proxy.dialects import ROUTES
+from proxy.edge import refusals as _edge  # noqa: F401
 from proxy.emit.declared import declared
 from tools import guards, hidden, losses
 
@@ -35,7 +37,7 @@ def codes() -> Iterator[str]:
     yield "|---|---|---|---|"
     for kind in _kinds(errors.ProxyError):
         when = (kind.__doc__ or "").splitlines()[0]
-        yield f"| `{kind.code}` | {_status(kind)} | `{kind.type}` | {when} |"
+        yield f"| {_code(kind)} | {_status(kind)} | {_type(kind)} | {when} |"
 
 
 def _kinds(kind: type[errors.ProxyError]) -> Iterator[type[errors.ProxyError]]:
@@ -45,10 +47,29 @@ def _kinds(kind: type[errors.ProxyError]) -> Iterator[type[errors.ProxyError]]:
         yield from _kinds(each)
 
 
+def _code(kind: type[errors.ProxyError]) -> str:
+    if kind is errors.UpstreamTimeout:
+        return ", ".join(f"`upstream_{phase}_timeout`" for phase in get_args(errors.Phase))
+    return f"`{kind.code}`"
+
+
+def _type(kind: type[errors.ProxyError]) -> str:
+    if kind is errors.LimitExceeded:
+        return ", ".join(f"`{each}`" for each in ("requests", "tokens", "concurrency"))
+    special = {
+        errors.BudgetExceeded: "`insufficient_quota`",
+        errors.GuardBlocked: "`invalid_request_error`, Portkey `hooks_failed`",
+        errors.UpstreamDenied: "`invalid_request_error`, Portkey `hooks_failed`",
+    }
+    return special.get(kind, f"`{kind.type}`")
+
+
 def _status(kind: type[errors.ProxyError]) -> str:
     special = {
         errors.BadField: "400, Scale 422",
         errors.GuardBlocked: "400, Portkey 446",
+        errors.RefusedByRule: "403, or the rule's",
+        errors.UpstreamDenied: "400, Portkey 446",
         errors.UpstreamRefused: "the upstream's",
         errors.UpstreamUnavailable: "502, or its 429 or 503",
     }

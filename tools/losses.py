@@ -1,18 +1,28 @@
-"""What becomes of each request field between dialects, found out by sending it through the code."""
+"""What becomes of each request field between dialects, told by the request that would be sent.
+
+``tests/conformance`` holds each cell against what arrives at an upstream over a socket.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.asking import target_endpoint
-from proxy.dialects.base import Dialect
-from proxy.dialects.crossing import fit
-from proxy.errors import BadField
-from proxy.types import Call, Door, Endpoint, Target, Upstream
+import orjson
 
-Fate = Literal["passed", "mapped", "dropped", "refused"]
+from proxy.dialects import DIALECTS, read_call
+from proxy.dialects.asking import ask
+from proxy.dialects.base import Dialect
+from proxy.dialects.crossing import KEPT
+from proxy.errors import BadField
+from proxy.types import Door, Endpoint, Target, Upstream
+
+Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
+STOPS = ("stop", "stop_sequences")
+STOP_TEXT = "include_stop_str_in_output"
+HERE = KEPT | {"stream", "stream_options"}
+"""Fields whose wish the proxy fulfils where the upstream cannot."""
 
 BODIES: dict[Endpoint, dict[str, Any]] = {
     "completions": {"model": "m", "prompt": "p"},
@@ -23,11 +33,10 @@ SAMPLES: dict[str, Any] = {
     "audio": {"voice": "x"},
     "best_of": 2,
     "context": "c",
-    "context_length_exceeded_behavior": "error",
     "echo": True,
     "enkrypt_context": "c",
     "frequency_penalty": 0.5,
-    "function_call": "auto",
+    "function_call": {"name": "f"},
     "functions": [{"name": "f"}],
     "guided_choice": ["a"],
     "guided_grammar": "g",
@@ -35,7 +44,6 @@ SAMPLES: dict[str, Any] = {
     "guided_regex": "a+",
     "ignore_eos": True,
     "images": ["data:image/png;base64,AA"],
-    "include_stop_str_in_output": True,
     "inference_extra_headers": {"x-team": "support"},
     "inference_extra_params": {"a": 1},
     "inference_timeout": 5,
@@ -49,7 +57,7 @@ SAMPLES: dict[str, Any] = {
     "min_p": 0.5,
     "mirostat_lr": 0.5,
     "mirostat_target": 2.5,
-    "modalities": ["text"],
+    "modalities": ["text", "audio"],
     "model": "m",
     "n": 2,
     "parallel_tool_calls": False,
@@ -75,7 +83,7 @@ SAMPLES: dict[str, Any] = {
     "stream_options": {"include_usage": True},
     "suffix": "s",
     "temperature": 0.5,
-    "tool_choice": "auto",
+    "tool_choice": "required",
     "tools": [{"type": "function"}],
     "top_k": 40,
     "top_logprobs": 2,
@@ -85,55 +93,130 @@ SAMPLES: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {"a": "b"},
 }
+EACH: dict[str, tuple[Any, ...]] = {
+    "context_length_exceeded_behavior": ("truncate", "error"),
+    STOP_TEXT: (True, False),
+}
+"""Fields whose values have fates of their own."""
 BESIDE: dict[str, dict[str, Any]] = {
     "stream_options": {"stream": True},
     "top_logprobs": {"logprobs": True},
 }
 
 
-def sample(dialect: Dialect, endpoint: Endpoint, name: str) -> Any:
-    """Give a value that the client's dialect accepts; a flag where a count is none."""
-    value = SAMPLES[name]
-    field = dialect.fields[endpoint][name]
-    return True if name == "logprobs" and field.check(value) is not None else value
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A field with a value, in the request of a client."""
+
+    dialect: Dialect
+    endpoint: Endpoint
+    name: str
+    value: Any
+
+    @property
+    def title(self) -> str:
+        shown = f": {orjson.dumps(self.value).decode()}" if self.name in EACH else ""
+        return f"`{self.name}{shown}`"
+
+    @property
+    def without(self) -> dict[str, Any]:
+        """The request without the field."""
+        return {**BODIES[self.endpoint], **BESIDE.get(self.name, {})}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {**self.without, self.name: self.value}
 
 
-def fate(asked: Dialect, upstream: Dialect, ways: tuple[Endpoint, Endpoint], name: str) -> Fate:
-    """Say what happens to a field that is set to something else than its default."""
-    came, goes = ways
-    value = sample(asked, came, name)
-    body = {**BODIES[came], **BESIDE.get(name, {}), name: value}
-    door = Door(asked.name, came, "/", "r")
+def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
+    """Return a sample of each field; a flag where a count is none."""
+    for name, field in sorted(dialect.fields[endpoint].items()):
+        for value in EACH.get(name) or (SAMPLES[name],):
+            flag = name == "logprobs" and field.check(value) is not None
+            yield Sample(dialect, endpoint, name, True if flag else value)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """What an upstream gets of a request, and what its client is warned of."""
+
+    body: dict[str, Any]
+    warnings: tuple[str, ...]
+
+
+def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
+    """Return what would be sent. Raises ``BadField``."""
+    upstream = DIALECTS[target.upstream.dialect]
+    call = read_call(Door(sample.dialect.name, sample.endpoint, "/", "r"), body)
+    question = ask(call, target, sample.dialect, upstream)
+    return Arrived(orjson.loads(question.body), (*call.warnings, *question.dropped))
+
+
+def fate(sample: Sample, target: Target) -> Fate:
+    """Return what happens to a field. Raises ``ValueError`` where it vanishes without a word."""
     try:
-        call = read_call(door, body)
-        fitted = fit(asked, upstream, (came, goes), call.body)
+        arrived = sent(sample, sample.body, target)
     except BadField:
         return "refused"
-    if name in fitted.dropped:
+    without = sent(sample, sample.without, target)
+    return judge(sample, target, arrived, without)
+
+
+def judge(sample: Sample, target: Target, arrived: Arrived, without: Arrived) -> Fate:
+    """Return a field's fate by the requests with it and without it. Raises ``ValueError``."""
+    name, value = sample.name, sample.value
+    if name in arrived.body and arrived.body[name] == value:
+        return "passed"
+    if arrived.body != without.body:
+        return "mapped"
+    if name in {each.removesuffix(" dropped") for each in arrived.warnings}:
         return "dropped"
-    return "passed" if fitted.body.get(name) == value else "mapped"
+    if name in HERE:
+        return "here"
+    implied = DIALECTS[target.upstream.dialect].server.implied
+    if implied.get(name, sample.dialect.fields[sample.endpoint][name].default) == value:
+        return "anyway"
+    raise ValueError(f"{name} vanishes without a word")
 
 
-def served_as(asked: Dialect, upstream: Dialect, came: Endpoint) -> Endpoint:
-    """Give the endpoint of an upstream that serves a call, as it has no word on it."""
-    call = Call(Door(asked.name, came, "/", "r"), {})
-    return target_endpoint(call, Target(Upstream("u", upstream.name, ""), "m"), upstream)
+def stop_text(asked: Dialect, upstream: Dialect) -> str:
+    """Return a remark where stop text is not shown as the client's document says."""
+    here, there = asked.server.implied.get(STOP_TEXT), upstream.server.implied.get(STOP_TEXT)
+    if here is there:
+        return ""
+    if there is None:
+        return ", text unsaid"
+    return ", text with it" if there else ", text without it"
+
+
+def target(dialect: str, endpoint: Literal["completions", "chat"] | None = None) -> Target:
+    return Target(Upstream("u", dialect, ""), "m", endpoint)
+
+
+def targets(asked: Endpoint) -> dict[str, Target]:
+    """Return a target of each dialect, and one that serves the other endpoint only."""
+    by_name = {name: target(name) for name in DIALECTS}
+    if asked == "completions":
+        return {**by_name, "a chat-only target": target("openai", "chat")}
+    return {**by_name, "a legacy-only target": target("openai", "completions")}
 
 
 def table(asked: Dialect, came: Endpoint) -> Iterator[str]:
     """Give the rows for a client's dialect: a field, and its fate at each upstream."""
-    other: Endpoint = "chat" if came == "completions" else "completions"
-    crossing = "a chat-only target" if other == "chat" else "a legacy-only target"
-    heads = [*DIALECTS, crossing]
-    yield "| field | " + " | ".join(heads) + " |"
-    yield "|---" * (len(heads) + 1) + "|"
-    for name in sorted(asked.fields[came]):
-        fates = [
-            fate(asked, upstream, (came, served_as(asked, upstream, came)), name)
-            for upstream in DIALECTS.values()
-        ]
-        fates.append(fate(asked, DIALECTS["openai"], (came, other), name))
-        yield f"| `{name}` | " + " | ".join(fates) + " |"
+    to = targets(came)
+    yield "| field | " + " | ".join(to) + " |"
+    yield "|---" * (len(to) + 1) + "|"
+    for sample in samples(asked, came):
+        cells = [cell(sample, each) for each in to.values()]
+        yield f"| {sample.title} | " + " | ".join(cells) + " |"
+
+
+def cell(sample: Sample, to: Target) -> str:
+    """Return a field's fate at a target, and what becomes of the stop text."""
+    found = fate(sample, to)
+    if sample.name not in STOPS or found not in ("passed", "mapped"):
+        return found
+    return found + stop_text(sample.dialect, DIALECTS[to.upstream.dialect])
 
 
 def tables() -> Iterator[str]:

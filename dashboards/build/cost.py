@@ -196,6 +196,12 @@ BOUGHT = Row(
             USD,
             Ask(by("use", grown(whole("money_usd_total"))), "{{use}}"),
         ),
+        bars(
+            "Lost in range by cause",
+            "Why did nobody get to the end of what was paid for?",
+            USD,
+            Ask(by("cause", grown(of("lost_cost_usd_total"))), "{{cause}}"),
+        ),
         stacked(
             "Spend per hour by type of token",
             "Is it the questions or the answers that cost?",

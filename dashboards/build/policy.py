@@ -10,7 +10,7 @@ USD, SHARE, SECONDS, PER_S, BYTES = "currencyUSD", "percentunit", "s", "cps", "b
 of = Selecting(("deployment", "guard", "limit"))
 GUARDS = of("guard_decisions_total", shadow="false")
 ACTED = of("guard_decisions_total", shadow="false", verdict="!~passed|failed|unseen")
-WOULD = of("guard_decisions_total", shadow="true", verdict="!=passed")
+WOULD = of("guard_decisions_total", shadow="true", verdict="!~passed|failed|unseen")
 LIMITS = of("limit_decisions_total")
 REFUSED = of("limit_decisions_total", decision="!=allow")
 CACHE = of("cache_lookups_total")
@@ -43,7 +43,7 @@ FORCE = Row(
             "Guards that failed",
             "How often could a guard not say anything? What its rule says of that was done.",
             "short",
-            zero(by("", grown(of("guard_decisions_total", verdict="=~failed|unseen")))),
+            zero(by("", grown(of("guard_decisions_total", verdict="failed")))),
             steps=((None, "green"), (1, "red")),
         ),
         stat(

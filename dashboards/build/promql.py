@@ -12,6 +12,7 @@ HISTOGRAMS = frozenset(name for name, kind, _, _ in declared() if kind == "histo
 SCRAPED = ("instance", "job")  # what Prometheus adds
 PARTS = ("_bucket", "_sum", "_count")
 OPERATORS = ("!~", "!=", "=~")
+PROCESS = "process_start_time_seconds"  # one series of each process, with every scrape
 
 
 def labels_of(series: str) -> tuple[str, ...]:
@@ -64,14 +65,22 @@ def rate(selector: str) -> str:
     return f"rate({selector}[$__rate_interval])"
 
 
-def grown(selector: str, window: str = "$__range") -> str:
-    """Give by how much counters grew within a window.
+def grown(selector: str) -> str:
+    """Give by how much counters grew within the range shown.
 
-    ``increase`` alone misses the first count of a series that began within the window, so one that
-    was not there before counts whole, unless a restart made that the smaller number.
+    ``increase`` alone misses the first count of a series that began within the range, so such a
+    one counts whole, unless a restart made that the smaller number. One that only has no sample
+    where the range begins has not begun there: it counts whole where its process began within the
+    range, or where that was seen more often than the series was.
     """
-    increase = f"increase({selector}[{window}])"
-    new = f"({selector} unless {selector} offset {window})"
+    own = ", ".join(labels_of(selector.partition("{")[0]))
+    whole = f"({selector} unless {selector} offset $__range)"
+    seen = f"count_over_time({selector}[$__range])"
+    process = f"{PROCESS}[$__range]"
+    later = f"{seen} < ignoring ({own}) group_left () count_over_time({process})"
+    first = f"{selector} and ignoring ({own}) {PROCESS} > time() - $__range_s"
+    new = f"({whole} and ({later} or {first}))"
+    increase = f"increase({selector}[$__range])"
     return f"({increase} > {new} or {new} or {increase})"
 
 

@@ -15,6 +15,7 @@ function filled(expr, { from, to, step }, variables) {
   const macros = {
     __rate_interval: `${Math.max(step + SCRAPE_S, 4 * SCRAPE_S)}s`,
     __interval: `${step}s`,
+    __range_s: `${Math.round(to - from)}`,
     __range: `${Math.round(to - from)}s`,
   };
   return expr.replace(/\$(\w+)/g, (whole, name) => macros[name] ?? variables[name] ?? whole);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,21 +16,27 @@ from aiohttp import web
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import measuring, stores, telling, vectors
+from proxy.app import libraries, measuring, stores, telling, vectors
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
+from proxy.edge.access import Access
 from proxy.edge.admin import Readiness, Told, back
+from proxy.edge.bodies import Bodies
 from proxy.edge.calls import Calls
+from proxy.edge.drain import Drain, Stop
+from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import Levels
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
+from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
 from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
 from proxy.limits import Admission
+from proxy.offload import Offload
 from proxy.outside import Outside
 from proxy.pipeline import Pipeline
 from proxy.policy.asking import Asking
@@ -105,7 +111,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
         reading = partial(read_folder, settings.policies, settings.environ)
-        store = PolicyStore(reading, *clock, site.log, measuring.policies(site.metrics, decisions))
+        store = PolicyStore(reading, *clock, site.log, telling.policies(site, decisions))
         watch = Watch(settings.policies, known, store.refresh)
         candidate = await _candidate(site)
         all_sinks: tuple[Sink, ...] = (
@@ -119,17 +125,17 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             *sinks,
         )
         soon = asyncio.get_running_loop().call_soon
-        emitters = Emitters(all_sinks, telling.report(site), soon)
+        emitters = Emitters(all_sinks, telling.report(site), soon, Quota(time.monotonic))
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        rooms = await _rooms(site, store, via, emitters)
+        rooms = await _rooms(site, store, via, emitters, offload := _offload(site))
         pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.front(
             pipeline,
             via=via,
             new_id=new_request_id,
-            bounds=Bounds(body_bytes=settings.body_bytes),
+            bounds=_bounds(site, offload),
             calls=calls,
             on_bug=telling.bug(site),
         )
@@ -137,9 +143,9 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
         otherwise = candidate.explain if candidate else None
         told = Told(look_up, site.metrics.render, site.levels, past.explain, otherwise)
-        admin, _ = await _listen(opened, back(told, readiness), settings.admin)
-        drain = partial(calls.drain, settings.drain_s)
-        listen, server = await _listen(opened, front, settings.listen, drain)
+        admin, *_ = await _listen(opened, back(told, readiness, _access(settings)), settings.admin)
+        listen, server, stop = await _listen(opened, front, settings.listen)
+        _drain(opened, settings, server, calls, stop)
         measuring.clients(site.metrics, lambda: len(server.connections))
         await opened.enter_async_context(LoopLag(site.metrics.late))
         await opened.enter_async_context(stores.drift(site, store, rooms.limits))
@@ -153,28 +159,54 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
 
 def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     metrics = Metrics(proxy.__version__)
-    writer = LineWriter(log_fd, lambda reason, count: metrics.dropped("logs", reason, count))
+    levels = Levels(settings.log.level, time.monotonic)
+    log = events(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
+    failed = telling.writer_failed(metrics, log)
+    writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
-    levels = Levels(settings.log.level, time.monotonic)
-    log = events(writer.put, levels, SCHEMAS[settings.log.schema])
-    return Site(settings, opened, writer.put, log, metrics, levels)
+    site = Site(settings, opened, writer.put, log, metrics, levels, failed)
+    libraries.listen(site)
+    return site
 
 
-async def _rooms(site: Site, store: PolicyStore, via: str, emitters: Emitters) -> Rooms:
+async def _rooms(
+    site: Site, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
+) -> Rooms:
     http = await site.opened.enter_async_context(HttpClient())
     site.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     site.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(site)
     pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
-    limits = Admission(counters, telling.warn(site), stores.recall(site, store))
-    upstreams = Upstreams(http, via, new_span_id, Health(time.monotonic, site.metrics.circuit))
+    limits = Admission(counters, telling.warn(site), stores.recall(site, store), offload)
+    health = Health(time.monotonic, site.metrics.circuit)
+    upstreams = Upstreams(http, via, new_span_id, health, offload=offload)
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
     engine = Engine(time.monotonic, pool, outsides=Outside(http, asks.run, new_request_id))
     alike = vectors.alike(site, vectors.embeddings(site))
-    kept = cache.Exact(await stores.shelves(site), since_epoch, alike)
+    kept = cache.Exact(await stores.shelves(site), since_epoch, alike, offload)
     return Rooms(limits, Guards(engine), kept, upstreams)
+
+
+def _access(settings: Settings) -> Access:
+    return Access(settings.admin_token, settings.admin_hosts)
+
+
+def _offload(site: Site) -> Offload:
+    """Return one thread for all work on large bodies, so that they wait for each other and the
+    loop for none."""
+    return Offload(site.opened.enter_context(ThreadPoolExecutor(1, "bodies")))
+
+
+def _bounds(site: Site, offload: Offload) -> Bounds:
+    """Return what requests may take."""
+    settings = site.settings
+    bodies = Bodies(settings.bodies_bytes)
+    site.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
+    return Bounds(
+        settings.body_bytes, bodies=bodies, parsing=Parsing(settings.body_values, offload)
+    )
 
 
 async def _candidate(site: Site) -> Candidate | None:
@@ -192,17 +224,10 @@ async def _candidate(site: Site) -> Candidate | None:
     return Candidate(lambda: store.current, site.metrics.candidate)
 
 
-async def _nothing() -> None:
-    """What there is to wait for where calls are short."""
-
-
 async def _listen(
-    opened: AsyncExitStack,
-    handler: edge.Handler,
-    at: Address,
-    drain: Callable[[], Awaitable[None]] = _nothing,
-) -> tuple[Address, edge.Server]:
-    """Open a listener. Leaving it stops accepting, waits for what runs, then closes the rest."""
+    opened: AsyncExitStack, handler: edge.Handler, at: Address
+) -> tuple[Address, edge.Server, Stop]:
+    """Open a listener. Leaving it stops accepting and closes what is left of its connections."""
     server = edge.Server(
         handler,
         access_log=None,
@@ -212,9 +237,14 @@ async def _listen(
     runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
     await runner.setup()
     opened.push_async_callback(runner.cleanup)
-    opened.push_async_callback(drain)
     site = web.TCPSite(runner, at.host, at.port)
     await site.start()
-    opened.push_async_callback(site.stop)
     host, port, *_ = runner.addresses[0]
-    return Address(host, port), server
+    return Address(host, port), server, site.stop
+
+
+def _drain(
+    opened: AsyncExitStack, settings: Settings, server: edge.Server, calls: Calls, stop: Stop
+) -> None:
+    drain = Drain(settings.drain_s, settings.drain_grace_s)
+    opened.push_async_callback(drain.run, server, calls, stop)

@@ -21,7 +21,8 @@ from proxy.settings import Settings
 class Site:
     """Where a process is put together.
 
-    ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log.
+    ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log;
+    ``failed`` is told which writer's thread had an exception, and which.
     """
 
     settings: Settings
@@ -30,6 +31,7 @@ class Site:
     log: structlog.typing.FilteringBoundLogger
     metrics: Metrics
     levels: Levels
+    failed: Callable[[str, BaseException], None]
 
 
 def new_record() -> Record:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import proxy
@@ -16,15 +18,18 @@ from proxy import ledger
 from proxy.app import telling
 from proxy.app.site import Site, new_request_id, since_epoch
 from proxy.beside import beside
+from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import Shelf
 from proxy.emit import Sink
+from proxy.emit.quota import Quota
 from proxy.ledger import budgets
 from proxy.limits import Admission, Recall
 from proxy.limits.alone import Alone
 from proxy.limits.drift import Budget, Drift
+from proxy.limits.leases import renewing
 from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
 from proxy.limits.store import Store
@@ -32,7 +37,8 @@ from proxy.policy.budgets import budgets as budgets_of
 from proxy.policy.budgets import counted_by
 from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, RedisAt
-from proxy.types.limit import Limit
+from proxy.types.limit import Claim, Limit
+from proxy.usage import NANO
 
 if TYPE_CHECKING:
     from proxy.redis import Server
@@ -40,6 +46,12 @@ if TYPE_CHECKING:
 
 async def counters(site: Site) -> Store:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
+    store = await _counters(site)
+    await site.opened.enter_async_context(beside(renewing(store, asyncio.sleep)))
+    return store
+
+
+async def _counters(site: Site) -> Store:
     if site.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
@@ -49,16 +61,24 @@ async def counters(site: Site) -> Store:
         site.metrics.counters_degraded(state == "degraded")
         site.log.warning(f"limits.{state}")
 
-    def lost(limit: Limit) -> None:
-        site.metrics.budget_lost(limit.name)
-        site.log.error("budget.lost", limit=limit.name)
+    def lost(claim: Claim) -> None:
+        name, whose = claim.limit.name, site.metrics.roster.owners(claim.scope)
+        site.metrics.budget_lost(name)
+        site.log.error("budget.lost", limit=name, whose=whose)
 
     server = connect(site.settings.redis, TIMEOUT_S)
     shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
     alone = Alone(time.monotonic, since_epoch, site.settings.replicas)
     sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id, lost)
+    site.opened.push_async_callback(_close, site, sheltered)
     await site.opened.enter_async_context(beside(sheltered.watch()))
     return sheltered
+
+
+async def _close(site: Site, counters: Sheltered) -> None:
+    await counters.close()
+    if counters.owing:
+        site.log.warning("limits.unsettled", count=counters.owing)
 
 
 def _connector() -> Callable[[RedisAt, float], Server]:
@@ -96,7 +116,10 @@ def recall(site: Site, store: PolicyStore) -> Recall:
             since_ms = limit.calendar.around(int(since_epoch() * 1000))[1]
             counted = counted_by(store.current, limit.name)
             found = await budgets.spent(at.path, since_ms, of, counted)
-        site.log.info("budget.begins", limit=limit.name, recalled_micro_usd=found)
+        recalled = None if found is None else found / NANO
+        named = site.metrics.roster.names
+        whose = {per: value for per, value in of.items() if named(per, value)}
+        site.log.info("budget.begins", limit=limit.name, whose=whose, recalled_usd=recalled)
         return found
 
     return ask
@@ -111,15 +134,43 @@ async def shelves(site: Site) -> dict[str, Shelf]:
     }
     secret = secret_of(site.settings.cache_secret or "")
     if path is not None:
-        file = Sqlite(path, most, since_epoch, site.metrics)
-        shelves["sqlite"] = Shelf(await site.opened.enter_async_context(file), secret)
+        shelves["sqlite"] = Shelf(await _cache_file(site, path), secret, _changed(site, "sqlite"))
     if site.settings.redis is not None:
         connect = _connector()
         from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
         shared = Redis(connect(site.settings.redis, TIMEOUT_S), time.monotonic, site.metrics)
-        shelves["redis"] = Shelf(await site.opened.enter_async_context(shared), secret)
+        store = await site.opened.enter_async_context(shared)
+        shelves["redis"] = Shelf(store, secret, _changed(site, "redis"))
     return shelves
+
+
+def _changed(site: Site, store: str) -> Callable[[], None]:
+    """Return what tells of a kept answer that somebody else has changed."""
+    quota = Quota(time.monotonic)
+
+    def tell() -> None:
+        site.metrics.evicted("changed", 1)
+        untold = quota.take()
+        if untold is not None:
+            site.log.error("cache.changed", store=store, untold=untold)
+
+    return tell
+
+
+async def _cache_file(site: Site, path: Path) -> Sqlite:
+    """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
+
+    def replaced(reason: str, kept: Path) -> None:
+        named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path), "kept_as": str(kept)}
+        site.log.warning("cache.file_replaced", reason=reason, **named)
+
+    failed = partial(site.failed, "cache")
+    file = Sqlite(path, site.settings.cache_bytes, since_epoch, site.metrics, replaced, failed)
+    try:
+        return await site.opened.enter_async_context(file)
+    except (sqlite3.Error, OSError, ForeignFile) as error:
+        raise BadSetting(f"HEADRACE_CACHE_FILE: {path} cannot be used: {error}") from None
 
 
 def rows(site: Site) -> tuple[Sink, ...]:
@@ -127,7 +178,8 @@ def rows(site: Site) -> tuple[Sink, ...]:
     if site.settings.ledger is None:
         return ()
     dropped = partial(site.metrics.dropped, "ledger")
-    kept = ledger.opened(site.settings.ledger, proxy.__version__, dropped, site.log)
+    failed = partial(site.failed, "ledger")
+    kept = ledger.opened(site.settings.ledger, proxy.__version__, dropped, failed, site.log)
     waiting = partial(getattr, kept, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)

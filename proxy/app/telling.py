@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
+import structlog
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 
 import proxy
+from proxy.app import measuring
 from proxy.app.site import Site, new_request_id
 from proxy.emit import Sink
 from proxy.emit.decisions import Decisions
+from proxy.emit.metrics import Metrics
 from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
 from proxy.emit.trace import Traces
+from proxy.policy.caches import stores_of
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import Result
 from proxy.types.outcome import Standing
+from proxy.usage import NANO
+
+LOG_EVERY_S = 60.0
+Log = structlog.typing.FilteringBoundLogger
 
 
 def traces(site: Site) -> tuple[Sink, ...]:
@@ -26,7 +36,8 @@ def traces(site: Site) -> tuple[Sink, ...]:
     if site.settings.otlp_endpoint is None:
         return ()
     exporter = OTLPSpanExporter(f"{site.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2)
-    outbox = Outbox(exporter, time.monotonic, partial(site.metrics.dropped, "traces"))
+    dropped, failed = partial(site.metrics.dropped, "traces"), partial(site.failed, "traces")
+    outbox = Outbox(exporter, time.monotonic, dropped, failed)
     waiting = partial(getattr, outbox, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, outbox.close)
@@ -41,20 +52,48 @@ def decisions(site: Site) -> tuple[Decisions, ...]:
     path = site.settings.log.decisions
     if path is None:
         return ()
-    kept = Decisions(path, partial(site.metrics.dropped, "decisions"), site.log)
+    dropped, failed = partial(site.metrics.dropped, "decisions"), partial(site.failed, "decisions")
+    kept = Decisions(path, dropped, failed, site.log)
     waiting = partial(getattr, kept, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)
     return (kept,)
 
 
+def policies(site: Site, decisions: Iterable[Decisions]) -> Callable[[Result, Snapshot], None]:
+    """Count readings of the policies, and warn at each of stores of the cache that they ask for and
+    no variable names: those keep nothing."""
+    settings, count = site.settings, measuring.policies(site.metrics, decisions)
+    needs = {
+        "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
+        "redis": ("HEADRACE_REDIS_URL", settings.redis),
+    }
+
+    def tell(result: Result, snapshot: Snapshot) -> None:
+        count(result, snapshot)
+        if result == "rejected":
+            return
+        for store, deployments in stores_of(snapshot).items():
+            variable, given = needs.get(store, ("", store))
+            if given is None:
+                named = {"store": store, "variable": variable, "deployments": deployments}
+                site.log.warning("cache.store_missing", **named)
+
+    return tell
+
+
 def warn(site: Site) -> Callable[[Standing], None]:
-    """Tell of a limit that is nearly used up. Whose it is may be a user's name: it is not told."""
+    """Tell of a limit that is nearly used up, and whose it is: but for what a caller has said."""
 
     def tell(standing: Standing) -> None:
         limit = standing.limit
         site.metrics.limit_warned(limit.name)
-        site.log.warning("limit.warned", limit=limit.name, used=standing.used, of=limit.capacity)
+        used: float = standing.used
+        capacity: float = limit.capacity
+        if limit.kind == "usd":  # money is read in USD
+            used, capacity = used / NANO, capacity / NANO
+        whose = site.metrics.roster.owners(standing.scope)
+        site.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
 
     return tell
 
@@ -63,7 +102,7 @@ def bug(site: Site) -> Callable[[BaseException, str], None]:
     """Log where a bug is, by type and line; its message could quote a request."""
 
     def tell(bug: BaseException, request_id: str) -> None:
-        site.log.error("bug", request_id=request_id, **_where(bug))
+        site.log.error("bug", request_id=request_id, **where(bug))
 
     return tell
 
@@ -71,7 +110,22 @@ def bug(site: Site) -> Callable[[BaseException, str], None]:
 def report(site: Site) -> Callable[[Sink, BaseException], None]:
     def tell(sink: Sink, error: BaseException) -> None:
         site.metrics.dropped(type(sink).__name__.lower(), "error")
-        site.log.error("emit.failed", sink=type(sink).__name__, **_where(error))
+        site.log.error("emit.failed", sink=type(sink).__name__, **where(error))
+
+    return tell
+
+
+def writer_failed(metrics: Metrics, log: Log) -> Callable[[str, BaseException], None]:
+    """Count and log an exception in the thread of a writer: the log once a minute for each of them,
+    as one that fails with every batch must not fill it."""
+    logged: dict[str, float] = {}
+
+    def tell(writer: str, error: BaseException) -> None:
+        metrics.writer_failed(writer)
+        now = time.monotonic()
+        if now - logged.get(writer, -LOG_EVERY_S) >= LOG_EVERY_S:
+            logged[writer] = now
+            log.error("writer.failed", writer=writer, **where(error))
 
     return tell
 
@@ -80,12 +134,13 @@ def amiss(site: Site) -> Callable[[Exception], None]:
     """Log why budgets and ledger could not be compared."""
 
     def tell(error: Exception) -> None:
-        site.log.error("drift.failed", **_where(error))
+        site.log.error("drift.failed", **where(error))
 
     return tell
 
 
-def _where(error: BaseException) -> dict[str, str]:
+def where(error: BaseException) -> dict[str, str]:
+    """Return an error's type and the line where it was raised: nothing that could quote a text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

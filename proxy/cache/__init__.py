@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from proxy.cache.alike import Alike
 from proxy.cache.key import digest
 from proxy.cache.store import Shelf
 from proxy.cache.visit import Asked, Flights, Visit
 from proxy.cache.wishes import Wishes, read_wishes
+from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.types import Call, Plan
@@ -31,7 +33,8 @@ class Forgetful:
 @dataclass(frozen=True, slots=True)
 class Exact:
     """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
-    gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so.
+    gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so;
+    ``offload`` is where the keys of large ones are made.
 
     A call passes by that no rule covers, whose store is not there, or that asks several models:
     their answers succeed and fail one by one, and are each other's context in one document.
@@ -40,18 +43,19 @@ class Exact:
     shelves: Mapping[str, Shelf]
     now: Callable[[], float]
     alike: Alike | None = None
+    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _flights: Flights = field(default_factory=dict)
 
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
     ) -> None:
-        asked = self._asked(plan, call, record)
+        asked = await self._asked(plan, call, record)
         if asked is None:
             await forward(client)
         else:
             await Visit(asked, self._flights, record, client, forward).run()
 
-    def _asked(self, plan: Plan, call: Call, record: Record) -> Asked | None:
+    async def _asked(self, plan: Plan, call: Call, record: Record) -> Asked | None:
         rule = plan.cache
         shelf = self.shelves.get(rule.store) if rule is not None else None
         if rule is None or shelf is None or len(plan.legs) != 1:
@@ -59,7 +63,8 @@ class Exact:
         wishes = self._wishes(plan, call, record)
         if wishes.anew and not wishes.keep:
             return None
-        key = digest(
+        keyed = partial(
+            digest,
             shelf.secret,
             scope=plan.key,
             plan=plan,
@@ -67,9 +72,11 @@ class Exact:
             rule=rule,
             namespace=wishes.namespace,
         )
+        key = await self.offload.run(call.size, keyed)
         question = None
         if self.alike is not None and wishes.keep:
-            question = self.alike.question(shelf.secret, plan, call, record, wishes.namespace)
+            asking = (shelf.secret, plan, call, record, wishes.namespace)
+            question = await self.alike.question(*asking, self.offload)
         return Asked(plan, call, rule, shelf, key, wishes, self.now, question)
 
     def _wishes(self, plan: Plan, call: Call, record: Record) -> Wishes:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from proxy.cache.gist import Gist, gist
 from proxy.cache.key import PARTS, digest
 from proxy.cache.nearest import Entry, Nearest
+from proxy.offload import Offload
 from proxy.ports import Embedder, Vector
 from proxy.record import Record
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
@@ -43,8 +45,14 @@ class Alike:
     tell: Callable[[Result], None]
     now: Callable[[], float]
 
-    def question(
-        self, secret: bytes, plan: Plan, call: Call, record: Record, namespace: str
+    async def question(
+        self,
+        secret: bytes,
+        plan: Plan,
+        call: Call,
+        record: Record,
+        namespace: str,
+        offload: Offload,
     ) -> Question | None:
         """Give what of a call may be looked for; None where that would be a risk."""
         rule = plan.cache
@@ -54,7 +62,8 @@ class Alike:
         if text is None or not _fits(rule.semantic, plan, call, record):
             self.tell("unfit")
             return None
-        space = digest(
+        keyed = partial(
+            digest,
             secret,
             scope=plan.key,
             plan=plan,
@@ -62,6 +71,7 @@ class Alike:
             rule=rule,
             namespace=namespace,
         )
+        space = await offload.run(call.size, keyed)
         place = (rule.store, rule.semantic.model, space)
         return Question(self, rule, rule.semantic, place, text, gist(text, secret))
 

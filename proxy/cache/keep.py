@@ -6,29 +6,50 @@ from typing import Any
 
 import orjson
 
-from proxy.types import CacheRule, Chunk, Json
+from proxy.dialects.findings import is_flagged
+from proxy.types import CacheRule, Call, Chunk, Json
 
 _AMISS = frozenset({"content_filter", "error"})
 _CALLS = frozenset({"tool_calls", "function_call"})
 
 
+def choices_wanted(call: Call, body: Json) -> int:
+    """Return how many choices, or vectors, an upstream owes for a body that it was sent."""
+    if call.door.endpoint == "embeddings":
+        return _texts(body.get("input"))
+    n = body.get("n")
+    each = n if type(n) is int and n > 0 else 1
+    return each * _texts(body.get("prompt"))
+
+
+def _texts(said: Any) -> int:
+    """Return how many texts there are; a list of numbers is one text in tokens."""
+    return len(said) if isinstance(said, list) and said and not isinstance(said[0], int) else 1
+
+
 class Keep:
     """Fed with an answer as it was shown; ``lines`` are there to be kept once it is ``whole``.
 
-    It is not kept when it is larger than the rule allows, holds an error, was filtered, has a
-    choice that did not finish, or calls a tool and the rule does not want that.
+    It is not kept when it is larger than the rule allows, holds an error, was filtered, was
+    ``flagged`` by the upstream, has a choice that did not finish or fewer of them than were
+    ``wanted``, or calls a tool and the rule does not want that.
     """
 
-    __slots__ = ("_finished", "_good", "_rule", "_seen", "_vectors", "lines", "size", "whole")
+    __slots__ = (
+        *("_finished", "_good", "_rule", "_seen", "_vectors", "_wanted"),
+        *("flagged", "lines", "size", "whole"),
+    )
 
-    def __init__(self, rule: CacheRule) -> None:
+    def __init__(self, rule: CacheRule, wanted: int = 1) -> None:
         self._rule = rule
+        self._wanted = wanted
         self._good = True
-        self._vectors = False
+        self._vectors = 0
         self._seen: set[int] = set()
         self._finished: set[int] = set()
         self.lines: list[bytes] = []
         self.size = 0
+        self.flagged = False
         self.whole = False
 
     @property
@@ -40,14 +61,17 @@ class Keep:
         if chunk.data is not None and not self.oversize:
             self._take(chunk.data, chunk.raw)
         if chunk.last:
-            says = bool(self._seen) or self._vectors
-            self.whole = self._good and says and self._seen == self._finished
+            enough = len(self._seen) + self._vectors >= self._wanted
+            good = self._good and not self.flagged and enough
+            self.whole = good and self._seen == self._finished
 
     def _take(self, data: Json, raw: bytes | None) -> None:
         line = raw if raw is not None and b"\n" not in raw else orjson.dumps(data)
         self.size += len(line) + 1
         self._good = self._good and not self.oversize and not data.get("error")
-        self._vectors = self._vectors or isinstance(data.get("data"), list)
+        self.flagged = self.flagged or is_flagged(data)
+        vectors = data.get("data")
+        self._vectors += len(vectors) if isinstance(vectors, list) else 0
         choices = data.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict):
@@ -59,6 +83,9 @@ class Keep:
 
     def _judge(self, choice: Json) -> None:
         index, end = choice.get("index"), choice.get("finish_reason")
+        if end is not None and not isinstance(end, str):
+            self._good = False
+            return
         at = index if type(index) is int else 0
         self._seen.add(at)
         if end is not None:

@@ -2,7 +2,8 @@
 
 The bytes are a version, the key they belong to, and compressed lines of JSON: one that says what
 the answer is, then one for each of its chunks. They are read as data, never as code, and only under
-the key that they were stored under: a store that mixes its replies up causes misses, no more.
+the key that they were stored under: a store that mixes its replies up causes misses, no more. So
+does a value that is well formed and no answer.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import orjson
 from proxy.cache.key import BYTES
 from proxy.cache.merging import merged
 from proxy.dialects import hub
-from proxy.types import Chunk
-from proxy.usage import TOKEN_TYPES, Tokens
+from proxy.types import Chunk, Json
+from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
 VERSION = b"\x01"
 LEVEL = 1  # half the size of level 6 costs three times the time on the loop
 ABOUT_BYTES = 4096  # more than the first line ever has
+ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,13 @@ class About:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks.
-    ``likeness`` is set where it answers another wording of the question."""
+    """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
+    ``events`` the same as JSON. ``likeness`` is set where it answers another wording of the
+    question."""
 
     about: About
     lines: tuple[bytes, ...]
+    events: tuple[Json, ...]
     likeness: float | None = None
 
     def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
@@ -51,16 +55,16 @@ class Kept:
         if streamed:
             yield from self._events()
         elif self.about.streamed:
-            yield Chunk(merged(map(orjson.loads, self.lines)), last=True)
+            yield Chunk(merged(self.events), last=True)
         else:
-            yield Chunk(orjson.loads(self.lines[0]), self.lines[0], last=True)
+            yield Chunk(self.events[0], self.lines[0], last=True)
 
     def _events(self) -> Iterator[Chunk]:
         if self.about.streamed:
-            for line in self.lines:
-                yield Chunk(orjson.loads(line), line)
+            for event, line in zip(self.events, self.lines, strict=True):
+                yield Chunk(event, line)
         else:
-            for event in hub.as_stream(orjson.loads(self.lines[0])):
+            for event in hub.as_stream(self.events[0]):
                 yield Chunk(event)
         yield Chunk(None, last=True)
 
@@ -87,11 +91,44 @@ def load(key: bytes, value: bytes, max_bytes: int) -> Kept | None:
             return None
         first, *lines = text.split(b"\n")
         about = _about(orjson.loads(first))
-    except (zlib.error, ValueError, TypeError):
+        events = tuple(map(orjson.loads, lines))
+    except (zlib.error, ValueError, TypeError, AttributeError):
         return None
-    return Kept(about, tuple(lines)) if lines else None
+    if not _is_answer(events, streamed=about.streamed):
+        return None
+    return Kept(about, tuple(lines), events)
 
 
-def _about(said: Any) -> About:
-    at, streamed, upstream, model, counts = said
+def _about(value: Any) -> About:
+    """Raise ``ValueError`` or ``TypeError`` for what ``dump`` would not have written."""
+    at, streamed, upstream, model, counts = value
+    if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
+        raise ValueError("not a count of tokens")
     return About(float(at), bool(streamed), str(upstream), str(model), Tokens(**counts))
+
+
+def _is_answer(events: Sequence[Any], *, streamed: bool) -> bool:
+    """True if these are the events of a stream, or one whole answer."""
+    if not all(isinstance(event, dict) and _has_choices(event) for event in events):
+        return False
+    if streamed:
+        return any(event.get("choices") for event in events)
+    return len(events) == 1 and any(isinstance(events[0].get(name), list) for name in ANSWERS)
+
+
+def _has_choices(event: Json) -> bool:
+    """True if the choices of an event, if it has any, are such as can be shown in either form."""
+    choices = event.get("choices")
+    if choices is None:
+        return True
+    return isinstance(choices, list) and all(map(_is_choice, choices))
+
+
+def _is_choice(choice: Any) -> bool:
+    if not isinstance(choice, dict) or type(choice.get("index", 0)) is not int:
+        return False
+    message = choice.get("message") or choice.get("delta") or {}
+    if not isinstance(message, dict) or not isinstance(choice.get("text") or "", str):
+        return False
+    calls = message.get("tool_calls") or []
+    return isinstance(calls, list) and all(isinstance(call, dict) for call in calls)

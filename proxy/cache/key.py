@@ -12,7 +12,10 @@ from typing import Any, Literal
 
 import orjson
 
+from proxy.dialects.pieces import write_pieces
+from proxy.offload import LARGE_BYTES
 from proxy.types import CacheRule, Call, Json, Leg, Plan, Target
+from proxy.types.target import NOT_THE_CLIENTS
 
 BYTES = 32
 Part = Literal["question", "who", "form"]
@@ -69,7 +72,11 @@ def digest(
         plan.guards.digest,
         _question(call.body, by_user=rule.by_user),
     ]
-    return hashlib.blake2b(orjson.dumps(parts), digest_size=BYTES, key=secret).digest()
+    pieces = [orjson.dumps(parts)] if call.size <= LARGE_BYTES else write_pieces(parts)
+    made = hashlib.blake2b(digest_size=BYTES, key=secret)
+    for piece in pieces:
+        made.update(piece)
+    return made.digest()
 
 
 def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
@@ -104,5 +111,8 @@ def _target(target: Target) -> list[Any]:
         upstream.dialect,
         upstream.base_url,
         sorted(upstream.accepts),
+        sorted(upstream.drops),
+        None if upstream.refuses is NOT_THE_CLIENTS else sorted(upstream.refuses),
+        upstream.open_ranges,
         [(name, value.reveal()) for name, value in upstream.headers],
     ]

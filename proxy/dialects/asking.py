@@ -7,11 +7,14 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.changing import changed
-from proxy.dialects.crossing import fit
+from proxy.dialects.crossing import Fitted, blamed, fit, names_of
+from proxy.dialects.pieces import dump_pieces
 from proxy.errors import BadField
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
+from proxy.offload import LARGE_BYTES
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstream
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +38,59 @@ def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
     return target.endpoint
 
 
+def fitted(
+    call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
+) -> Fitted:
+    """Return the body for one target, as rules have changed it: it is what limits claim by, and
+    what is sent. Raises ``BadField``, by the client's own name, when it cannot be expressed."""
+    endpoint = target_endpoint(call, target, spoken)
+    if endpoint not in spoken.server.paths:
+        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
+    try:
+        return fit(asked, spoken, (call.door.endpoint, endpoint), call.body, target, changes)
+    except BadField as error:
+        raise BadField(blamed(error.param or "", call.names), error.problem) from None
+
+
+def parameters(call: Call, target: Target, changes: Changes) -> Json:
+    """Return a call's body as rules have changed it for a target, in OpenAI's form."""
+    if not changes:
+        return call.body
+    spoken = DIALECTS[target.upstream.dialect]
+    endpoint = target_endpoint(call, target, spoken)
+    known = spoken.fields.get(endpoint, {}).keys() | target.upstream.accepts
+    body = changed(endpoint, {**call.body, "model": target.model}, changes, known)
+    del body["model"]
+    return {**body, "model": call.body["model"]} if "model" in call.body else body
+
+
 def ask(
-    call: Call, target: Target, asked: Dialect, upstream: Dialect, changes: Changes = UNCHANGED
+    call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
 ) -> Question:
     """Write the call, as rules have changed it, for one target.
 
     Raises ``BadField`` when the target's dialect cannot express it.
     """
-    endpoint = target_endpoint(call, target, upstream)
-    if endpoint not in upstream.server.paths:
-        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
-    ways = (call.door.endpoint, endpoint)
-    named = {**changed(call.door.endpoint, call.body, changes), "model": target.model}
-    fitted = fit(asked, upstream, ways, named, target.upstream.accepts)
-    body = fitted.body
-    if call.stream and upstream.server.streams and upstream.server.usage_option:
+    endpoint = target_endpoint(call, target, spoken)
+    fit_for = fitted(call, target, asked, spoken, changes)
+    body = fit_for.body
+    if call.stream and spoken.server.streams and spoken.server.usage_option:
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return Question(
-        url=_base(target.upstream, upstream) + upstream.server.paths[endpoint],
-        headers=_headers(target.upstream, upstream),
-        body=orjson.dumps(body),
+        url=_base(target.upstream, spoken) + spoken.server.paths[endpoint],
+        headers=_headers(target.upstream, spoken),
+        body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
         endpoint=endpoint,
-        dropped=fitted.dropped,
+        dropped=_by_client(call, fit_for.dropped),
     )
+
+
+def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names under which the client has said what is dropped."""
+    if not dropped:
+        return dropped
+    names = (each for name in dropped for each in names_of(name, call.names))
+    return tuple(dict.fromkeys(names))
 
 
 def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:

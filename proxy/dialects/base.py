@@ -7,16 +7,31 @@ one translator for each pair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from proxy.dialects.fields import Fields
-from proxy.errors import ProxyError
+from proxy.dialects.statuses import DENIALS, USUAL, Statuses
+from proxy.errors import ProxyError, UpstreamFinding
 from proxy.types import Call, Door, Endpoint, Json, Secret
 from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
+Findings = Sequence[UpstreamFinding]
 Rule = Callable[[Json], None]  # raises BadField when fields do not fit each other
+
+IMPLIED: Mapping[str, object] = {
+    "context_length_exceeded_behavior": "error",
+    "include_stop_str_in_output": False,
+}
+"""What most upstreams do that cannot be told: refuse too long a prompt, leave out the stop text."""
+
+
+class AnswerStatus(Protocol):
+    """Returns the status of an answer; ``flagged`` says that the upstream found fault with it."""
+
+    def __call__(self, verdicts: Verdicts, *, flagged: bool) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +43,7 @@ class Refusal:
     headers: tuple[tuple[str, str], ...] = ()
 
 
-def ok(verdicts: Verdicts) -> int:
+def ok(verdicts: Verdicts, *, flagged: bool) -> int:
     return 200
 
 
@@ -41,14 +56,21 @@ class Client:
     """How clients of the dialect ask and are answered.
 
     ``greet`` adds to the door what the dialect's own headers say. ``to_hub`` puts a checked body
-    into OpenAI's form; ``named`` finds a model and a deployment in one name.
+    into OpenAI's form; ``named`` finds a model and a deployment in one name. ``aliases`` are other
+    names of fields: where a field stands under both, ``to_hub`` keeps the field and leaves the
+    alias out. ``filtered`` are the fields of which only a part may pass.
     ``whole`` rewords an answer; None means that OpenAI's form passes untouched. ``tell`` adds what
     guards said to a whole answer and to an error, and where it ``tells_streams`` to the chunk that
-    finishes a choice; ``status`` is that of an answer, which they may change.
+    finishes a choice, joined with what those of the upstream say there, or said in its error.
+    ``status`` is that of an answer, which guards may change, as may an upstream that has
+    ``flagged`` it.
     ``headers`` gives those of an answer, by its document (None for a stream), its attempts and
     what the cache had to do with it.
     ``done`` says whether a stream ends with ``[DONE]``, ``always_usage`` whether its last chunk
-    carries usage unasked.
+    carries usage unasked. ``reads_error_events`` is true where clients take an error event for the
+    failure of a stream, which then ends cleanly; only a broken connection tells all others.
+    ``reads_any_logprobs`` is true where those of legacy completions may have chat's form,
+    ``reads_times`` where an answer says how long its model took.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
@@ -57,23 +79,32 @@ class Client:
     refuse: Callable[[ProxyError, str], Refusal]
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    filtered: tuple[str, ...] = ()
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    tell: Callable[[Json, Verdicts], Json] | None = None
+    tell: Callable[[Json, Verdicts, Findings], Json] | None = None
     tells_streams: bool = False
-    status: Callable[[Verdicts], int] = ok
+    status: AnswerStatus = ok
     headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
     named: Callable[[str], tuple[str, str | None]] | None = None
     done: bool = True
     always_usage: bool = False
+    reads_error_events: bool = False
+    reads_any_logprobs: bool = False
+    reads_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
     """How an upstream of the dialect is asked, and what its answers need to become OpenAI's form.
 
-    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``shown`` are the
+    ``prefix`` goes before ``paths`` when a ``base_url`` has no path of its own. ``finishes`` are
+    finish reasons that only clients of the dialect know, with OpenAI's words. ``shown`` are the
     response headers (or prefixes ending in ``-``) that a client of the same dialect may see.
-    ``usage_option`` says whether usage in streams must be asked for.
+    ``usage_option`` says whether usage in streams must be asked for. ``statuses`` says what those
+    of its responses mean, ``denials`` by which words of an error its guards deny a call.
+    ``implied`` says what the upstream does about a field that it does not know, as if it had been
+    told so.
     """
 
     prefix: str
@@ -81,16 +112,25 @@ class Server:
     authorize: Callable[[str], tuple[str, str]]
     from_hub: Callable[[Endpoint, Json], Json] = unchanged
     to_hub: Callable[[Json], Json] | None = None
+    finishes: Mapping[str, str] = field(default_factory=dict)
     streams: bool = True
     usage_option: bool = True
     shown: tuple[str, ...] = ()
+    statuses: Statuses = field(default_factory=lambda: USUAL)
+    denials: frozenset[str] = DENIALS
+    implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One wire format. ``fields`` are the request fields that it knows, by endpoint."""
+    """One wire format. ``fields`` are the request fields that it knows, by endpoint.
+
+    ``types`` are the same without their ranges, where its servers differ in those: then a client's
+    values are held to them at the door, and to the ranges of the upstream that they go to.
+    """
 
     name: str
     fields: Mapping[Endpoint, Fields]
     client: Client
     server: Server
+    types: Mapping[Endpoint, Fields] = field(default_factory=dict)

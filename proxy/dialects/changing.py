@@ -1,54 +1,136 @@
 """What the rules of a policy change in a request's parameters, in OpenAI's form.
 
-A parameter that the endpoint does not have is left out. The bound on the answer's tokens has two
-names: it is changed under the one that the request uses, and added under the one the rule uses.
+A parameter that the endpoint does not have is left out. The bound on an answer has many names: a
+cap lowers it under all of them, and a value that a rule sets takes the place of all of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from proxy.dialects.bounds import (
+    BOUNDS,
+    CHOICES,
+    FLOORS,
+    GROUPS,
+    LEGACY_DEFAULT,
+    LENGTHS,
+    groups,
+    is_bound,
+)
 from proxy.dialects.openai import OPENAI
 from proxy.types import Changes, Endpoint, Json
+from proxy.types.reasoning import reasons
 
-BOUNDS = ("max_tokens", "max_completion_tokens")
-ADDED = BOUNDS  # what a cap adds to a request that does not say it: no bound would exceed any
+SAME: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
+    "n": frozenset(CHOICES) - {"best_of"},
+}
+"""The names under which a server may take a parameter, where it has more than one."""
+
+Change = Callable[[str, Any], Any]
 
 
-def changed(endpoint: Endpoint, body: Json, changes: Changes) -> Json:
-    """Give the body as the rules want it; the very same one where they change nothing."""
+def changed(
+    endpoint: Endpoint,
+    body: Json,
+    changes: Changes,
+    obeyed: Collection[str],
+    *,
+    takes_zero: bool = False,
+) -> Json:
+    """Return the body as the rules want it; the very same one where they change nothing.
+
+    ``endpoint`` is the target's, ``obeyed`` are the fields that the target is known to take.
+    Unless it ``takes_zero`` for no tokens, a cap makes that the smallest bound: some servers take 0
+    for no bound at all.
+    """
     if not changes:
         return body
-    body = dict(body)
     for name, value in changes.set.items():
-        _put(endpoint, body, name, value)
+        body = _set(endpoint, body, name, value)
     for name, most in changes.cap.items():
-        _cap(endpoint, body, name, most)
+        least = 0 if takes_zero else 1
+        body = _cap(endpoint, body, name, (least, most), obeyed)
     return body
 
 
-def _put(endpoint: Endpoint, body: Json, name: str, value: Any) -> None:
-    known = _known(endpoint, name)
-    if known is None:
-        return
+def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
+    if name not in OPENAI.fields[endpoint] and name not in BOUNDS:
+        return body
+
+    def change(said: str, old: Any) -> Any:
+        return min(old, value) if said in FLOORS else None
+
+    body = _mapped(body, name, change)
     if name in BOUNDS:
-        for other in BOUNDS:
-            body.pop(other, None)
-    body[known] = value
+        bound = _bound_name(endpoint, body, name)
+        return body if bound is None else body | {bound: value}
+    return body | {name: value}
 
 
-def _cap(endpoint: Endpoint, body: Json, name: str, most: float) -> None:
-    names = BOUNDS if name in BOUNDS else (name,)
-    said = [each for each in names if body.get(each) is not None]
-    for each in said:
-        body[each] = min(body[each], most)
-    known = _known(endpoint, name)
-    if not said and name in ADDED and known is not None:
-        body[known] = most
+def _cap(
+    endpoint: Endpoint,
+    body: Json,
+    name: str,
+    within: tuple[int, float],
+    obeyed: Collection[str],
+) -> Json:
+    least, most = within
+
+    def change(said: str, old: Any) -> Any:
+        if said not in BOUNDS:
+            return min(old, most)
+        return min(max(old, least), most) if is_bound(said, old) else most
+
+    body = _mapped(body, name, change)
+    bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
+    if bound is None or any(body.get(each) is not None for each in BOUNDS if each in obeyed):
+        return body
+    return body | {bound: _lowest(endpoint, body, most)}
 
 
-def _known(endpoint: Endpoint, name: str) -> str | None:
-    """Give the name of a parameter at an endpoint; None where there is no such thing."""
-    if name in BOUNDS and endpoint == "completions":
+def _mapped(body: Json, name: str, change: Change) -> Json:
+    """Return the body with a number changed under all its names, in groups of options too; a change
+    to None leaves the field out."""
+    names = SAME.get(name, frozenset((name,)))
+    if names.isdisjoint(body) and GROUPS.isdisjoint(body):
+        return body
+    made: Json = {}
+    for each, value in body.items():
+        if each in names and type(value) in (int, float):
+            if (new := change(each, value)) is not None:
+                made[each] = new
+        elif each in GROUPS and isinstance(value, dict):
+            made[each] = _mapped(value, name, change)
+        else:
+            made[each] = value
+    return made
+
+
+def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
+    """Return the name under which an endpoint takes the bound; None where it has no answers."""
+    if endpoint == "completions":
         return "max_tokens"
-    return name if name in OPENAI.fields[endpoint] else None
+    if endpoint != "chat":
+        return None
+    if reasons(str(body.get("model")), body):  # such models refuse the old name
+        return "max_completion_tokens"
+    return name
+
+
+def _lowest(endpoint: Endpoint, body: Json, most: float) -> float:
+    """Return the bound to add where the target may not know those that the request says.
+
+    It is no higher than any of them, nor than what an endpoint does without a bound: a cap never
+    lets a model answer more. It is 1 at least, as not all targets take 0.
+    """
+    said: list[float] = [
+        group[name]
+        for _, group in groups(body)
+        for name in BOUNDS.keys() & group.keys()
+        if group[name] is not None
+    ]
+    default = [LEGACY_DEFAULT] if endpoint == "completions" else []
+    return min([most, *default, *([max(1, *said)] if said else [])])

@@ -8,13 +8,18 @@ made by asking this module.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
-from proxy.dialects.fields import Field
+from proxy.dialects.bounds import BOUNDS, GROUPS, groups
+from proxy.dialects.changing import changed
+from proxy.dialects.fields import Fields, folded
+from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
-from proxy.types import Endpoint, Json
+from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Upstream
+from proxy.types.target import CHOSEN_IN_GROUPS
 
 REFUSED = frozenset(
     {
@@ -38,46 +43,151 @@ REFUSED = frozenset(
 )
 """Fields that shape the answer: without them it would not be what the client asked for."""
 
+KEPT = frozenset({"inference_timeout"})
+"""Fields whose wish the proxy itself fulfils."""
+
+
+NOTHING: Mapping[str, tuple[object, ...]] = {
+    "function_call": ("none", "auto"),
+    "functions": ([],),
+    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "response_format": ({"type": "text"},),
+    "stop": ([],),
+    "suffix": ("",),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
+    "top_k": (-1, 0),
+}
+"""Values that ask for nothing more than leaving the field out does, beside the defaults."""
+
+SAME_FIELD: tuple[tuple[str, ...], ...] = (
+    ("top_logprobs", "logprobs", "return_token_log_probs"),
+    ("stop", "stop_sequences"),
+    ("prompt", "messages"),
+    ("enkrypt_context", "context"),
+    (*BOUNDS,),
+)
+"""Names that one field has in several forms; of those in a request the first is to blame."""
+
+
+NOT_YOURS = "is not for a client to say"
+
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A body as an upstream can take it, and the names of the fields it had to leave behind."""
+    """A body as an upstream can take it, and the names of the fields it had to leave behind.
+
+    ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
+    answer nothing where a bound is 0; some others answer without end.
+    """
 
     body: Json
     dropped: tuple[str, ...]
+    obeyed: Collection[str]
+    takes_zero: bool
 
 
 def fit(
     asked: Dialect,
-    upstream: Dialect,
+    spoken: Dialect,
     ways: tuple[Endpoint, Endpoint],
     body: Json,
-    accepts: frozenset[str] = frozenset(),
+    target: Target,
+    changes: Changes = UNCHANGED,
 ) -> Fitted:
-    """Put a body in OpenAI's form into an upstream's.
+    """Put a body in OpenAI's form into that of a target, as rules have changed it.
 
-    ``ways`` are the client's endpoint and the target's; ``accepts`` are fields that this very
-    upstream takes beyond its dialect. Raises ``BadField`` when the upstream cannot express what
-    was asked, or not within its own range.
+    ``ways`` are the client's endpoint and the target's. Raises ``BadField`` when the upstream
+    cannot express what was asked, or not within its own range, or when the policy refuses a field.
     """
     came, goes = ways
-    known_there = upstream.fields.get(goes)
-    if known_there is None:
-        raise BadField("model", f"is served by an upstream that has no {goes} endpoint")
-    body = upstream.server.from_hub(goes, _turned(came, goes, body))
+    upstream = target.upstream
+    known_there = fields_of(target, spoken, goes)
+    obeyed = known_there.keys() | upstream.accepts if upstream.accepts else known_there
+    said, dropped = _allowed(body, upstream)
+    said["model"] = target.model
+    takes_zero = spoken is OPENAI and not upstream.open_ranges
+    body = changed(goes, _turned(came, goes, said), changes, obeyed, takes_zero=takes_zero)
+    body = spoken.server.from_hub(goes, body)
     known_here = asked.fields.get(came, {})
     kept: Json = {}
-    dropped: list[str] = []
+    implied = spoken.server.implied
+    dropped += _merged(came, goes, said)
     for name, value in body.items():
         field = known_there.get(name)
         if field is not None:
-            _within_range(name, field, value)
+            problem = None if value is None else field.check(value)
+            if problem is None:
+                kept[name] = value
+            elif not _asks_for_nothing(name, value, field.default, _default(known_here, name)):
+                raise BadField(name, f"{problem} for the upstream of this model")
+        elif name in upstream.accepts or name not in known_here:
             kept[name] = value
-        elif name in accepts or name not in known_here:
-            kept[name] = value
-        elif value is not None and value != known_here[name].default:
+        elif name not in KEPT and not _asks_for_nothing(
+            name, value, implied.get(name, _default(known_here, name))
+        ):
             dropped.append(_left_behind(name))
-    return Fitted(kept, tuple(dropped))
+    return Fitted(kept, tuple(dropped), obeyed, takes_zero)
+
+
+def fields_of(target: Target, spoken: Dialect, goes: Endpoint) -> Fields:
+    """Return the fields that a target knows, by the ranges it has. Raises ``BadField``."""
+    ranges = spoken.types if target.upstream.open_ranges and spoken.types else spoken.fields
+    fields = ranges.get(goes)
+    if fields is None:
+        raise BadField("model", f"is served by an upstream that has no {goes} endpoint")
+    return fields
+
+
+def blamed(name: str, names: Collection[str]) -> str:
+    """Return the name under which a client has said what the upstream calls ``name``."""
+    return names_of(name, names)[0]
+
+
+def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
+    """Return all names by which a client has asked for what the upstream calls ``name``."""
+    for same in SAME_FIELD:
+        if name in same and (name not in names or name == "logprobs"):
+            return tuple(each for each in same if each in names) or (name,)
+    return (name,)
+
+
+def _allowed(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
+    """Return what a client may say to an upstream, and the fields that the policy drops. Raises
+    ``BadField`` for one that it refuses. Names are compared as some servers do: see ``folded``.
+    """
+    allowed: Json = {}
+    dropped: list[str] = []
+    banned = upstream.refuses | upstream.drops if upstream.drops else upstream.refuses
+    plain = GROUPS.isdisjoint(body) and all(map(str.isascii, body))
+    if plain and banned.isdisjoint(map(str.lower, body)):
+        return dict(body), dropped
+    for name, value in body.items():
+        small = folded(name)
+        if small in upstream.drops or (value is None and small in upstream.refuses):
+            dropped += () if value is None else (name,)
+        elif small in upstream.refuses and name not in upstream.accepts:
+            raise BadField(small, NOT_YOURS)
+        else:
+            allowed[name] = value
+            if name in GROUPS and isinstance(value, dict):
+                _check_group(name, value, (banned - upstream.accepts) | CHOSEN_IN_GROUPS)
+    return allowed, dropped
+
+
+def _check_group(name: str, value: Json, banned: frozenset[str]) -> None:
+    for path, group in groups({name: value}):
+        for inner in group if path else ():
+            if (small := folded(inner)) in banned:
+                raise BadField(path + small, NOT_YOURS)
+
+
+def _merged(came: Endpoint, goes: Endpoint, body: Json) -> list[str]:
+    """Return the bound that gives way where a legacy completion has one for a chat's two."""
+    bounds = body.get("max_tokens"), body.get("max_completion_tokens")
+    lost = came == "chat" and goes == "completions" and None not in bounds
+    return ["max_tokens"] if lost and bounds[0] != bounds[1] else []
 
 
 def _turned(came: Endpoint, goes: Endpoint, body: Json) -> Json:
@@ -88,10 +198,19 @@ def _turned(came: Endpoint, goes: Endpoint, body: Json) -> Json:
     return body
 
 
-def _within_range(name: str, field: Field, value: object) -> None:
-    problem = None if value is None else field.check(value)
-    if problem is not None:
-        raise BadField(name, f"{problem} for the upstream of this model")
+def _default(fields: Fields, name: str) -> object:
+    return fields[name].default if name in fields else None
+
+
+def _asks_for_nothing(name: str, value: object, *defaults: object) -> bool:
+    """True if the value is what leaving the field out means."""
+    silence = (*defaults, *NOTHING.get(name, ()))
+    return value is None or any(_is_same(value, each) for each in silence)
+
+
+def _is_same(value: object, other: object) -> bool:
+    """True if both say the same; a count of 0 is no flag that says no."""
+    return value == other and isinstance(value, bool) is isinstance(other, bool)
 
 
 def _left_behind(name: str) -> str:

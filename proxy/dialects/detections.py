@@ -135,6 +135,10 @@ DETECTORS: Mapping[str, tuple[Detector, ...]] = {
 """Enkrypt's detectors, by the kind of guard that does their work."""
 
 
+LESS_IS_WORSE = frozenset({"on_topic", "adherence_score", "relevancy_score", "safe", "sfw"})
+"""The words whose value is the smaller, the more speaks against a call."""
+
+
 def _own(kind: str) -> tuple[Detector, ...]:
     return (Detector(kind, (kind, _flag), _counts),)
 

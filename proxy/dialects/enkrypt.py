@@ -10,16 +10,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import greet, openai
-from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.base import Client, Dialect, Findings, Headers, Refusal, Server
+from proxy.dialects.bounds import tokens
 from proxy.dialects.detections import detections
 from proxy.dialects.fields import Fields, integer, string
+from proxy.dialects.findings import DETECTIONS, join_detections
 from proxy.errors import ProxyError, Unauthorized
 from proxy.types import Call, Door, Endpoint, Json
 from proxy.types.guard import Verdicts
 
 EXTRAS: Fields = {
     "enkrypt_context": string(),
-    "max_tokens": integer(1),
+    "max_tokens": tokens(1),
     "n": integer(1, 128, default=1),
 }
 _ALIAS: Fields = {"context": string()}
@@ -30,8 +32,8 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def tell(data: Json, verdicts: Verdicts) -> Json:
-    return {**data, "enkrypt_policy_detections": detections(verdicts)}
+def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+    return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
 
 
 def greet_enkrypt(headers: Headers, door: Door) -> Door:
@@ -80,6 +82,7 @@ ENKRYPT = Dialect(
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
         to_hub=to_hub,
+        aliases={"context": "enkrypt_context"},
         whole=whole,
         tell=tell,
         tells_streams=True,  # its document: both objects share the same shape

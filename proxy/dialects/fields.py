@@ -9,26 +9,31 @@ pass with their values.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from unicodedata import normalize
 
 from proxy.errors import BadField
 from proxy.types import Json
 
 Check = Callable[[Any], str | None]
 
+SPELLED = "must be written in small letters"
+
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One field. ``says`` describes what ``check`` accepts; ``default`` is what null means.
 
-    ``check`` gives None for a good value, else the problem, never the value itself.
+    ``check`` gives None for a good value, else the problem, never the value itself. ``type`` is
+    the same field without its range, where it has one.
     """
 
     says: str
     check: Check
     required: bool = False
     default: Any = None
+    type: Field | None = None
 
 
 Fields = Mapping[str, Field]
@@ -40,25 +45,53 @@ def check_body(fields: Fields, body: Json) -> None:
         if not field.required:
             break  # tables name required fields first, so that a short body is checked shortly
         if body.get(name) is None:
-            _check_absent(name, field, body)
+            _check_absent(name, body, field)
     for name, value in body.items():
         known = fields.get(name)
-        if known is not None and value is not None:
+        if known is None:
+            _check_unknown(fields, name)
+        elif value is not None:
             problem = known.check(value)
             if problem is not None:
                 raise BadField(name, problem)
 
 
-def _check_absent(name: str, field: Field, body: Json) -> None:
-    if name not in body:
-        raise BadField(name, f"is required: {field.says}")
-    if field.default is None:
-        raise BadField(name, f"must not be null: {field.says}")
+def folded(name: str) -> str:
+    """Return the name that servers may take a name for that compare without regard to the size and
+    the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k."""
+    if name.isascii():
+        return name.lower()
+    return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
-def required(field: Field, default: Any = None) -> Field:
-    """Give the field as one that must be there; with a default it may still be null."""
-    return Field(field.says, field.check, required=True, default=default)
+def _check_unknown(fields: Fields, name: str) -> None:
+    """Raise ``BadField`` for a name that some servers take for a known one: see ``folded``."""
+    small = folded(name)
+    if small in fields:
+        raise BadField(small, SPELLED)
+
+
+def _check_absent(name: str, body: Json, field: Field) -> None:
+    problem = "must not be null" if name in body else "is required"
+    raise BadField(name, f"{problem}: {field.says}")
+
+
+def required(field: Field) -> Field:
+    """Return the field as one that must be there and is not null."""
+    return replace(field, required=True)
+
+
+def optional(field: Field, default: Any) -> Field:
+    """Return the field as one that may be left out, and then means ``default``."""
+    return replace(field, default=default)
+
+
+def types_of(fields: Fields) -> Fields:
+    """Return the fields without their ranges."""
+    return {
+        name: replace(field.type or field, required=field.required, default=field.default)
+        for name, field in fields.items()
+    }
 
 
 def _within(value: float, low: float | None, high: float | None) -> bool:
@@ -81,7 +114,7 @@ def number(low: float | None = None, high: float | None = None, default: Any = N
         good = type(value) in (int, float) and _within(value, low, high)
         return None if good else f"must be {says}"
 
-    return Field(says, check, default=default)
+    return Field(says, check, default=default, type=None if low is high is None else number())
 
 
 def integer(low: int | None = None, high: int | None = None, default: Any = None) -> Field:
@@ -92,7 +125,7 @@ def integer(low: int | None = None, high: int | None = None, default: Any = None
         good = type(value) is int and _within(value, low, high)
         return None if good else f"must be {says}"
 
-    return Field(says, check, default=default)
+    return Field(says, check, default=default, type=None if low is high is None else integer())
 
 
 def _typed(says: str, kind: type, default: Any = None) -> Field:
@@ -121,7 +154,7 @@ def choice(*words: str, default: str | None = None) -> Field:
     def check(value: Any) -> str | None:
         return None if isinstance(value, str) and value in words else f"must be {says}"
 
-    return Field(says, check, default=default)
+    return Field(says, check, default=default, type=string())
 
 
 def array(item: type | tuple[type, ...], says: str, low: int = 0, high: int | None = None) -> Field:
@@ -136,7 +169,8 @@ def array(item: type | tuple[type, ...], says: str, low: int = 0, high: int | No
         )
         return None if good else f"must be {says}"
 
-    return Field(says, check)
+    bounded = low > 0 or high is not None
+    return Field(says, check, type=array(item, "an array of such values") if bounded else None)
 
 
 def either(*fields: Field) -> Field:
@@ -147,7 +181,8 @@ def either(*fields: Field) -> Field:
         good = any(field.check(value) is None for field in fields)
         return None if good else f"must be {says}"
 
-    return Field(says, check)
+    bounded = any(field.type for field in fields)
+    return Field(says, check, type=either(*(f.type or f for f in fields)) if bounded else None)
 
 
 def anything() -> Field:
@@ -155,7 +190,10 @@ def anything() -> Field:
 
 
 def stop() -> Field:
-    return either(string(), array(str, "an array of at most 4 strings", high=4))
+    """One sequence that ends the answer, or up to 4."""
+    several = array(str, "an array of at most 4 strings", high=4)
+    any_number = either(string(), array(str, "an array of strings"))
+    return replace(either(string(), several), type=any_number)
 
 
 def _tokens(value: Any) -> bool:
@@ -181,11 +219,16 @@ def prompt() -> Field:
 
 def logit_bias() -> Field:
     """Token ids, as strings, to a bias from -100 to 100."""
+    any_number = numbers_by_name("an object of token ids to numbers", number())
     says = "an object of token ids to numbers from -100 to 100"
-    bias = number(-100, 100)
+    return replace(numbers_by_name(says, number(-100, 100)), type=any_number)
+
+
+def numbers_by_name(says: str, item: Field) -> Field:
+    """An object whose values are all of one kind."""
 
     def check(value: Any) -> str | None:
-        good = type(value) is dict and all(bias.check(v) is None for v in value.values())
+        good = type(value) is dict and all(item.check(v) is None for v in value.values())
         return None if good else f"must be {says}"
 
     return Field(says, check)

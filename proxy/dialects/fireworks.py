@@ -9,6 +9,7 @@ from typing import Any
 
 from proxy.dialects import greet, hub, openai
 from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
     Field,
     Fields,
@@ -22,6 +23,7 @@ from proxy.dialects.fields import (
     required,
     string,
 )
+from proxy.dialects.statuses import USUAL
 from proxy.errors import BadField
 from proxy.types import Endpoint, Json
 
@@ -29,8 +31,8 @@ EXTRAS: Fields = {
     "context_length_exceeded_behavior": choice("truncate", "error", default="truncate"),
     "ignore_eos": boolean(),
     "logprobs": either(integer(0, 5), boolean()),
-    "max_completion_tokens": integer(1),
-    "max_tokens": integer(1),
+    "max_completion_tokens": tokens(1),
+    "max_tokens": tokens(1),
     "min_p": number(0, 1),
     "mirostat_lr": number(default=0.1),
     "mirostat_target": number(default=1.5),
@@ -137,5 +139,7 @@ FIREWORKS = Dialect(
         from_hub=from_hub,
         usage_option=False,
         shown=("fireworks-",),
+        statuses={**USUAL, 412: "outage"},  # the account is suspended, or a model does not load
+        implied={"include_stop_str_in_output": True},  # its document: the text contains it
     ),
 )

@@ -14,6 +14,7 @@ from proxy.errors import BadRequest
 from proxy.types import Door, Parent, Secret
 
 MAX_TAGS = 32
+MAX_LABEL = 256
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -50,6 +51,8 @@ def labels(name: str, headers: Headers) -> tuple[tuple[str, str | None], ...]:
         key, equals, value = part.partition("=")
         if key.strip():
             pairs.append((key.strip(), value.strip() if equals else None))
+    if any(len(text or "") > MAX_LABEL for pair in pairs for text in pair):
+        raise BadRequest(f"{name} holds more than {MAX_LABEL} characters in one tag.", param=name)
     if len(pairs) > MAX_TAGS:
         raise BadRequest(f"{name} names more than {MAX_TAGS} tags.", param=name)
     return tuple(pairs)

@@ -22,9 +22,11 @@ def hook_results(verdicts: Verdicts) -> Json:
     return {"before_request_hooks": of("input"), "after_request_hooks": of("output")}
 
 
-def status(verdicts: Verdicts) -> int:
-    """Give the status of an answer: one that passes although a hook has failed has its own."""
-    return 200 if all(_holds(result) for _, result in verdicts) else FAILED
+def status(verdicts: Verdicts, *, flagged: bool) -> int:
+    """Return the status of an answer: one that passes although a hook has failed has its own, be
+    it a hook of the upstream."""
+    holds = not flagged and all(_holds(result) for _, result in verdicts)
+    return 200 if holds else FAILED
 
 
 def _holds(result: Result) -> bool:

@@ -6,9 +6,11 @@ refused by ``crossing``, never guessed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.errors import BadField
+from proxy.dialects.logprobs import Lengths, chat_form, legacy_form
+from proxy.errors import BadField, UpstreamInvalid
 from proxy.types import Json
 
 
@@ -61,7 +63,7 @@ def _text(message: Json) -> str:
 
 def legacy_request(body: Json) -> Json:
     """Put a chat request as one prompt: ``role: text`` paragraphs, open at the assistant's turn."""
-    turns = [f"{message['role']}: {_text(message)}" for message in body["messages"]]
+    turns = [f"{message['role']}: {_text(message)}" for message in body.get("messages") or ()]
     prompt = "\n\n".join([*turns, "assistant:"])
     rest = {k: v for k, v in body.items() if k not in ("messages", "max_completion_tokens")}
     if body.get("max_completion_tokens") is not None:
@@ -69,47 +71,39 @@ def legacy_request(body: Json) -> Json:
     return logprobs_as_count({**rest, "prompt": prompt})
 
 
-def _legacy_logprobs(logprobs: Any) -> Any:
-    content = logprobs.get("content") if isinstance(logprobs, dict) else None
-    if not isinstance(content, list):
-        return None
-    offsets, at = [], 0
-    for each in content:
-        offsets.append(at)
-        at += len(each.get("token", ""))
-    return {
-        "tokens": [each.get("token") for each in content],
-        "token_logprobs": [each.get("logprob") for each in content],
-        "top_logprobs": [
-            {top.get("token"): top.get("logprob") for top in each.get("top_logprobs") or ()}
-            for each in content
-        ],
-        "text_offset": offsets,
-    }
-
-
-def _spelled(token: Any, logprob: Any) -> Json:
-    spelling = list(token.encode()) if isinstance(token, str) else None
-    return {"token": token, "logprob": logprob, "bytes": spelling}
-
-
-def _chat_logprobs(logprobs: Any) -> Any:
-    if not isinstance(logprobs, dict) or "content" in logprobs:
-        return logprobs
-    tokens = logprobs.get("tokens") or []
-    chosen = logprobs.get("token_logprobs") or [None] * len(tokens)
-    tops = logprobs.get("top_logprobs") or [None] * len(tokens)
-    return {
-        "content": [
-            _spelled(token, logprob) | {"top_logprobs": [_spelled(*t) for t in (top or {}).items()]}
-            for token, logprob, top in zip(tokens, chosen, tops, strict=False)
-        ]
-    }
-
-
 def _choices(data: Json) -> list[Json]:
     choices = data.get("choices")
     return [c for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+
+
+def _spoken(choice: Json) -> Json:
+    """Return the message or the delta of a choice. Raises ``UpstreamInvalid``."""
+    message = choice.get("message") or choice.get("delta") or {}
+    if not isinstance(message, dict):
+        raise UpstreamInvalid("The upstream sent a choice whose message is not an object.")
+    return message
+
+
+class FinishWords:
+    """Rewords the finish reasons of answers, which ``then`` are turned."""
+
+    __slots__ = ("_then", "_words")
+
+    def __init__(
+        self, words: Mapping[str, str], then: Callable[[Json], Json | None] | None
+    ) -> None:
+        self._words = words
+        self._then = then
+
+    def feed(self, data: Json) -> Json | None:
+        choices = [self._choice(choice) for choice in _choices(data)]
+        reworded = {**data, "choices": choices}
+        return reworded if self._then is None else self._then(reworded)
+
+    def _choice(self, choice: Json) -> Json:
+        word = choice.get("finish_reason")
+        known = self._words.get(word.lower()) if isinstance(word, str) else None
+        return choice if known is None else {**choice, "finish_reason": known}
 
 
 class ChatToLegacy:
@@ -118,7 +112,10 @@ class ChatToLegacy:
     What a message holds beside its text (tool calls, refusal, reasoning) stays on the choice.
     """
 
-    __slots__ = ()
+    __slots__ = ("_lengths",)
+
+    def __init__(self) -> None:
+        self._lengths = Lengths()
 
     def feed(self, data: Json) -> Json | None:
         """Give the reworded answer, or None for a chunk that says nothing in the other form."""
@@ -129,12 +126,14 @@ class ChatToLegacy:
         return {**data, "object": "text_completion", "choices": choices}
 
     def _choice(self, choice: Json) -> Json:
-        message = choice.get("message") or choice.get("delta") or {}
+        message = _spoken(choice)
         beside = {k: v for k, v in message.items() if k not in ("role", "content") and v}
+        text = message.get("content") or ""
+        begin = self._lengths.pass_by(choice, text)
         return {
             "index": choice.get("index", 0),
-            "text": message.get("content") or "",
-            "logprobs": _legacy_logprobs(choice.get("logprobs")),
+            "text": text,
+            "logprobs": legacy_form(choice.get("logprobs"), begin),
             "finish_reason": choice.get("finish_reason"),
             **beside,
         }
@@ -155,22 +154,24 @@ class LegacyToChat:
 
     def _choice(self, choice: Json) -> Json:
         index = choice.get("index", 0)
+        place = index if type(index) is int else 0
         said: Json = {"content": choice.get("text") or ""}
-        if not self._streamed or index not in self._opened:
-            self._opened.add(index)
+        if not self._streamed or place not in self._opened:
+            self._opened.add(place)
             said = {"role": "assistant", **said}
         return {
             "index": index,
             ("delta" if self._streamed else "message"): said,
-            "logprobs": _chat_logprobs(choice.get("logprobs")),
+            "logprobs": chat_form(choice.get("logprobs")),
             "finish_reason": choice.get("finish_reason"),
         }
 
 
 def as_stream(data: Json) -> list[Json]:
     """Cut a whole answer into the events of a stream, for an upstream that cannot stream."""
-    chat = data.get("object") == "chat.completion"
-    choices = [_delta(choice) if chat else choice for choice in _choices(data)]
+    whole_chat = data.get("object") == "chat.completion"
+    choices = [_delta(choice) if whole_chat else choice for choice in _choices(data)]
+    chat = whole_chat or data.get("object") == "chat.completion.chunk"
     kind = "chat.completion.chunk" if chat else "text_completion"
     head = {k: v for k, v in data.items() if k not in ("choices", "usage", "object")}
     events: list[Json] = [{**head, "object": kind, "choices": choices}]
@@ -180,9 +181,12 @@ def as_stream(data: Json) -> list[Json]:
 
 
 def _delta(choice: Json) -> Json:
-    message = choice.get("message") or {}
+    message = _spoken(choice)
     calls = message.get("tool_calls")
     if isinstance(calls, list):
-        message = message | {"tool_calls": [{"index": i, **call} for i, call in enumerate(calls)]}
+        numbered = [
+            {"index": at, **call} for at, call in enumerate(calls) if isinstance(call, dict)
+        ]
+        message = message | {"tool_calls": numbered}
     rest = {k: v for k, v in choice.items() if k != "message"}
     return {**rest, "delta": message}

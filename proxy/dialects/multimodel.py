@@ -13,11 +13,11 @@ from typing import Any
 
 from proxy.dialects import greet, openai
 from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
     Fields,
     array,
     either,
-    integer,
     number,
     required,
     string,
@@ -25,17 +25,14 @@ from proxy.dialects.fields import (
 from proxy.errors import BadField
 from proxy.types import Call, Endpoint, Json
 
-MAX_MODELS = 16
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 COMPLETIONS: Fields = {
-    "model": required(
-        either(string(), array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS))
-    ),
+    "model": required(either(string(), array(str, "an array of strings, at least one", 1))),
     "prompt": required(string()),
     "frequency_penalty": number(-2, 2, default=0),
-    "max_new_tokens": integer(1),
-    "max_tokens": integer(1),
+    "max_new_tokens": tokens(1),
+    "max_tokens": tokens(1),
     "presence_penalty": number(-2, 2, default=0),
     "stop": array(str, "an array of strings"),
     "temperature": number(0, 1),
@@ -80,16 +77,23 @@ def _count(usage: Any, name: str) -> int | None:
     return count if type(count) is int else None
 
 
+def _time_ms(part: Json) -> int:
+    """Return how long a model took: what its upstream reports, else what we measured."""
+    reported = _count(part.get("usage"), "prediction_time_ms")
+    return reported if reported is not None else _count(part, "prediction_time_ms") or 0
+
+
 def _choice(model: str, part: Json) -> Json:
     choices = part.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else {}
+    first = first if isinstance(first, dict) else {}
     usage: Json = {name: _count(part.get("usage"), name) for name in _COUNTS}
     answer: Json = {
         "text": first.get("text") or "",
         "created": part.get("created") or int(datetime.now(UTC).timestamp()),
         "model": model,
         "finish_reason": first.get("finish_reason"),
-        "usage": usage | {"prediction_time_ms": part.get("prediction_time_ms") or 0},
+        "usage": usage | {"prediction_time_ms": _time_ms(part)},
     }
     return answer | ({"error": part["error"]} if "error" in part else {})
 
@@ -115,6 +119,10 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
         "usage": {name: _total([usage[name] for usage in usages]) for name in _COUNTS}
         | {"prediction_time_ms": max(c["usage"]["prediction_time_ms"] for c in choices)},
     }
+
+
+FINISHES = {"stop token reached": "stop", "timeout": "length"}
+"""This API's own finish words as OpenAI's: an answer that its time has cut is not whole."""
 
 
 def answer_to_hub(data: Json) -> Json:
@@ -150,7 +158,9 @@ MULTIMODEL = Dialect(
         refuse=openai.refuse,
         rules={"completions": (one_answer, distinct_models)},
         to_hub=to_hub,
+        aliases={"max_new_tokens": "max_tokens"},
         whole=whole,
+        reads_times=True,
     ),
     server=Server(
         prefix="/v1",
@@ -158,6 +168,8 @@ MULTIMODEL = Dialect(
         authorize=openai.say_bearer,
         from_hub=from_hub,
         to_hub=answer_to_hub,
+        finishes=FINISHES,
+        implied={"context_length_exceeded_behavior": "error"},
         streams=False,
         usage_option=False,
     ),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from proxy.dialects import greet
 from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     Fields,
     array,
@@ -18,6 +19,7 @@ from proxy.dialects.fields import (
     mapping,
     messages,
     number,
+    optional,
     prompt,
     required,
     stop,
@@ -30,13 +32,13 @@ START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
 COMPLETIONS: Fields = {
     "model": required(string()),
-    "prompt": required(prompt(), default=START_OF_DOCUMENT),
+    "prompt": optional(prompt(), START_OF_DOCUMENT),
     "best_of": integer(0, 20, default=1),
     "echo": boolean(),
     "frequency_penalty": number(-2, 2, default=0),
     "logit_bias": logit_bias(),
     "logprobs": integer(0, 5),
-    "max_tokens": integer(0),
+    "max_tokens": tokens(0),
     "n": integer(1, 128, default=1),
     "presence_penalty": number(-2, 2, default=0),
     "seed": integer(-(2**63), 2**63 - 1),
@@ -58,8 +60,8 @@ CHAT: Fields = {
     "functions": array(dict, "an array of objects"),
     "logit_bias": logit_bias(),
     "logprobs": boolean(),
-    "max_completion_tokens": integer(1),
-    "max_tokens": integer(1),
+    "max_completion_tokens": tokens(1),
+    "max_tokens": tokens(1),
     "metadata": mapping(),
     "modalities": array(str, "an array of strings"),
     "n": integer(1, 128, default=1),
@@ -130,9 +132,9 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
 def error_object(error: ProxyError) -> Json:
     said: Json = {
         "message": error.message,
-        "type": error.type,
+        "type": error.client_type,
         "param": error.param,
-        "code": error.code,
+        "code": error.client_code,
     }
     if isinstance(error, GuardBlocked):
         said["guard"] = {"name": error.guard, "kind": error.kind}
@@ -201,6 +203,11 @@ OPENAI = Dialect(
         "chat": CHAT,
         "embeddings": EMBEDDINGS,
     },
+    types={
+        "completions": typed(COMPLETIONS),
+        "chat": typed(CHAT),
+        "embeddings": typed(EMBEDDINGS),
+    },
     client=Client(
         routes=routes("/v1", ""),
         credential=greet.bearer,
@@ -208,6 +215,7 @@ OPENAI = Dialect(
         refuse=refuse,
         rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},
         to_hub=to_hub,
+        reads_error_events=True,
     ),
     server=Server(
         prefix="/v1",

@@ -13,13 +13,16 @@ from typing import Any
 import orjson
 
 from proxy.dialects import greet, openai
-from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
-from proxy.dialects.hooks import DENIED, hook_results, status
-from proxy.errors import BadRequest, GuardBlocked, ProxyError
+from proxy.dialects.base import Client, Dialect, Findings, Headers, Refusal, Server
+from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
+from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
+from proxy.dialects.statuses import DENIALS, USUAL
+from proxy.errors import BadRequest, GuardBlocked, GuardUnavailable, ProxyError
 from proxy.types import Door, Json, Secret
 from proxy.types.guard import Verdicts
 
 PREFIX = "x-portkey-"
+HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
 _CACHE_STATUS = {
     "hit": "HIT",
@@ -117,16 +120,18 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     )
 
 
-def tell(data: Json, verdicts: Verdicts) -> Json:
-    return {**data, "hook_results": hook_results(verdicts)} if verdicts else data
+def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+    if not verdicts and not found and DETECTIONS not in data:
+        return data
+    return {**data, HOOKS: join_hooks(data, found, hook_results(verdicts))}
 
 
 def refuse(error: ProxyError, request_id: str) -> Refusal:
     """A guard that blocks is a hook that denies; its results are beside the error."""
     refusal = openai.refuse(error, request_id)
-    if not isinstance(error, GuardBlocked):
+    if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):
         return refusal
-    said = {**refusal.body["error"], "type": "hooks_failed"}
+    said = {**refusal.body["error"], "type": HOOKS_FAILED}
     return replace(refusal, status=DENIED, body={"error": said})
 
 
@@ -148,5 +153,11 @@ PORTKEY = Dialect(
         tell=tell,
         status=status,
     ),
-    server=Server(prefix="/v1", paths=openai.PATHS, authorize=say_key),
+    server=Server(
+        prefix="/v1",
+        paths=openai.PATHS,
+        authorize=say_key,
+        statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
+        denials=DENIALS | {HOOKS_FAILED},
+    ),
 )

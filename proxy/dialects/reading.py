@@ -8,9 +8,20 @@ from typing import Any, Protocol
 import orjson
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Server
-from proxy.errors import UpstreamInvalid, UpstreamUnavailable
-from proxy.types import Chunk, Endpoint, Json
+from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.logprobs import LegacyLogprobs
+from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
+from proxy.errors import (
+    AnswerTooLarge,
+    ProxyError,
+    UpstreamDenied,
+    UpstreamForbids,
+    UpstreamInvalid,
+    UpstreamRefused,
+    UpstreamRejectedKey,
+    UpstreamUnavailable,
+)
+from proxy.types import Call, Chunk, Endpoint, Json
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Turn = Callable[[Json], Json | None]
@@ -28,16 +39,24 @@ class AnswerReader(Protocol):
     def close(self) -> Iterator[Chunk]: ...
 
 
-def turning(came: Endpoint, goes: Endpoint, *, streamed: bool) -> Turn | None:
-    """Give what turns a target's answer into the form of the client's endpoint, if need be."""
+def turning(call: Call, goes: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
+    """Return what turns a target's answer into the form of the client's endpoint, if need be."""
+    turn = _turning(call, goes, client.client)
+    words = upstream.server.finishes
+    return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
+
+
+def _turning(call: Call, goes: Endpoint, client: Client) -> Turn | None:
+    came, streamed = call.door.endpoint, call.stream
     if came == "completions" and goes == "chat":
         return hub.ChatToLegacy().feed
     if came == "chat" and goes == "completions":
         return hub.LegacyToChat(streamed=streamed).feed
-    return None
+    counts = came == "completions" and call.body.get("logprobs") is not None
+    return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
-def _parsed(payload: bytes) -> Json:
+def _parsed(payload: bytes, server: Server) -> Json:
     try:
         data = orjson.loads(payload)
     except orjson.JSONDecodeError:
@@ -45,8 +64,33 @@ def _parsed(payload: bytes) -> Json:
     if not isinstance(data, dict):
         raise UpstreamInvalid("The upstream sent JSON that is not an object.")
     if data.get("error") and not data.get("choices"):
-        raise UpstreamUnavailable("The upstream reported an error instead of an answer.")
+        error = parse_error(data)
+        reported = _reported(error, server)
+        reported.findings = error.findings
+        raise reported
     return data
+
+
+def _reported(error: ErrorBody, server: Server) -> ProxyError:
+    """Return the error that stands in place of an answer. Of its words only short ones pass."""
+    status = error.status
+    meaning = meaning_of_event(server.statuses, server.denials, error)
+    if meaning == "denied":
+        return UpstreamDenied("A guard of the upstream denied the call.", upstream_status=status)
+    if meaning == "credential":
+        return UpstreamRejectedKey("The upstream refused the proxy's key.", upstream_status=status)
+    if meaning == "forbidden":
+        text = "The upstream does not permit this to the proxy's key."
+        return UpstreamForbids(text, upstream_status=status).worded(error.code, error.type)
+    if meaning == "request":
+        text = "The upstream reported that the request is at fault."
+        refused = UpstreamRefused(text, upstream_status=status or 400)
+        return refused.worded(error.code, error.type)
+    return UpstreamUnavailable(
+        "The upstream reported an error instead of an answer.",
+        status=status if status in (429, 503) else 502,
+        upstream_status=status,
+    ).worded(error.code, error.type)
 
 
 def _finishes(choices: Any) -> bool:
@@ -59,12 +103,13 @@ class StreamReader:
     """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
     any other end is a stream that was cut."""
 
-    __slots__ = ("_done", "_events", "_finished", "_leg", "_turn")
+    __slots__ = ("_done", "_events", "_finished", "_leg", "_server", "_turn")
 
-    def __init__(self, leg: int, turn: Turn | None) -> None:
+    def __init__(self, leg: int, turn: Turn | None, server: Server) -> None:
         self._events = sse.EventReader(MAX_EVENT_BYTES)
         self._leg = leg
         self._turn = turn
+        self._server = server
         self._finished = False
         self._done = False
 
@@ -87,12 +132,12 @@ class StreamReader:
                 self._done = True
                 yield Chunk(None, leg=self._leg, last=True)
                 return
-            data = _parsed(payload)
+            data = _parsed(payload, self._server)
             self._finished = self._finished or _finishes(data.get("choices"))
             if self._turn is None:
                 yield Chunk(data, payload, self._leg)
             elif (turned := self._turn(data)) is not None:
-                yield Chunk(turned, leg=self._leg)
+                yield Chunk(turned, payload if turned is data else None, self._leg)
 
 
 class WholeReader:
@@ -101,7 +146,15 @@ class WholeReader:
     ``stream`` gives it as the events of a stream, for an upstream that cannot stream.
     """
 
-    __slots__ = ("_leg", "_limit", "_pieces", "_size", "_stream", "_to_hub", "_turn", "_wants")
+    __slots__ = (
+        "_leg",
+        "_limit",
+        "_raw",
+        "_server",
+        "_stream",
+        "_turn",
+        "_wants",
+    )
 
     def __init__(
         self,
@@ -115,29 +168,27 @@ class WholeReader:
     ) -> None:
         self._leg = leg
         self._turn = turn
-        self._to_hub = server.to_hub
+        self._server = server
         self._wants = wants
         self._stream = stream
         self._limit = limit
-        self._size = 0
-        self._pieces: list[bytes] = []
+        self._raw = bytearray()  # a list of pieces could take many times their bytes
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
-        self._size += len(piece)
-        if self._size > self._limit:
-            raise UpstreamInvalid("The upstream sent an answer that is too large.")
-        self._pieces.append(piece)
+        if len(self._raw) + len(piece) > self._limit:
+            raise AnswerTooLarge("The upstream sent an answer that is too large.")
+        self._raw += piece
         return iter(())
 
     def close(self) -> Iterator[Chunk]:
-        raw: bytes | None = b"".join(self._pieces)
-        data = _parsed(raw or b"")
+        raw: bytes | None = bytes(self._raw)
+        data = _parsed(raw or b"", self._server)
         if not isinstance(data.get(self._wants), list):
             raise UpstreamInvalid(f"The upstream sent an answer without {self._wants}.")
-        if self._to_hub is not None:
-            data, raw = self._to_hub(data), None
-        if self._turn is not None:
-            data, raw = self._turn(data) or data, None
+        if self._server.to_hub is not None:
+            data, raw = self._server.to_hub(data), None
+        if self._turn is not None and (turned := self._turn(data) or data) is not data:
+            data, raw = turned, None
         if not self._stream:
             yield Chunk(data, raw, self._leg, last=True)
             return

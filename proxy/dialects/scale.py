@@ -6,10 +6,12 @@ public llm-engine server for what its own fields mean.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from proxy.dialects import greet, hub, openai
 from proxy.dialects.base import Client, Dialect, Refusal, Server
+from proxy.dialects.bounds import MOST, tokens
 from proxy.dialects.fields import (
     Fields,
     array,
@@ -22,15 +24,17 @@ from proxy.dialects.fields import (
     required,
     string,
 )
-from proxy.errors import BadField, ProxyError
+from proxy.errors import BadField, ProxyError, UpstreamRefused
 from proxy.types import Endpoint, Json
 
+MOST_STOPS = 4
 GUIDES = ("guided_json", "guided_regex", "guided_choice", "guided_grammar")
 _NEVER_INJECTED = frozenset(
     {"apikey", "authorization", "connection", "content-length", "cookie", "expect", "forwarded"}
     | {"host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "via", "x-api-key"}
     | {"x-openai-api-key", "x-selected-account-id"}
 )
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NEVER_INJECTED_PREFIXES = ("proxy-", "x-forwarded-", "x-headrace-", "x-portkey-", "x-enkrypt-")
 
 EXTRAS: Fields = {
@@ -44,11 +48,11 @@ EXTRAS: Fields = {
     "inference_extra_params": mapping(),
     "inference_timeout": number(0),
     "logprobs": boolean(),
-    "max_completion_tokens": integer(1),
-    "max_new_tokens": integer(1),
-    "max_tokens": integer(0),
+    "max_completion_tokens": tokens(1),
+    "max_new_tokens": tokens(1),
+    "max_tokens": tokens(0),
     "modalities": array(str, "an array of the words text and audio"),
-    "n": integer(1, default=1),
+    "n": integer(1, MOST, default=1),
     "parallel_tool_calls": boolean(default=True),
     "prediction": mapping(),
     "response_format": mapping(),
@@ -83,7 +87,7 @@ def known_modalities(body: Json) -> None:
 
 
 def logprobs_first(body: Json) -> None:
-    if body.get("top_logprobs") is not None and not body.get("logprobs"):
+    if body.get("top_logprobs") is not None and body.get("logprobs") is not True:
         raise BadField("top_logprobs", "needs logprobs: true")
 
 
@@ -98,23 +102,23 @@ def _permitted(headers: dict[str, Any]) -> dict[str, Any]:
         if name.lower() not in _NEVER_INJECTED
         and not name.lower().startswith(_NEVER_INJECTED_PREFIXES)
         and isinstance(value, str)
-        and name.isascii()
+        and _HEADER_NAME.fullmatch(name)
         and value.isprintable()
     }
 
 
 def to_hub(endpoint: Endpoint, body: Json) -> Json:
-    """OpenAI's names for what has one; Scale's other fields stay as they are."""
-    changed: Json = {}
-    dropped = {"max_new_tokens", "stop_sequences"}
-    if body.get("max_new_tokens") is not None and body.get("max_tokens") is None:
-        changed["max_tokens"] = body["max_new_tokens"]
-    if body.get("stop_sequences") is not None and body.get("stop") is None:
-        changed["stop"] = body["stop_sequences"]
+    """OpenAI's names for what has one; Scale's other fields stay as they are, and so do
+    ``stop_sequences`` beside ``stop``."""
+    body = dict(body)
+    bound = body.pop("max_new_tokens", None)
+    if bound is not None and body.get("max_tokens") is None:
+        body["max_tokens"] = bound
+    if body.get("stop") is None and body.get("stop_sequences") is not None:
+        body["stop"] = body.pop("stop_sequences")
     if body.get("inference_extra_headers") is not None:
-        changed["inference_extra_headers"] = _permitted(body["inference_extra_headers"])
-    body = {k: v for k, v in body.items() if k not in dropped} | changed
-    if body.pop("return_token_log_probs", None) and body.get("logprobs") is None:
+        body["inference_extra_headers"] = _permitted(body["inference_extra_headers"])
+    if body.pop("return_token_log_probs", None) and not body.get("logprobs"):
         body["logprobs"] = True
     if endpoint != "completions":
         return body
@@ -125,6 +129,10 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
 
 
 def from_hub(endpoint: Endpoint, body: Json) -> Json:
+    """Scale takes at most four sequences as ``stop``, and any number as ``stop_sequences``."""
+    stop = body.get("stop")
+    if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
+        body = {**body, "stop": None, "stop_sequences": stop}
     return hub.logprobs_as_flag(body) if endpoint == "completions" else body
 
 
@@ -138,10 +146,17 @@ def named(model: str) -> tuple[str, str | None]:
 def refuse(error: ProxyError, request_id: str) -> Refusal:
     """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
     body: Json = {"error": openai.error_object(error)}
-    if not isinstance(error, BadField):
-        return Refusal(error.status, {"detail": error.message, **body}, openai.retry_headers(error))
-    detail = {"loc": ["body", error.param], "msg": error.problem, "type": "value_error"}
-    return Refusal(422, {"detail": [detail], **body})
+    if isinstance(error, BadField):
+        return Refusal(422, {"detail": _detail(error.param, error.problem), **body})
+    if isinstance(error, UpstreamRefused) and error.status == 422 and error.param:
+        message = error.message.removeprefix(f"{error.param}: ")
+        return Refusal(422, {"detail": _detail(error.param, message), **body})
+    return Refusal(error.status, {"detail": error.message, **body}, openai.retry_headers(error))
+
+
+def _detail(param: str | None, message: str) -> list[Json]:
+    place = ["body", *(param or "").split(".")]
+    return [{"loc": place, "msg": message, "type": "value_error"}]
 
 
 def say_key(key: str) -> tuple[str, str]:
@@ -163,8 +178,11 @@ SCALE = Dialect(
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
         to_hub=to_hub,
+        aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
+        filtered=("inference_extra_headers",),
         named=named,
         done=False,
+        reads_any_logprobs=True,
     ),
     server=Server(
         prefix="/v4/beta",

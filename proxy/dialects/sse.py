@@ -8,6 +8,8 @@ from __future__ import annotations
 from proxy.errors import UpstreamInvalid
 
 DONE = b"[DONE]"
+MARK = b"\xef\xbb\xbf"
+KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
 
 
 def event(payload: bytes) -> bytes:
@@ -19,15 +21,15 @@ class EventReader:
     """Feed it bytes however they were cut; it gives the data of each event that is complete.
 
     Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
-    the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes and
-    raises ``UpstreamInvalid``.
+    the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes as
+    they come, empty lines of data too, and raises ``UpstreamInvalid``. No byte is looked at twice.
     """
 
     __slots__ = ("_begun", "_data", "_limit", "_line", "_size", "_skip_lf")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._line = b""
+        self._line = bytearray()
         self._data: list[bytes] = []
         self._size = 0
         self._skip_lf = False
@@ -41,24 +43,33 @@ class EventReader:
             self._skip_lf = False
             if piece[0] == 0x0A:
                 piece = piece[1:]
-        text = self._line + piece
         if not self._begun:
-            if len(text) < 3 and b"\xef\xbb\xbf".startswith(text):
-                self._line = text
-                return []
-            text = text.removeprefix(b"\xef\xbb\xbf")
-            self._begun = True
-        if b"\r" in text:
-            self._skip_lf = text.endswith(b"\r")
-            text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, self._line = text.split(b"\n")
+            piece = self._opening(piece)
+        if b"\r" in piece:
+            self._skip_lf = piece.endswith(b"\r")
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *lines = piece.split(b"\n")
+        self._line += first
+        events: list[bytes] = []
+        if lines:
+            events = self._events([bytes(self._line), *lines[:-1]])
+            self._line = bytearray(lines[-1])
         if len(self._line) + self._size > self._limit:
             raise UpstreamInvalid("The upstream sent an event that is too large.")
-        return self._events(lines)
+        return events
+
+    def _opening(self, piece: bytes) -> bytes:
+        """Return the first bytes without a byte order mark; none while it may still become one."""
+        piece, self._line = bytes(self._line + piece), bytearray()
+        if len(piece) < len(MARK) and MARK.startswith(piece):
+            self._line += piece
+            return b""
+        self._begun = True
+        return piece.removeprefix(MARK)
 
     def close(self) -> list[bytes]:
         """The stream has ended: an event without its blank line still counts."""
-        rest, self._line = self._line, b""
+        rest, self._line = bytes(self._line), bytearray()
         return self._events([rest, b""])
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
@@ -66,7 +77,7 @@ class EventReader:
         for line in lines:
             if line.startswith(b"data:"):
                 data = line[6:] if line[5:6] == b" " else line[5:]
-                self._size += len(data)
+                self._size += len(line) + 1
                 self._data.append(data)
             elif not line and self._data:
                 done.append(b"\n".join(self._data))

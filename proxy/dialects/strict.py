@@ -8,8 +8,32 @@ from typing import Any, NoReturn
 
 import orjson
 
+from proxy.dialects.pieces import PIECE, PieceReader, decode_pieces, write_pieces
 from proxy.errors import BadRequest
+from proxy.offload import LARGE_BYTES
 from proxy.types import Json
+
+
+def check_values(raw: bytes, most: int, size: int = PIECE) -> None:
+    """Raise ``BadRequest`` for JSON of more values than ``most``, names not counted.
+
+    Each value is the first of an object or a list that is not empty, or follows a comma. What
+    stands in texts does not count, so texts are told apart, piece by piece.
+    """
+    inside, values, at, begun = False, 1, 0, b""
+    while at < len(raw):
+        piece = raw[at : at + size]
+        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what is escaped belongs to its escape
+            piece = raw[at : at + size + 1]
+        at += len(piece)
+        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"x".join(parts[inside::2]).translate(None, b" \t\r\n")
+        values += sum(map(outside.count, (b",", b"[", b"{")))
+        values -= sum(map((begun + outside).count, (b"[]", b"{}")))  # which have no first
+        inside ^= len(parts) % 2 == 0
+        begun = b"" if inside else outside[-1:] or begun
+        if values - (begun in (b"[", b"{")) > most:
+            raise BadRequest(f"The body must not hold more than {most} values.")
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -30,20 +54,35 @@ def _finite(text: str) -> float:
     return number
 
 
-_decode = json.JSONDecoder(
+_decoder = json.JSONDecoder(
     object_pairs_hook=_distinct, parse_constant=_no_constant, parse_float=_finite
-).decode
+)
 
 
-def read_json(raw: bytes) -> Json:
+def _read_small(raw: bytes) -> Any:
+    whole = _decoder.decode(raw.decode("utf-8"))
+    orjson.dumps(whole)  # what cannot be written as JSON again cannot be forwarded
+    return whole
+
+
+def _read_large(raw: bytes) -> Any:
+    whole = PieceReader(decode_pieces(raw), _decoder).read()
+    write_pieces(whole)
+    return whole
+
+
+def read_json(raw: bytes, most_values: int | None = None) -> Json:
     """Read one JSON object in UTF-8. Raises ``BadRequest``.
 
     Refused are duplicate names, NaN and infinities, lone surrogates, other encodings, integers
-    beyond 64 bits, and nesting so deep that it could not be written again.
+    beyond 64 bits, nesting so deep that it could not be written again, and more values than
+    ``most_values``: they are counted before the first of them is made. A large one is read in
+    pieces.
     """
+    if most_values is not None and len(raw) > most_values:  # a value has a byte at the least
+        check_values(raw, most_values)
     try:
-        whole = _decode(raw.decode("utf-8"))
-        orjson.dumps(whole)  # what cannot be written as JSON again cannot be forwarded
+        whole = _read_large(raw) if len(raw) > LARGE_BYTES else _read_small(raw)
     except (ValueError, RecursionError, TypeError):
         raise BadRequest("The body is not valid JSON in UTF-8.") from None
     if not isinstance(whole, dict):

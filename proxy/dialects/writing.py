@@ -13,6 +13,7 @@ import orjson
 
 from proxy.dialects import sse
 from proxy.dialects.base import Client, Refusal
+from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.errors import ProxyError
 from proxy.types import Call, Chunk, Json
 from proxy.types.guard import Verdicts
@@ -33,9 +34,13 @@ def nobody() -> Verdicts:
     return ()
 
 
-def answer_status(client: Client, verdicts: Verdicts) -> int:
-    """Give the status of an answer that passes; of a stream, by what is known at its beginning."""
-    return client.status(_shown(verdicts))
+def answer_status(
+    client: Client, verdicts: Verdicts, *, flagged: bool, data: Json | None = None
+) -> int:
+    """Return the status of an answer that passes; of a stream, by what is known at its beginning.
+    ``data`` is its first document, in which guards of the upstream may say what they found."""
+    flagged = flagged or (data is not None and is_flagged(data))
+    return client.status(_shown(verdicts), flagged=flagged)
 
 
 def refusal(client: Client, error: ProxyError, request_id: str, verdicts: Verdicts) -> Refusal:
@@ -43,7 +48,9 @@ def refusal(client: Client, error: ProxyError, request_id: str, verdicts: Verdic
     that."""
     said = client.refuse(error, request_id)
     shown = _shown(verdicts)
-    return replace(said, body=client.tell(said.body, shown)) if client.tell and shown else said
+    if client.tell is None or not (shown or error.findings):
+        return said
+    return replace(said, body=client.tell(said.body, shown, error.findings))
 
 
 def _shown(verdicts: Verdicts) -> Verdicts:
@@ -64,24 +71,30 @@ def _bare_usage(data: Json) -> bool:
 class EventWriter:
     """A stream. Untouched chunks pass as they came, bare usage only to whom it was promised."""
 
-    __slots__ = ("_done", "_tell", "_verdicts", "_wants_usage")
+    __slots__ = ("_done", "_tell", "_theirs", "_verdicts", "_wants_usage")
     media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, client: Client, *, wants_usage: bool, verdicts: Judged = nobody) -> None:
         self._tell = client.tell if client.tells_streams else None
         self._done = client.done
+        self._theirs: Json = {}  # what guards of the upstream have said so far
         self._wants_usage = wants_usage
         self._verdicts = verdicts
 
     def feed(self, chunk: Chunk) -> bytes:
+        if chunk.is_keepalive:
+            return sse.KEEPALIVE
         said = b"" if chunk.data is None else self._said(chunk.data, chunk.raw)
         return said + sse.event(sse.DONE) if chunk.last and self._done else said
 
     def _said(self, data: Json, raw: bytes | None) -> bytes:
         if not self._wants_usage and _bare_usage(data):
             return b""
-        if self._tell is not None and _finishes(data):
-            raw, data = None, self._tell(data, _shown(self._verdicts()))
+        if self._tell is not None:
+            self._theirs |= {name: data[name] for name in (DETECTIONS, HOOKS) if name in data}
+            if _finishes(data):
+                data = {**data, **self._theirs}
+                raw, data = None, self._tell(data, _shown(self._verdicts()), ())
         return sse.event(raw if raw is not None and b"\n" not in raw else orjson.dumps(data))
 
 
@@ -104,5 +117,5 @@ class WholeWriter:
         client = self._client
         said = data if client.whole is None else client.whole(self._call, self._parts)
         if client.tell is not None:
-            said = client.tell(said, _shown(self._verdicts()))
+            said = client.tell(said, _shown(self._verdicts()), ())
         return chunk.raw if said is data and chunk.raw is not None else orjson.dumps(said)

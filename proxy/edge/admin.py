@@ -6,14 +6,18 @@ import asyncio
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from math import nan
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
 
+from proxy.edge.access import Access
+
 Render = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
 EXPLAIN = "/explain/"
+NO_CANDIDATE = "No candidate is served: headrace serve --candidate FOLDER decides by one, too.\n"
 LOG_LEVEL = "/loglevel"
 LEVEL_S = 900.0
 PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request id}", "/candidate")
@@ -63,11 +67,16 @@ class Told:
     candidate: Callable[[], Explanation] | None = None
 
 
-def back(told: Told, readiness: Readiness) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
+def back(
+    told: Told, readiness: Readiness, access: Access
+) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
     """Give the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
         path = request.raw_path.partition("?")[0]
+        refused = access.refuses(request.method, path, request.headers)
+        if refused is not None:
+            return _refusal(*refused)
         if path == LOG_LEVEL and request.method == "PUT":
             return _put_level(told.levels, request)
         if request.method not in ("GET", "HEAD"):
@@ -84,6 +93,11 @@ def back(told: Told, readiness: Readiness) -> Callable[[web.BaseRequest], Awaita
     return handle
 
 
+def _refusal(status: int, reason: str) -> web.Response:
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
+    return web.Response(status=status, text=f"{reason}\n", headers=headers)
+
+
 def _of(told: Told, path: str, *, as_json: bool) -> web.Response:
     if path == "/healthz":
         return web.Response(text="alive\n")
@@ -92,17 +106,28 @@ def _of(told: Told, path: str, *, as_json: bool) -> web.Response:
     if path.startswith(EXPLAIN):
         return _shown(told.explain(path.removeprefix(EXPLAIN)), as_json=as_json)
     if path == "/candidate":
-        return _shown(told.candidate() if told.candidate else None, as_json=as_json)
+        if told.candidate is None:
+            return web.Response(status=404, text=NO_CANDIDATE)
+        return _shown(told.candidate(), as_json=as_json)
     return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
 
 
 def _put_level(levels: Levels, request: web.BaseRequest) -> web.Response:
     """Have another level for a while: ``?level=debug&seconds=600``."""
+    seconds = request.query.get("seconds", str(LEVEL_S))
     try:
-        levels.put(request.query.get("level", ""), float(request.query.get("seconds", LEVEL_S)))
+        levels.put(request.query.get("level", ""), _number(seconds))
     except ValueError as error:
         return web.Response(status=400, text=f"{error}\n")
     return _level(levels)
+
+
+def _number(text: str) -> float:
+    """Return a number; none at all is NaN, which lies within no bounds."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _level(levels: Levels) -> web.Response:

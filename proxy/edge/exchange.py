@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC, datetime
+from functools import partial
 
 import orjson
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
 from proxy import dialects
 from proxy.dialects import sse, writing
-from proxy.dialects.strict import read_json
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
+from proxy.edge.bodies import Share
 from proxy.edge.request import Bounds, Incoming
 from proxy.errors import ClientGone, LoopDetected, ProxyError
 from proxy.record import Record
@@ -31,20 +32,38 @@ class HttpExchange:
     _record: Record
     _call: Call
 
-    def __init__(self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds) -> None:
+    def __init__(
+        self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds, share: Share
+    ) -> None:
         self._request = request
-        self._incoming = Incoming(request, bounds)
+        self._incoming = Incoming(request, bounds, share)
+        self._share = share
+        self._read = bounds.parsing.read
         self._via = via
         self._stall_s = bounds.stall_s
         self._client = dialects.speak(self._incoming.path, self._incoming.headers).client
         self._nonce = request_id
         self.request_id = self._incoming.given_id or request_id
         self.response: web.StreamResponse | None = None
+        self._transport: asyncio.Transport | None = None  # that of an answer whose end was sent
+        self._taken = False
 
     @property
     def gone(self) -> bool:
         transport = self._request.transport
         return transport is None or transport.is_closing()
+
+    @property
+    def served(self) -> bool:
+        transport = self._transport
+        if transport is None or self._taken:
+            return self._taken
+        return not transport.is_closing() and not transport.get_write_buffer_size()
+
+    def _sent(self) -> None:
+        """Note that the end of the answer was sent, and whether the system has taken it all."""
+        self._transport = transport = self._request.transport
+        self._taken = transport is not None and not transport.get_write_buffer_size()
 
     def knock(self) -> Door:
         came = self._incoming
@@ -59,7 +78,9 @@ class HttpExchange:
         if door.endpoint == "models":
             self._call = Call(door, {})
         else:
-            self._call = dialects.read_call(door, read_json(await self._incoming.body()))
+            self._share.of(door.credential and hash(door.credential.reveal()))
+            raw = await self._incoming.body()
+            self._call = await self._read(raw, partial(dialects.read_call, door, size=len(raw)))
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -72,28 +93,35 @@ class HttpExchange:
         )
 
     async def send(self, chunk: Chunk) -> None:
+        if chunk.is_keepalive and self.response is None:
+            return  # until something is shown, whatever goes wrong is a clean error
         data = self._writer.feed(chunk)
         if self._head.streamed:
-            await self._stream(data, last=chunk.last)
+            await self._stream(data, chunk)
         elif chunk.last:
-            await self._respond(self._status(), data, self._answer_headers(chunk))
+            await self._respond(self._status(chunk), data, self._answer_headers(chunk))
+            self._sent()
 
-    def _status(self) -> int:
-        return writing.answer_status(self._client, self._record.verdicts())
+    def _status(self, chunk: Chunk) -> int:
+        verdicts, flagged = self._record.verdicts(), self._head.flagged
+        return writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
 
     def _answer_headers(self, chunk: Chunk) -> dict[str, str]:
         said = (self._record, self._head, self._client, self._writer.media_type)
         return headers.of_answer(*said, None if self._head.streamed else chunk.data)
 
-    async def _stream(self, data: bytes, *, last: bool) -> None:
+    async def _stream(self, data: bytes, chunk: Chunk) -> None:
         if self.response is None:
             said = self._answer_headers(Chunk(None))
-            response = web.StreamResponse(status=self._status(), headers=self._named(said))
+            response = web.StreamResponse(status=self._status(chunk), headers=self._named(said))
+            if self._request.version < HttpVersion11:
+                response.force_close()  # it knows no chunks: the stream ends with its connection
             self._note(response.status)
             self.response = response
             await self._out(response.prepare(self._request))
-        if last:  # the last bytes and the end leave together
+        if chunk.last:  # the last bytes and the end leave together
             await self._write(self.response.write_eof(data), len(data))
+            self._sent()
         elif data:
             await self._write(self.response.write(data), len(data))
 
@@ -153,13 +181,18 @@ class HttpExchange:
         refusal = writing.refusal(self._client, error, self.request_id, said_so_far)
         body = orjson.dumps(refusal.body)
         if self.response is None:
-            said = {**headers.of_every_response(self._record), **dict(refusal.headers)}
+            said = headers.of_refusal(self._record, error) | dict(refusal.headers)
             await self._respond(refusal.status, body, said)
             return
-        if self._head.streamed:
-            said_late = sse.event(body)
-            await self._write(self.response.write(said_late), len(said_late))
-        self._cut()  # an end without its end: the one sign that every SDK takes for a failure
+        if not self._head.streamed:
+            self._cut()
+            return
+        error_event = sse.event(body)
+        if self._client.reads_error_events:
+            await self._write(self.response.write_eof(error_event), len(error_event))
+            return
+        await self._write(self.response.write(error_event), len(error_event))
+        self._cut()  # these clients do not look at the event: only a missing end tells them
 
     def _cut(self) -> None:
         transport = self._request.transport
@@ -174,4 +207,5 @@ class HttpExchange:
         error = ProxyError(f"Something went wrong in the proxy. Request: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)
         said = self._named({"content-type": "application/json", "server": "headrace"})
+        said[headers.ERROR] = error.code
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=said)

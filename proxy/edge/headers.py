@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.dialects.base import Client
+from proxy.errors import ProxyError
 from proxy.record import Record
 from proxy.types import Head, Json
 from proxy.types.outcome import Standing
+from proxy.usage import usd_text
 
 MAX_WARNING = 1024
+ERROR = "x-headrace-error"
+FLAGGED = "flagged by a guard of the upstream"
 
 
-def of_every_response(record: Record) -> dict[str, str]:
+def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
     """What a response carries whatever it says, a refusal too."""
     headers = {
         "content-type": "application/json",
@@ -24,21 +28,29 @@ def of_every_response(record: Record) -> dict[str, str]:
     if record.cache == "hit_semantic":
         headers["x-headrace-cache"] = "hit"
         headers["x-headrace-cache-score"] = f"{record.likeness or 0:.3f}"
-    warnings = list(record.warnings)
     if record.door is not None:
         headers.update(record.door.echo)
-        warnings += record.door.warnings
     if record.revision is not None:
         headers["x-headrace-policy"] = record.revision
-    if record.plan is not None:
-        warnings += record.plan.warnings
-        if record.plan.deployment is not None:
-            headers["x-headrace-deployment"] = record.plan.deployment
+    if record.plan is not None and record.plan.deployment is not None:
+        headers["x-headrace-deployment"] = record.plan.deployment
     if record.admission is not None:
         headers.update(of_limits(record.admission.standings))
-    if warnings:
+    if warnings := [*_warnings(record), *([FLAGGED] if flagged else ())]:
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
+
+
+def _warnings(record: Record) -> list[str]:
+    door, plan = record.door, record.plan
+    at_door, planned = door.warnings if door else (), plan.warnings if plan else ()
+    read = record.call.warnings if record.call else ()
+    return [*record.warnings, *read, *at_door, *planned]
+
+
+def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
+    """What a refusal carries beside its error, whose words may be an upstream's: our own code."""
+    return {**of_every_response(record), ERROR: error.code}
 
 
 def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
@@ -60,7 +72,7 @@ def of_answer(
     record: Record, head: Head, client: Client, media_type: str, data: Json | None
 ) -> dict[str, str]:
     """What an answer carries beside. The cost of a stream is known only at its end."""
-    headers = of_every_response(record)
+    headers = of_every_response(record, flagged=head.flagged)
     headers["content-type"] = media_type
     headers.update(head.headers)
     if client.headers is not None:
@@ -68,5 +80,5 @@ def of_answer(
     if head.streamed:
         headers["x-accel-buffering"] = "no"
     elif (record.attempts or record.saved) and (cost := record.cost) is not None:
-        headers["x-headrace-cost-usd"] = f"{cost / 1_000_000:f}"
+        headers["x-headrace-cost-usd"] = usd_text(cost)
     return headers

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 
+from proxy.edge.bodies import Bodies, Share
+from proxy.edge.parsing import Parsing
+from proxy.edge.refusals import VersionNotSupported
+from proxy.edge.server import UNSUPPORTED
 from proxy.errors import (
     BadRequest,
     ExpectationFailed,
@@ -28,23 +32,38 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much a client may send and how slowly, in bytes and seconds."""
+    """How much a client may send and how slowly, in bytes and seconds.
+
+    ``bodies`` counts those of all calls, ``parsing`` reads what they hold.
+    """
 
     body_bytes: int = 16 * 1024 * 1024
+    bodies: Bodies = field(default_factory=Bodies)
+    parsing: Parsing = field(default_factory=Parsing)
     body_s: float = 30.0
     stall_s: float = 60.0
+
+
+def path_of(target: str) -> str:
+    """Return the path of a request's target as it was sent, be it in absolute form; the authority
+    that such a target names decides nothing here, no more than ``Host`` does."""
+    if not target.startswith("/"):
+        _, scheme, rest = target.partition("://")
+        target = f"/{rest.partition('/')[2]}" if scheme else target
+    return target.partition("?")[0]
 
 
 class Incoming:
     """One request. ``headers`` are by lower-case name; ``path`` is as it was sent, undecoded."""
 
-    __slots__ = ("_bounds", "_repeated", "_request", "headers", "path")
+    __slots__ = ("_bounds", "_repeated", "_request", "_share", "headers", "path")
 
-    def __init__(self, request: web.BaseRequest, bounds: Bounds) -> None:
+    def __init__(self, request: web.BaseRequest, bounds: Bounds, share: Share) -> None:
         self._request = request
         self._bounds = bounds
+        self._share = share
         self._repeated: str | None = None
-        self.path = request.raw_path.partition("?")[0]
+        self.path = path_of(request.raw_path)
         self.headers = headers = dict[str, str]()
         for written, value in request.headers.items():
             name = written.lower()
@@ -62,7 +81,10 @@ class Incoming:
         return given if REQUEST_ID.fullmatch(given) else None
 
     def check_head(self) -> None:
-        """Refuse a header that decides something and came twice: two readers could differ."""
+        """Refuse another version of HTTP, and a header that decides something and came twice: two
+        readers could differ."""
+        if self._request.get(UNSUPPORTED):
+            raise VersionNotSupported
         if self._repeated is not None:
             raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
 
@@ -91,9 +113,9 @@ class Incoming:
         return TooLarge(f"The body must not exceed {self._bounds.body_bytes} bytes.")
 
     async def _continue(self) -> None:
-        """Ask for the body of a client that waits to be asked."""
+        """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""
         expect = self.headers.get("expect")
-        if expect is None:
+        if expect is None or self._request.version < HttpVersion11:
             return
         if expect.lower() != "100-continue":
             raise ExpectationFailed("Only Expect: 100-continue is known.")
@@ -107,4 +129,5 @@ class Incoming:
             whole += piece
             if len(whole) > self._bounds.body_bytes:
                 raise self._too_large()
+            self._share.take(len(piece))
         return bytes(whole)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
+from proxy.emit.quota import Quota
 from proxy.errors import ProxyError
 from proxy.record import Record
 
@@ -33,12 +34,14 @@ class Emitters:
 
     The records that end in one round of the event loop are told of together, sink by sink: what
     is still in the processor's cache serves the next record for less. ``soon`` runs a step in the
-    loop's next round.
+    loop's next round. Each caller without a key is counted, but ``strangers`` says of how many is
+    told beyond the metrics, as it costs nothing to be one.
     """
 
     sinks: tuple[Sink, ...]
     failed: Callable[[Sink, BaseException], None]
     soon: Callable[[Callable[[], None]], object] = _now
+    strangers: Quota | None = None
     _ended: list[Record] = field(default_factory=list)
 
     def observing(self, record: Record) -> Observation:
@@ -52,6 +55,9 @@ class Emitters:
                 self.failed(sink, error)
 
     def end(self, record: Record) -> None:
+        if self.strangers is not None and record.key is None and not record.bug:
+            untold = self.strangers.take()
+            record.told, record.untold = untold is not None, untold or 0
         self._ended.append(record)
         if len(self._ended) == 1:
             self.soon(self.tell)

@@ -6,17 +6,18 @@ What a client or an upstream writes freely, as the name of a model that has answ
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from urllib.parse import urlsplit
 
 import orjson
 
-from proxy.dialects.changing import changed
+from proxy.attempts import Attempt
+from proxy.dialects.asking import parameters
 from proxy.emit import semconv, summary
-from proxy.errors import LimitExceeded
-from proxy.record import Attempt, Record, Said
+from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
+from proxy.record import Record, Said
 from proxy.types import Json
 from proxy.types.guard import Result, Stage
+from proxy.usage import NANO
 
 Value = str | bool | int | float | list[str]
 Attributes = dict[str, Value]
@@ -122,8 +123,7 @@ def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
     """Give the parameters as the rules left them."""
     if record.call is None or record.plan is None or record.door is None:
         return {}
-    changes = record.plan.legs[last.leg].changes
-    body = changed(record.door.endpoint, record.call.body, changes)
+    body = parameters(record.call, last.target, record.plan.legs[last.leg].changes)
     said: dict[str, Value | None] = {
         name: body[field] for field, name in ASKED.items() if _number(body.get(field))
     }
@@ -174,7 +174,12 @@ def _address(made: Attempt) -> dict[str, Value | None]:
 def decisions(record: Record) -> list[tuple[str, Attributes]]:
     """Give what was decided on the way, as names and attributes of events."""
     told = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in record.verdicts()]
-    if isinstance(record.error, LimitExceeded):
+    told += [
+        (semconv.GUARD_EVENT, _finding(attempt, each))
+        for attempt in record.attempts
+        for each in attempt.findings
+    ]
+    if isinstance(record.error, LimitExceeded | LimitStoreUnavailable):
         told.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
     if record.plan is not None and record.plan.cache is not None:
         told.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
@@ -183,6 +188,15 @@ def decisions(record: Record) -> list[tuple[str, Attributes]]:
         said: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
         told.append((semconv.SKIP_EVENT, said))
     return told
+
+
+def _finding(attempt: Attempt, finding: UpstreamFinding) -> Attributes:
+    return {
+        semconv.UPSTREAM: attempt.target.upstream.name,
+        semconv.GUARD: finding.detector,
+        semconv.GUARD_STAGE: finding.stage,
+        semconv.GUARD_VERDICT: "flagged" if finding.found else "passed",
+    }
 
 
 def _guard(stage: Stage, result: Result) -> Attributes:
@@ -201,9 +215,9 @@ def _guard(stage: Stage, result: Result) -> Attributes:
     )
 
 
-def usd(cost: Decimal | None) -> float | None:
-    """Give micro-USD as USD."""
-    return None if cost is None else float(cost / 1_000_000)
+def usd(cost: int | None) -> float | None:
+    """Return nano-USD as USD, which a reader sees exactly up to four million."""
+    return None if cost is None else cost / NANO
 
 
 def known(said: Mapping[str, Value | None]) -> Attributes:

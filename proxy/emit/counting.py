@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from proxy.attempts import Attempt, Bill
 from proxy.emit import summary
 from proxy.emit.declared.metric import OTHER
-from proxy.errors import UpstreamError
-from proxy.record import Attempt, Bill, Record, Saved, money
+from proxy.errors import UpstreamDenied, UpstreamError
+from proxy.record import Record, Saved
 from proxy.types import Plan, Target
 from proxy.types.guard import Result
 from proxy.types.outcome import Outcome
-from proxy.usage import TOKEN_TYPES, micro_usd
+from proxy.usage import NANO, TOKEN_TYPES
 
-MICRO = 1_000_000
 NONE = "none"
 MAX_KEPT = 4096
 Tags = Mapping[str, frozenset[str]]
@@ -102,6 +102,9 @@ class Counting:
         self._tagged: Kept[tuple[str | None, ...], list[tuple[Any, Any, Any]]] = Kept(
             self._tag_series
         )
+        self._credentials: Kept[tuple[str, str], Any] = Kept(
+            lambda used: child("headrace_key_last_used_timestamp_seconds", *used)
+        )
         self._keys: Kept[str, Any] = Kept(lambda key: child("headrace_key_cost_usd_total", key))
 
     def count(self, record: Record) -> None:
@@ -110,12 +113,17 @@ class Counting:
         stream = "true" if record.call is not None and record.call.stream else "false"
         way = self._ways[deployment, summary.dialect(record), summary.endpoint(record), stream]
         way.outcomes[record.outcome].inc()
+        if record.key is None:
+            self._child("headrace_unauthenticated_requests_total").inc()
+        elif record.credential is not None:
+            ended = record.started_at.timestamp() + summary.duration(record)
+            self._credentials[record.key, record.credential].set(ended)
         way.duration.observe(summary.duration(record), trace_id)
         way.overhead.observe(summary.overhead(record), trace_id)
         tokens, cost = 0, 0
         if record.attempts:
             tokens, cost = self._used(deployment, way, record)
-        self._tag(deployment, plan, tokens, cost / MICRO)
+        self._tag(deployment, plan, tokens, cost / NANO)
         if plan is not None:
             self._ruled(deployment, plan)
             self._cached(deployment, record, plan)
@@ -131,20 +139,19 @@ class Counting:
         return self._asked[deployment, upstream.name, provider, target.model]
 
     def _used(self, deployment: str, way: Way, record: Record) -> tuple[int, int]:
-        """Count attempts, tokens and money; give the tokens and the known micro-USD of all."""
-        trace_id, ended, outcome = record.ids.trace_id, record.error is None, record.outcome
+        """Count attempts, tokens and money; give the tokens and the known nano-USD of all."""
+        trace_id, ended = record.ids.trace_id, record.error is None
         bills: list[tuple[Bill, int | None]] = []
-        for number, (attempt, bill) in enumerate(record.billed()):
+        for attempt, bill in record.billed():
             asked = self._asking(deployment, attempt.target)
             self._attempt(asked, attempt, trace_id)
             if bill is None or bill.usage.source == "none":
                 continue
-            whole = bill.whole
+            whole = bill.cost
             bills.append((bill, whole))
             self._bill(deployment, asked, bill, whole)
             if whole:
-                use = money(record.attempts, number, outcome, served=bill.served)
-                way.uses[use].inc(whole / MICRO)
+                way.uses[bill.use].inc(whole / NANO)
             if bill.served and ended:
                 _pace(asked, attempt, bill, trace_id)
         first, served = summary.first_token(record), summary.served(record)
@@ -164,9 +171,9 @@ class Counting:
         way.input.observe(prompt, trace_id)
         way.output.observe(completion, trace_id)
         if None not in costs:
-            way.cost.observe(cost / MICRO, trace_id)
+            way.cost.observe(cost / NANO, trace_id)
         if cost:
-            self._keys[record.key or summary.UNKNOWN].inc(cost / MICRO)
+            self._keys[record.key or summary.UNKNOWN].inc(cost / NANO)
         return prompt + completion, cost
 
     def _attempt(self, asked: Asked, attempt: Attempt, trace_id: str) -> None:
@@ -197,9 +204,10 @@ class Counting:
             self._child("headrace_unpriced_requests_total", *served).inc()
             return
         for cost_type, part in bill.parts().items():
-            asked.costs[cost_type].inc(part / MICRO)
-        if not bill.served:
-            self._child("headrace_lost_cost_usd_total", *served).inc(whole / MICRO)
+            asked.costs[cost_type].inc(part / NANO)
+        if bill.loss is not None:
+            lost = self._child("headrace_lost_cost_usd_total", *served, bill.loss)
+            lost.inc(whole / NANO)
 
     def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:
         """Count by every tag that the policies know, also where the call has none of it."""
@@ -253,7 +261,7 @@ class Counting:
         for direction, size in sizes.items():
             self._child("headrace_cache_saved_tokens_total", deployment, direction).inc(size)
         if saved.cost:
-            usd = micro_usd(saved.cost) / MICRO
+            usd = saved.cost / NANO
             self._child("headrace_cache_saved_usd_total", deployment).inc(usd)
 
     def _oddities(self, deployment: str, record: Record) -> None:
@@ -292,4 +300,4 @@ def _pace(asked: Asked, attempt: Attempt, bill: Bill, trace_id: str) -> None:
 def _side(record: Record) -> str:
     if record.outcome == "client_abort":
         return "client"
-    return "upstream" if isinstance(record.error, UpstreamError) else "proxy"
+    return "upstream" if isinstance(record.error, (UpstreamError, UpstreamDenied)) else "proxy"

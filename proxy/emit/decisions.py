@@ -63,16 +63,24 @@ def _guard(stage: str, result: Result) -> Entry:
 
 class Decisions:
     """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
-    entries are in no line."""
+    entries are in no line, ``failed`` of an exception that nobody foresaw: the thread goes on."""
 
-    def __init__(self, path: Path, dropped: Callable[[str, int], None], log: Log) -> None:
+    def __init__(
+        self,
+        path: Path,
+        dropped: Callable[[str, int], None],
+        failed: Callable[[Exception], None],
+        log: Log,
+    ) -> None:
         """Open the file and start the thread. Raises ``BadChain``."""
         self._chain = ChainFile(path)
         self._tell = dropped
+        self._failed = failed
         self._log = log
         self._queue: deque[Entry] = deque()
         self._missed = 0  # counted by the loop alone
-        self._told = 0  # by the thread alone
+        self._invalid = 0  # this and the next by the thread alone
+        self._told = 0
         self._failing = False
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -90,7 +98,8 @@ class Decisions:
         return None
 
     def end(self, record: Record) -> None:
-        self.put(decision(record))
+        if record.told:
+            self.put(decision(record))
 
     def policy(self, result: str, revision: str) -> None:
         """Note that policies were read, and which are in force then."""
@@ -125,12 +134,29 @@ class Decisions:
             if not self._closing.is_set():
                 self._wake.clear()
             while self._queue and not self._given_up.is_set():
-                self._batch()
+                self._some()
 
-    def _batch(self) -> None:
+    def _some(self) -> None:
+        """Write some. Where that is no JSON they are tried alone, and what cannot be a line is
+        counted as missing."""
+        try:
+            self._batch(BATCH)
+        except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
+            self._failed(error)
+            for _ in range(min(len(self._queue), BATCH)):
+                if self._failing or self._given_up.is_set():
+                    return
+                try:
+                    self._batch(1)
+                except Exception:  # noqa: BLE001  # it was told above
+                    self._queue.popleft()
+                    self._invalid += 1
+                    self._tell("invalid", 1)
+
+    def _batch(self, most: int) -> None:
         """Write some; what was not taken stays the first in the queue."""
-        batch = [self._queue[n] for n in range(min(len(self._queue), BATCH))]
-        missed = self._missed - self._told
+        batch = [self._queue[n] for n in range(min(len(self._queue), most))]
+        missed = self._missed + self._invalid - self._told
         if missed:
             batch[0] = {**batch[0], "missing": missed}
         before = self._chain.seq

@@ -12,19 +12,20 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 import orjson
 import structlog
 
+from proxy.attempts import Attempt
 from proxy.emit import summary
+from proxy.emit.attributes import usd
 from proxy.emit.levels import Levels
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
-from proxy.errors import UpstreamError
-from proxy.record import Attempt, Record
+from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamFinding
+from proxy.record import Record
 from proxy.types.guard import Result
 
 MAX_LINES = 10_000
@@ -65,30 +66,38 @@ def canonical(record: Record) -> dict[str, Any]:
         "endpoint": summary.endpoint(record),
         "stream": call.stream if call else False,
         "models": [printable(model) for model in call.models] if call else [],
+        "parameters": summary.parameters(record),
         "provider": attempt.target.upstream.provider if attempt else None,
         "upstream": attempt.target.upstream.name if attempt else None,
         "model": attempt.target.model if attempt else None,
         "status": record.status,
         "outcome": record.outcome,
         "error": error.code if error else None,
-        "upstream_status": error.upstream_status if isinstance(error, UpstreamError) else None,
+        "upstream_status": _upstream_status(error),
         "duration_ms": _ms(summary.duration(record)),
         "ttft_ms": None if first is None else _ms(first),
         "overhead_ms": _ms(summary.overhead(record)),
         "tokens": summary.token_counts(record) if answered else None,
         "usage_source": record.source,
-        "cost_usd": _usd(cost) if answered else None,
-        "lost_cost_usd": _usd(record.lost) if answered else None,
+        "cost_usd": usd(cost) if answered else None,
+        "lost_cost_usd": usd(record.lost) if answered else None,
         "cache": record.cache,
         "cache_score": None if record.likeness is None else round(record.likeness, 3),
         "guards": [_verdict(stage, result) for stage, result in record.verdicts()],
+        "upstream_guards": [
+            _finding(attempt, each) for attempt in record.attempts for each in attempt.findings
+        ],
         "saved_tokens": saved.tokens.total if saved else None,
-        "saved_usd": _usd(saved.cost) if saved else None,
+        "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(record.attempts),
         "skipped": [f"{s.target.upstream.name}/{s.target.model}" for s in record.skips],
         "finish_reasons": summary.finish_reasons(record),
-        "warnings": record.warnings,
+        "warnings": [*(record.call.warnings if record.call else ()), *record.warnings],
     }
+
+
+def _upstream_status(error: ProxyError | None) -> int | None:
+    return error.upstream_status if isinstance(error, (UpstreamError, UpstreamDenied)) else None
 
 
 def _verdict(stage: str, result: Result) -> dict[str, Any]:
@@ -98,8 +107,10 @@ def _verdict(stage: str, result: Result) -> dict[str, Any]:
     return {**said, **more, "shadow": result.shadow, "error": result.error}
 
 
-def _usd(cost: Decimal | None) -> str | None:
-    return None if cost is None else f"{cost / 1_000_000:f}"
+def _finding(attempt: Attempt, finding: UpstreamFinding) -> dict[str, Any]:
+    """Return what a guard of an upstream found: its name and its verdict."""
+    guard = {"upstream": attempt.target.upstream.name, "guard": finding.detector}
+    return {**guard, "stage": finding.stage, "verdict": "flagged" if finding.found else "passed"}
 
 
 def _ms(seconds: float) -> float:
@@ -110,16 +121,19 @@ class LineWriter:
     """A thread that writes lines to a file descriptor. ``put`` never waits.
 
     The thread gathers what comes within ``GATHER_S``: to be woken for each line would cost the
-    loop more than the line itself.
+    loop more than the line itself. ``dropped`` is told why and how many lines are lost,
+    ``failed`` of an exception that nobody foresaw: the thread goes on after it.
     """
 
     def __init__(
         self,
         fd: int,
         dropped: Callable[[str, int], None],
+        failed: Callable[[Exception], None],
         clean: Callable[[bytes], bytes] = redacted,
     ) -> None:
         self._fd = fd
+        self._failed = failed
         self._clean = clean
         self._dropped = dropped
         self._lines: deque[bytes] = deque()
@@ -163,19 +177,22 @@ class LineWriter:
                 self._writing = 0
 
     def _write(self, data: bytes, lines: int) -> None:
-        data = self._clean(data)
         try:
+            data = self._clean(data)
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError:
             self._dropped("write_failed", lines)
+        except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
+            self._dropped("error", lines)
+            self._failed(error)
 
 
 @dataclass(frozen=True, slots=True)
 class CallLog:
     """The sink that writes one line per call; at the level ``debug`` one per attempt as well.
 
-    Of calls that went well only the share ``ratio`` is written, chosen by their trace.
+    Of calls that went well only the share ``ratio`` is written, chosen by lot.
     """
 
     put: Callable[[bytes], None]
@@ -187,11 +204,15 @@ class CallLog:
         return None
 
     def end(self, record: Record) -> None:
-        if record.outcome == "success" and not sampled(record.ids.trace_id, self.ratio):
+        if not record.told:
+            return
+        if record.outcome == "success" and not sampled(record.sample_id, self.ratio):
             return
         if not self.levels.allows(LEVEL_OF.get(record.outcome, "info")):
             return
         line = canonical(record)
+        if record.untold:
+            line["untold"] = record.untold
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if record.outcome == "success" else 1.0
         self._write(line)

@@ -12,9 +12,10 @@ from prometheus_client.exposition import choose_encoder
 from proxy.emit.counting import Counting
 from proxy.emit.registry import Registry
 from proxy.record import Record
-from proxy.types import Target
+from proxy.types import Endpoint, Target
 from proxy.types.outcome import Standing
 from proxy.types.roster import Roster
+from proxy.usage import NANO
 
 Circuit = Literal["closed", "half_open", "open"]
 CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
@@ -62,6 +63,10 @@ class Metrics:
         """Count what could not be emitted."""
         self._child("headrace_telemetry_dropped_total", signal, reason).inc(count)
 
+    def writer_failed(self, writer: str) -> None:
+        """Count an exception in the thread of a writer."""
+        self._child("headrace_writer_failures_total", writer).inc()
+
     def reloaded(self, result: str) -> None:
         """Count a reading of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()
@@ -100,18 +105,18 @@ class Metrics:
             self._series.replace(name, values)
 
     def drifted(self, drifts: Mapping[str, int]) -> None:
-        """Show by how many micro-USD counters of budgets and the ledger differ, and no others."""
+        """Show by how many nano-USD counters of budgets and the ledger differ, and no others."""
         usd: dict[tuple[str, ...], float] = {}
-        usd.update({(limit,): micro / 1_000_000 for limit, micro in drifts.items()})
+        usd.update({(limit,): nano / NANO for limit, nano in drifts.items()})
         self._series.replace("headrace_ledger_drift_usd", usd)
 
     def candidate(self, kind: str, rule: str) -> None:
         """Count a way in which the candidate differs, or that it does not."""
         self._child("headrace_candidate_decisions_total", kind, rule).inc()
 
-    def circuit(self, target: Target, state: Circuit) -> None:
-        """Show what became of a target's circuit."""
-        names = (target.upstream.name, target.model)
+    def circuit(self, target: Target, endpoint: Endpoint, state: Circuit) -> None:
+        """Show what became of the circuit of a target's endpoint."""
+        names = (target.upstream.name, target.model, endpoint)
         self._child("headrace_circuit_state", *names).set(CIRCUITS[state])
 
     def held(self, store: str, entries: int, size: int) -> None:
@@ -167,9 +172,9 @@ _STANDING = (
 
 def _budget(standing: Standing, now: float) -> Iterable[tuple[str, float]]:
     said: Mapping[str, float] = {
-        "limit_usd": standing.limit.capacity / 1e6,
-        "spent_usd": standing.used / 1e6,
-        "remaining_usd": standing.remaining / 1e6,
+        "limit_usd": standing.limit.capacity / NANO,
+        "spent_usd": standing.used / NANO,
+        "remaining_usd": standing.remaining / NANO,
         "reset_timestamp_seconds": now + (standing.reset_s or 0.0),
     }
     return ((f"headrace_budget_{name}", value) for name, value in said.items())

@@ -7,6 +7,7 @@ together or not at all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan
@@ -16,6 +17,7 @@ MOST_QUEUED = 2048
 A_BATCH = 128  # encoding holds up the other threads: 128 spans for some 7 ms, in slices
 WAITS_MS = 1000  # the longest that a batch which is not full waits to be sent
 CLOSING_S = 3.0
+UNDER_WAY_S = 2.0  # the longest that a batch under way then is waited for
 
 Dropped = Callable[[str, int], None]
 
@@ -23,11 +25,19 @@ Dropped = Callable[[str, int], None]
 class _Sending(SpanExporter):
     """Sends batches until it is told to stop, and counts what has gone either way."""
 
-    def __init__(self, exporter: SpanExporter, clock: Callable[[], float], lost: Dropped) -> None:
+    def __init__(
+        self,
+        exporter: SpanExporter,
+        clock: Callable[[], float],
+        lost: Dropped,
+        failed: Callable[[Exception], None],
+    ) -> None:
         self._exporter = exporter
+        self._failed = failed
         self._clock = clock
         self._lost = lost
         self.until = float("inf")
+        self.given_up = False
         self.handled = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -36,9 +46,11 @@ class _Sending(SpanExporter):
         try:
             if not late:
                 result = self._exporter.export(spans)
+        except Exception as error:  # noqa: BLE001  # the library would only print it
+            self._failed(error)
         finally:
             self.handled += len(spans)
-            if result is not SpanExportResult.SUCCESS:
+            if result is not SpanExportResult.SUCCESS and not self.given_up:
                 self._lost("shutdown" if late else "export_failed", len(spans))
         return result
 
@@ -50,7 +62,7 @@ class Outbox:
     """Takes spans from one thread and sends them from another; ``take`` never waits.
 
     ``lost`` is told of spans that do not arrive, and why: ``queue_full``, ``export_failed`` or
-    ``shutdown``, from either thread.
+    ``shutdown``, from either thread; ``failed`` of an exception while they are sent.
     """
 
     def __init__(
@@ -58,13 +70,14 @@ class Outbox:
         exporter: SpanExporter,
         clock: Callable[[], float],
         lost: Dropped,
+        failed: Callable[[Exception], None],
         most: int = MOST_QUEUED,
     ) -> None:
         self._clock = clock
         self._lost = lost
         self._most = most
         self._taken = 0
-        self._sending = _Sending(exporter, clock, lost)
+        self._sending = _Sending(exporter, clock, lost, failed)
         # Room for the batch under way as well: so it never throws out what was taken.
         self._processor = BatchSpanProcessor(
             self._sending,
@@ -88,6 +101,12 @@ class Outbox:
             self._processor.on_end(span)
 
     def close(self, within_s: float = CLOSING_S) -> None:
-        """Send what waits. Batches begun after ``within_s`` seconds are dropped. Blocks."""
+        """Send what waits. Batches begun after ``within_s`` seconds are dropped. Blocks, but not
+        for a collector that never comes to an end: what it has not taken then is lost."""
         self._sending.until = self._clock() + within_s
-        self._processor.shutdown()  # type: ignore[no-untyped-call]  # it has no types
+        ending = threading.Thread(target=self._processor.shutdown, name="outbox", daemon=True)
+        ending.start()
+        ending.join(within_s + UNDER_WAY_S)
+        if ending.is_alive():
+            self._sending.given_up = True
+            self._lost("shutdown", self.waiting)

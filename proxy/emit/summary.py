@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from proxy.record import Attempt, Record
+from proxy.attempts import Attempt
+from proxy.dialects.bounds import BOUNDS
+from proxy.record import Record
 from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
@@ -23,6 +25,19 @@ FINISHES = frozenset(
         "tool_use",
     }
 )
+
+SIZES = (
+    *BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty", "presence_penalty",
+    "seed",
+)  # fmt: skip
+"""The parameters of a request that are numbers and that a rule may set or cap."""
+
+
+def parameters(record: Record) -> dict[str, int | float]:
+    """Return what the request said of its ``SIZES``: numbers, never a text."""
+    body = record.call.body if record.call else {}
+    said = {name: body[name] for name in SIZES if name in body}
+    return {name: value for name, value in said.items() if type(value) in (int, float)}
 
 
 def deployment(record: Record) -> str:

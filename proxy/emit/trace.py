@@ -16,10 +16,11 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
+from proxy.attempts import Attempt
 from proxy.emit import attributes, semconv, summary
 from proxy.emit.attributes import Attributes
 from proxy.emit.profiles import Profile, SpanOf
-from proxy.record import Attempt, Record
+from proxy.record import Record
 
 ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -32,12 +33,13 @@ class Outbox(Protocol):
         """Take all spans of a call, at once; never wait."""
 
 
-def sampled(trace_id: str, ratio: float) -> bool:
-    """Decide by the trace's id alone, so that all parts of a trace are kept or none.
+def sampled(sample_id: str, ratio: float) -> bool:
+    """True if a call is of that share of all, by the number that the record has for it.
 
-    What a client says about sampling is not asked: it could force the cost of tracing on us.
+    What a client says is not asked, be it the flag or the id of its trace: it could force the
+    cost of tracing on us, or have its calls seen by nobody.
     """
-    return int(trace_id[16:], 16) < ratio * 2**64
+    return int(sample_id[16:], 16) < ratio * 2**64
 
 
 class Traces:
@@ -64,7 +66,9 @@ class Traces:
         return None
 
     def end(self, record: Record) -> None:
-        if record.outcome not in ALWAYS and not sampled(record.ids.trace_id, self._ratio):
+        if not record.told:
+            return
+        if record.outcome not in ALWAYS and not sampled(record.sample_id, self._ratio):
             return
         spans = [self._attempt(record, attempt) for attempt in record.attempts]
         if record.attempts:

@@ -7,18 +7,20 @@ Every text of a question and of an answer is looked at, in every dialect, stream
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from proxy.errors import GuardBlocked
+from proxy.errors import GuardBlocked, ProxyError
 from proxy.guardrails.capture import Capturing, redacting
 from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
+from proxy.guardrails.looking import EACH
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.placeholders import Masks
 from proxy.guardrails.question import bound, parted
 from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import Texts, answer_texts, request_texts
+from proxy.guardrails.texts import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.watching import Look, Watched, nothing
 from proxy.ports import Watch
 from proxy.record import Record
@@ -57,18 +59,34 @@ class Gate:
         rules = guards.input
         if not rules:
             return self.plan, call
-        opaque = request_texts(call.body).opaque
+        read = await self.engine.read(request_walk, call.body, call.size)
+        opaque = read.opaque
         if opaque and not guards.opaque and any(rule.enforces for rule in rules):
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
         stead: Replace = named
         if any(rule.restore for rule in rules):
             self._masks = Masks(_nonce(call.door.nonce))
             stead = self._masks.stead
-        desk = Desk(self.engine, self.record, "input", request_texts, stead)
-        safe = replace(call, body=await desk.cleared(rules, call.body))
+        desk = Desk(self.engine, self.record, "input", request_walk, stead, call.size)
+        body = await desk.cleared(rules, call.body, read=read)
+        safe = replace(call, body=body, quarters={})
         if desk.routed is not None:
             self.plan = self.record.plan = _elsewhere(self.plan, desk.routed)
         return self.plan, safe
+
+    async def review(self, error: ProxyError) -> None:
+        """Let the guards of answers look at an upstream's words in an error. What a guard would ask
+        somebody else about is not shown at all."""
+        texts, rules = error_texts(error), acting(self.plan.guards.output)
+        if not texts or not rules:
+            return
+        own, services = parted(bound(rules, self.call.body))
+        looked = await self.engine.inspect(own, texts)
+        self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
+        if services or looked.blocked is not None:
+            withhold(error)
+        else:
+            rewrite(error, looked.changes)
 
     def watch(self, call: Call) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
@@ -81,7 +99,8 @@ class Gate:
             )
         look = self._captured(call, self._look(call, rules))
         masks = self._masks or None
-        self._watch = Watched(look, masks, streamed=call.stream, holds=holds)
+        aside = self.engine.aside
+        self._watch = Watched(look, masks, aside, streamed=call.stream, holds=holds)
         return self._watch
 
     def _captured(self, call: Call, look: Look) -> Look:
@@ -100,7 +119,7 @@ class Gate:
             return nothing
         rules = bound(rules, call.body)
         if not call.stream:
-            desk = Desk(self.engine, self.record, "output", answer_texts)
+            desk = Desk(self.engine, self.record, "output", answer_walk)
             return Whole(desk, rules, call.body).feed
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         watching = self.engine.watch(rules, inquiry)
@@ -138,50 +157,63 @@ def _elsewhere(plan: Plan, by: Rule) -> Plan:
 @dataclass(slots=True)
 class Desk:
     """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
-    rule that says where the call goes."""
+    rule that says where the call goes; ``size`` is that of the question in bytes."""
 
     engine: Engine
     record: Record
     stage: Stage
-    read: Callable[[Json], Texts]
+    walk: Callable[[Json], Iterator[Found]]
     stead: Replace = named
+    size: int = 0
     routed: Rule | None = None
 
-    async def cleared(self, rules: Sequence[Rule], data: Json, asked: Json | None = None) -> Json:
+    async def cleared(
+        self,
+        rules: Sequence[Rule],
+        data: Json,
+        asked: Json | None = None,
+        read: Texts | None = None,
+    ) -> Json:
         """Give a document as its rules leave it: first those that look by themselves, then those
-        that ask somebody else. ``asked`` is the question where the document is not."""
+        that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
+        the document's texts where they are read already."""
         own, services = parted(bound(rules, asked or data))
+        read = read or await self.engine.read(self.walk, data, self.size)
         if own:
-            looked = await self.engine.inspect(own, self.read(data).texts, self.stead)
+            looked = await self.engine.inspect(own, read, self.stead)
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
-            data = self._allowed(looked, data)
+            safe = await self._allowed(looked, data)
+            if safe is not data and services:
+                read = await self.engine.read(self.walk, safe, self.size)
+            data = safe
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
-            texts = self.read(data).texts
-            told = await self.engine.ask(services, texts, inquiry, self.stead)
+            told = await self.engine.ask(services, read, inquiry, self.stead)
             self.record.guarded(self.stage, told.results)
-            data = self._allowed(told, data)
+            data = await self._allowed(told, data)
         return data
 
-    def _allowed(self, inspection: Inspection, data: Json) -> Json:
+    async def _allowed(self, inspection: Inspection, data: Json) -> Json:
         """Give a document with its changes made. Raises ``GuardBlocked``."""
         inspection.permit()
         self.routed = self.routed or inspection.routed
-        return replaced(data, inspection.changes)
+        changes = inspection.changes
+        return await self.engine.aside(EACH * len(changes), partial(replaced, data, changes))
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An answer of one document for each leg: each is looked at as a whole."""
+    """An answer of one document for each leg: each is looked at as a whole. What says why a leg
+    failed was reviewed as an error."""
 
     desk: Desk
     rules: Sequence[Rule]
     asked: Json
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        if chunk.data is None:
+        if chunk.data is None or chunk.failed:
             return (chunk,)
         data = await self.desk.cleared(self.rules, chunk.data, self.asked)
         return (chunk,) if data is chunk.data else (replace(chunk, data=data, raw=None),)

@@ -21,6 +21,8 @@ from proxy.record import Record
 from proxy.types import Chunk
 from proxy.types.guard import Finding, Outside, Piece, Question, Result, Rule, Service, asks
 
+TURN = 64  # chunks that are looked at in one go
+
 
 @dataclass(frozen=True, slots=True)
 class Nowhere:
@@ -171,7 +173,12 @@ class Asking:
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)
         deltas = Deltas.under(self._tallies, self._replace)
-        return [safe for chunk in self._kept for safe in deltas.feed(chunk)]
+        safe: list[Chunk] = []
+        for number, chunk in enumerate(self._kept, 1):
+            safe += deltas.feed(chunk)
+            if number % TURN == 0:  # others have their turn
+                await asyncio.sleep(0)
+        return safe
 
 
 def _any_applies(rules: Sequence[Rule], kind: str) -> bool:

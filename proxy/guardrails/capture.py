@@ -14,7 +14,7 @@ from itertools import islice
 from proxy.errors import GuardBlocked
 from proxy.guardrails.masking import masked, named, spots
 from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.texts import Text, answer_texts, request_texts
+from proxy.guardrails.texts import Text, answer_walk, request_walk
 from proxy.guardrails.view import readings
 from proxy.record import Captured, Said
 from proxy.types import Chunk, Json
@@ -22,6 +22,7 @@ from proxy.types.guard import Capture, Guarding, Rule, asks, binds
 
 BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
 MOST_TEXTS = 256
+MOST_VALUES = 4096  # that are looked through for them
 CUT, WITHHELD = "…", "[WITHHELD]"
 _SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
 
@@ -44,16 +45,19 @@ class Capturing:
         """Keep what a chunk says, as long as there is room."""
         if not self.capture.output or chunk.data is None or self._room <= 0:
             return
-        for text in answer_texts(chunk.data, cut=True).texts:
-            if text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
+        for text in answer_walk(chunk.data, cut=True):
+            if self._room <= 0:
+                return
+            if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
                 lane = (chunk.leg, _choice(chunk.data, text))
                 self._answers.setdefault(lane, []).append(text.text[: self._room])
                 self._room -= len(text.text)
 
     def shown(self) -> Captured:
         """Give what may be shown."""
-        came = request_texts(self.asked).texts if self.capture.input else ()
-        asked = ((text.role or "user", text.text) for text in came if text.kind in _SHOWN)
+        came = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
+        texts = (each for each in came if isinstance(each, Text) and each.kind in _SHOWN)
+        asked = ((text.role or "user", text.text) for text in texts)
         said = (("assistant", "".join(parts)) for parts in self._answers.values())
         return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(said))
 

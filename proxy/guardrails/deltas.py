@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.frame import is_silent_choice, is_silent_head
 from proxy.guardrails.masking import Replace, named
+from proxy.guardrails.payloads import Payload
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.texts import Key, Path, Text, answer_texts
@@ -23,6 +25,7 @@ from proxy.types import Chunk, Json
 
 MOST_LANES = 1024  # texts of one answer that are held at once
 
+_FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
 _AT_ONCE = frozenset({"name", "role", "type", "logprobs"})  # never cut: they are looked at as whole
 _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
@@ -106,6 +109,9 @@ class Panes(Protocol):
     def concerns(self, text: Text) -> bool:
         """Say whether a text goes through one at all."""
 
+    def acts(self, text: Text) -> bool:
+        """True if what is found in a text may be kept back."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make one; ``crowded`` where there are as many texts as may be held at once."""
 
@@ -119,6 +125,10 @@ class Ruled:
 
     def concerns(self, text: Text) -> bool:
         return any(each.rule.applies(text.role, text.kind) for each in self.tallies)
+
+    def acts(self, text: Text) -> bool:
+        rules = (each.rule for each in self.tallies if each.error is None)
+        return any(rule.enforces and rule.applies(text.role, text.kind) for rule in rules)
 
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         tallies = [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
@@ -134,27 +144,34 @@ class Deltas:
     """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
 
     What it has given before it raises may have been shown; nothing of what blocks is among it.
+    While a rule acts, of a name only the first piece passes, and no tokens beside those that spell
+    the text: put together from several chunks, they would be read by nobody but the client. For the
+    same reason no text passes after its choice has finished, nor from a second form of saying it.
     """
 
-    __slots__ = ("_lanes", "_panes")
+    __slots__ = ("_ended", "_forms", "_lanes", "_named", "_panes")
 
     def __init__(self, panes: Panes) -> None:
         self._panes = panes
         self._lanes: dict[Spot, _Lane] = {}
+        self._named: set[Spot] = set()
+        self._ended: set[int] = set()
+        self._forms: dict[int, str] = {}
 
     @classmethod
     def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
         return cls(Ruled(tallies, replace))
 
-    def feed(self, chunk: Chunk) -> list[Chunk]:
-        """Take the next chunk, give what it releases."""
+    def feed(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> list[Chunk]:
+        """Take the next chunk, give what it releases; ``texts`` are the chunk's where they have
+        been read already."""
         data = chunk.data
-        if data is None:
-            return [*self.flush(), chunk]
-        quick = _content(data)
-        found = answer_texts(data, cut=True).texts if quick is None else quick
+        if data is None:  # a sign of life ends no text
+            return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
+        found = _texts(data) if texts is None else texts
         chunk, going = self._at_once(chunk, found)
         finished = _finished(data)
+        self._ended |= finished  # of the next chunk on
         if chunk.last:
             finished |= {index for index, _ in self._lanes}
         if len(going) > 1:
@@ -185,15 +202,45 @@ class Deltas:
                 continue
             spot = _going_on(chunk.data or {}, text)
             if spot is not None:
-                going.append((spot, text))
+                if self._is_second(chunk.data or {}, spot, text):
+                    changes[text.path] = ""
+                else:
+                    going.append((spot, text))
                 continue
             pane = self._panes.pane(text, arguments=False, crowded=False)
             pieces = [*pane.feed(text.text), *pane.flush()]
             if any(piece.changed for piece in pieces):
                 changes[text.path] = "".join(piece.text for piece in pieces)
+            if self._goes_unread(chunk.data or {}, text):
+                changes[text.path] = ""
         if changes and chunk.data is not None:
             chunk = replace(chunk, data=replaced(chunk.data, changes), raw=None)
         return chunk, going
+
+    def _is_second(self, data: Json, spot: Spot, text: Text) -> bool:
+        """True if it would be read together with what was read as a text of its own: a choice has
+        one end, and either deltas, or messages, or texts."""
+        if not self._panes.acts(text):
+            return False
+        index, (form, *_) = spot
+        if form in _FORMS:
+            told = data["choices"][text.path[1]]
+            first = "delta" if isinstance(told.get("delta"), dict) else str(form)
+            if self._forms.setdefault(index, first) != form:
+                return True
+        return index in self._ended
+
+    def _goes_unread(self, data: Json, text: Text) -> bool:
+        """True if what is looked at chunk by chunk may say something across chunks."""
+        if text.path[-1] not in _AT_ONCE or text.path[0] != "choices" or not self._panes.acts(text):
+            return False
+        if text.path[-1] == "logprobs":
+            return True
+        spot = _spot(data, text.path)
+        if spot in self._named or len(self._named) >= MOST_LANES:
+            return True
+        self._named.add(spot)
+        return False
 
     def _parted(
         self, chunk: Chunk, going: list[tuple[Spot, Text]], finished: set[int]
@@ -220,13 +267,22 @@ class Deltas:
         return lane
 
 
-def _content(data: Json) -> list[Text] | None:
+def _texts(data: Json) -> Sequence[Text]:
+    usual = content(data)
+    return answer_texts(data, cut=True).texts if usual is None else usual
+
+
+def content(data: Json) -> tuple[Text, ...] | None:
     """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
     choices = data.get("choices")
     if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
         return None
+    if not is_silent_head(data):
+        return None
     choice = choices[0]
     if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
+        return None
+    if not is_silent_choice(choice):
         return None
     delta: Any = choice.get("delta")
     path: Path = ("choices", 0, "text")
@@ -238,7 +294,7 @@ def _content(data: Json) -> list[Text] | None:
         path, said = ("choices", 0, "delta", "content"), delta.get("content")
     if not isinstance(said, str | None):
         return None
-    return [Text(path, said, "content", "assistant")] if said else []
+    return (Text(path, said, "content", "assistant"),) if said else ()
 
 
 def _choices(data: Json) -> list[tuple[int, Json]]:
@@ -267,8 +323,12 @@ def _going_on(data: Json, text: Text) -> Spot | None:
     path = text.path
     if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in _AT_ONCE:
         return None
+    return _spot(data, path)
+
+
+def _spot(data: Json, path: Path) -> Spot:
     value: Any = data
-    steps: list[str | int | Key] = []
+    steps: list[str | int | Key | Payload] = []
     for above, step in zip(("", *path), path, strict=False):
         value = value[step]
         numbered = above in ("choices", "tool_calls") and isinstance(step, int)
@@ -292,7 +352,7 @@ def _only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
     for step in path[:-1]:
         values.append(values[-1][step])
     made: Any = text
-    new: list[str | int | Key] = []
+    new: list[str | int | Key | Payload] = []
     for depth in range(len(path) - 1, 0, -1):
         step, above = path[depth], values[depth]
         if isinstance(step, int):

@@ -34,6 +34,19 @@ def runs(text: str) -> Iterator[re.Match[str]]:
         at = running.find(_LONG, match.end())
 
 
+def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
+    """Return where runs begin and end that are longer than so many characters."""
+    running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
+    long = b"a" * (size + 1)
+    at = running.find(long)
+    if at >= 0 and len(running) != len(text):
+        yield from (each.span() for each in _RUNS.finditer(text) if len(each.group()) > size)
+        return
+    while at >= 0 and (match := _RUNS.match(text, at)) is not None:
+        yield match.span()
+        at = running.find(long, match.end())
+
+
 def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
     """Give where a run at the end begins that may go on and be text; else the end of the text.
 

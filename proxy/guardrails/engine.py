@@ -7,27 +7,40 @@ when the first of them has already stopped the call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol, TypeVar
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.asking import Asking, Inquiry, Nowhere, seen, unasked
-from proxy.guardrails.deltas import Deltas
-from proxy.guardrails.masking import Replace, Spot, masked, named, spots, within_json
+from proxy.guardrails.asking import Asking, Inquiry, Nowhere, Read, seen, unasked
+from proxy.guardrails.deltas import Deltas, content
+from proxy.guardrails.looking import EACH, Look, part_of, sheets
+from proxy.guardrails.masking import Replace, Spot, masked, named, within_json
 from proxy.guardrails.opening import Opening
 from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.seams import Seam, seams
-from proxy.guardrails.texts import Path, Text
-from proxy.guardrails.view import View, readings
+from proxy.guardrails.texts import Found, Path, Text, Texts, answer_walk, gathered, in_steps
+from proxy.guardrails.threads import Threads
+from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
 from proxy.record import Record
 from proxy.types import Chunk, Json
-from proxy.types.guard import Result, Rule, looks, weighs
+from proxy.types.guard import Result, Rule, weighs
 
 ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
+SHORT = 1024  # characters of a chunk that is looked at where it comes
+SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
+
+
+T = TypeVar("T")
+
+
+class Aside(Protocol):
+    """Does what takes as long as to look at ``weight`` characters where it holds up nobody."""
+
+    def __call__(self, weight: int, job: Callable[[], T]) -> Awaitable[T]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +60,6 @@ class Inspection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    text: Text
-    views: tuple[View, ...]
-    bytes: int
-    seam: Seam | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Engine:
     """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it; without one
     all is done on the loop. ``outsides`` gives the ways to those whom rules ask."""
@@ -63,32 +68,54 @@ class Engine:
     pool: Executor | None = None
     above: int = ABOVE
     outsides: Outsides = Nowhere()  # noqa: RUF009  # it is frozen
+    turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, SHEETS))
 
     async def inspect(
-        self, rules: Sequence[Rule], texts: Sequence[Text], replace: Replace = named
+        self, rules: Sequence[Rule], texts: Texts | Sequence[Text], replace: Replace = named
     ) -> Inspection:
         """Look at whole texts. Never raises for what a rule finds: see ``Inspection.permit``."""
-        tallies = [Tally(rule, self.clock) for rule in rules]
+        texts, opaque = _told(texts)
+        tallies = [Tally(rule, self.clock, opaque=opaque) for rule in rules]
         if self.pool is not None and _weight(rules, texts) > self.above:
-            found = await self._aside(self.pool, tallies, texts)
-        else:
-            read = _whole_readings(texts)
-            found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
-        return _inspection(tallies, texts, found, replace)
+            threads = Threads.of(self.pool, self.clock, self.turns, tallies)
+            looks = await threads.look(texts)
+            made = partial(_inspection, looks, texts, replace)
+            return await asyncio.get_running_loop().run_in_executor(self.pool, made)
+        return _inspection(_looked(tallies, texts), texts, replace)
+
+    async def aside(self, weight: int, job: Callable[[], T]) -> T:
+        """Do what takes as long as to look at so many characters where it holds up nobody."""
+        if self.pool is None or weight <= self.above:
+            return job()
+        return await asyncio.get_running_loop().run_in_executor(self.pool, job)
+
+    async def read(self, walk: Callable[[Json], Iterator[Found]], data: Json, size: int) -> Texts:
+        """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, as
+        one text may be megabytes that are decoded, any other in steps."""
+        if self.pool is None or size <= LARGE_BYTES:
+            return await in_steps(walk(data))
+        work = partial(gathered, walk(data))
+        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
     async def ask(
         self,
         rules: Sequence[Rule],
-        texts: Sequence[Text],
+        texts: Texts | Sequence[Text],
         inquiry: Inquiry,
         replace: Replace = named,
     ) -> Inspection:
         """Ask services of whole texts; like ``inspect`` in all else."""
-        read = _readings(texts)
-        reads = [each for text in read for each in seen(text.views, text.text.kind, text.text.role)]
+        texts, opaque = _told(texts)
+        weight = _weight((), texts)
+        reads = await self.aside(weight, partial(_reads, texts))
         tallies = await inquiry.tallies(rules, reads)
-        found = [_look(number, tally, read) for number, tally in enumerate(tallies)]
-        return _inspection(tallies, texts, found, replace)
+        for tally in tallies:
+            tally.opaque = opaque
+
+        def looked() -> Inspection:
+            return _inspection(_looked(tallies, texts), texts, replace)
+
+        return await self.aside(weight, looked)
 
     def inquiry(self, body: Json, record: Record) -> Inquiry:
         """Prepare to ask about one call, whose request this is."""
@@ -105,42 +132,25 @@ class Engine:
         own, services = parted(rules)
         tallies = [Tally(rule, self.clock) for rule in own]
         if not services:
-            return Watching(tallies, replace)
+            return Watching(tallies, replace, self.aside)
         ask = partial(inquiry().tallies, services)
-        return Watching(tallies, replace, Asking(services, self.clock, ask, replace))
-
-    async def _aside(
-        self, pool: Executor, tallies: Sequence[Tally], texts: Sequence[Text]
-    ) -> list[_Found]:
-        """Look from threads, all rules side by side, none longer than its deadline."""
-        loop = asyncio.get_running_loop()
-        read = await loop.run_in_executor(pool, _whole_readings, texts)
-
-        async def looked(number: int, tally: Tally) -> _Found:
-            apart = Tally(tally.rule, tally.clock)  # a thread that is late goes on with its own
-            job = loop.run_in_executor(pool, _look, number, apart, read)
-            try:
-                found = await asyncio.wait_for(job, tally.rule.deadline_s)
-            except TimeoutError:
-                return _Found(tally, [], _failed(tally, "deadline"))
-            return found
-
-        async with asyncio.TaskGroup() as group:
-            jobs = [
-                group.create_task(looked(number, tally)) for number, tally in enumerate(tallies)
-            ]
-        return [job.result() for job in jobs]
+        return Watching(tallies, replace, self.aside, Asking(services, self.clock, ask, replace))
 
 
 class Watching:
     """One stream under its rules."""
 
-    __slots__ = ("_asking", "_deltas", "_opening", "_tallies")
+    __slots__ = ("_aside", "_asking", "_deltas", "_opening", "_tallies")
 
     def __init__(
-        self, tallies: Sequence[Tally], replace: Replace, asking: Asking | None = None
+        self,
+        tallies: Sequence[Tally],
+        replace: Replace,
+        aside: Aside,
+        asking: Asking | None = None,
     ) -> None:
         self._tallies = tallies
+        self._aside = aside
         self._deltas = Deltas.under(tallies, replace)
         self._asking = asking
         holds = any(tally.rule.enforces for tally in tallies)
@@ -148,10 +158,24 @@ class Watching:
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
-        safe: Sequence[Chunk] = self._deltas.feed(chunk)
+        usual = () if chunk.data is None else content(chunk.data)
+        safe: Sequence[Chunk]
+        if usual is not None and (not usual or len(usual[0].text) <= SHORT):
+            safe = self._deltas.feed(chunk, usual)
+        else:
+            safe = await self._unusual(chunk)
         if self._asking is not None:
             safe = await self._asking.feed(safe)
         return self._opening.feed(safe)
+
+    async def _unusual(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Look at a chunk that may be long, or of many texts."""
+        texts = await in_steps(answer_walk(chunk.data or {}, cut=True))
+        if texts.opaque:
+            for tally in self._tallies:
+                tally.opaque = True
+        fed = partial(self._deltas.feed, chunk, texts.texts)
+        return await self._aside(_weight((), texts.texts), fed)
 
     def results(self) -> tuple[Result, ...]:
         """Say what each guard has seen and found so far."""
@@ -159,101 +183,35 @@ class Watching:
         return (*(tally.result() for tally in self._tallies), *asked)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What one rule has found, as pairs of a text's number and a spot in it."""
-
-    tally: Tally
-    spots: list[tuple[int, Spot]]
-    failure: GuardBlocked | None = None
+def _told(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
+    return (texts.texts, bool(texts.opaque)) if isinstance(texts, Texts) else (texts, False)
 
 
 def _weight(rules: Sequence[Rule], texts: Sequence[Text]) -> int:
     """Give how many characters there are to read, in the texts and beside them."""
     ways = (rule.detector for rule in rules)
     beside = sum(way.weight for way in ways if weighs(way))
-    return beside + sum(len(text.text) for text in texts)
+    return beside + sum(EACH + len(text.text) for text in texts)
 
 
-def _readings(texts: Sequence[Text]) -> list[_Read]:
-    return [
-        _Read(
-            text,
-            readings(text.text, escaped=text.escaped),
-            len(text.text.encode("utf-8", "surrogatepass")),
-        )
-        for text in texts
-    ]
+def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:
+    """Look here and now."""
+    looks = [Look(tally, number) for number, tally in enumerate(tallies)]
+    for sheet in sheets(texts, looks):
+        for look in looks:
+            if not look.done:
+                look.see(sheet)
+    return looks
 
 
-def _whole_readings(texts: Sequence[Text]) -> list[_Read]:
-    """Read texts, and the parts of a message together."""
-    across = [_Read(seam.text, readings(seam.text.text), 0, seam) for seam in seams(texts)]
-    return [*_readings(texts), *across]
+def _reads(texts: Sequence[Text]) -> list[Read]:
+    """Return what services see of texts."""
+    parts = (part_of(place, text) for place, text in enumerate(texts))
+    return [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
 
 
-def _failed(tally: Tally, error: str) -> GuardBlocked | None:
-    try:
-        tally.fail(error)
-    except GuardBlocked as blocked:
-        return blocked
-    return None
-
-
-def _look(number: int, tally: Tally, read: Sequence[_Read]) -> _Found:
-    """Let one rule look at all texts that it applies to, within its deadline for all of them."""
-    found: list[tuple[int, Spot]] = []
-    for place, each in enumerate(read):
-        if not tally.rule.applies(each.text.role, each.text.kind):
-            continue
-        if each.seam is not None and not _bounded(tally.rule):
-            continue
-        left_s = tally.rule.deadline_s - tally.seconds
-        try:
-            seen = spots(tally, number, each.views, left_s=left_s)
-        except GuardBlocked as blocked:
-            return _Found(tally, found, blocked)
-        if tally.error is not None:
-            break  # what failed has seen nothing, and is not asked again
-        if each.seam is not None:
-            found += _across(tally, each.seam, seen, found)
-            continue
-        tally.bytes += each.bytes
-        tally.fields += 1
-        for spot in seen:
-            tally.count(spot.kind, spot.score)
-            found.append((place, spot))
-    return _Found(tally, found)
-
-
-def _bounded(rule: Rule) -> bool:
-    """Say whether a rule looks for places in a text: what judges a whole one judges each part."""
-    return looks(rule.detector) and rule.detector.reach is not None
-
-
-def _across(
-    tally: Tally, seam: Seam, seen: Sequence[Spot], found: Sequence[tuple[int, Spot]]
-) -> list[tuple[int, Spot]]:
-    """Give what goes across the parts of a message, and is not found in one of them already."""
-    known: dict[int, list[Spot]] = {}
-    for number, spot in found:
-        known.setdefault(number, []).append(spot)
-    new: list[tuple[int, Spot]] = []
-    for pieces in seam.across(seen):
-        if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
-            tally.count(pieces[0][1].kind, pieces[0][1].score)
-            new += pieces
-    return new
-
-
-def _meets(piece: Spot, known: Sequence[Spot]) -> bool:
-    return any(piece.start < each.end and each.start < piece.end for each in known)
-
-
-def _inspection(
-    tallies: Sequence[Tally], texts: Sequence[Text], found: Sequence[_Found], replace: Replace
-) -> Inspection:
-    rules = [tally.rule for tally in tallies]
+def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) -> Inspection:
+    rules = [each.tally.rule for each in found]
     blocked = _first_block(found)
     by_text: dict[int, list[Spot]] = {}
     for each in found:
@@ -271,7 +229,7 @@ def _inspection(
     return Inspection(tuple(each.tally.result() for each in found), changes, blocked, to)
 
 
-def _first_block(found: Sequence[_Found]) -> GuardBlocked | None:
+def _first_block(found: Sequence[Look]) -> GuardBlocked | None:
     """Give the first block in the order of the rules; one that broke counts like one that found."""
     for each in found:
         if each.failure is not None:

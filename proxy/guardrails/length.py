@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.estimate import text_quarters, whole_tokens
 from proxy.types.guard import Finding
-
-# What tokenizers of today make of English; other scripts take up to a token for each character.
-BYTES_PER_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,5 +41,5 @@ def lines(text: str) -> int:
 
 
 def tokens(text: str) -> int:
-    """An estimate, from the bytes of the text, right within a half for most languages."""
-    return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+    """The estimate that limits claim by."""
+    return whole_tokens(text_quarters(text))

@@ -9,12 +9,14 @@ from __future__ import annotations
 import bisect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
+from proxy.guardrails.addresses import Addresses
 from proxy.guardrails.arguments import ArgumentsWindow
 from proxy.guardrails.masking import named
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Text, answer_texts
+from proxy.guardrails.urls import is_listed
 from proxy.guardrails.window import Pane, Piece
 from proxy.types import Json
 from proxy.types.guard import Rule
@@ -26,12 +28,13 @@ NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
 class Masks:
     """Placeholders like ``[EMAIL_1_x7f]``, of one call: the same value has the same one.
 
+    Rules that put a value back into addresses of other hosts have placeholders of their own for it.
     They have one pair of brackets: of two, small models write back one. ``nonce`` is drawn anew for
     each call, so that no text can name a placeholder beforehand. Raises ValueError for a nonce that
     is not of at least three letters and digits.
     """
 
-    __slots__ = ("_counts", "_given", "_nonce", "_placeholders", "_values")
+    __slots__ = ("_counts", "_given", "_hosts", "_nonce", "_placeholders", "_values")
 
     def __init__(self, nonce: str) -> None:
         if not NONCE.fullmatch(nonce):
@@ -39,8 +42,9 @@ class Masks:
         self._nonce = nonce
         self._given = re.compile(rf"\[[A-Z0-9_]+_{nonce}\]")
         self._counts: dict[str, int] = {}
-        self._placeholders: dict[tuple[str, str], str] = {}
+        self._placeholders: dict[tuple[str, str, frozenset[str]], str] = {}
         self._values: dict[str, str] = {}
+        self._hosts: dict[str, Collection[str]] = {}
 
     def __len__(self) -> int:
         return len(self._values)
@@ -51,23 +55,30 @@ class Masks:
     def stead(self, rule: Rule, kind: str, text: str) -> str:
         """Give what stands for a text that a rule masks; its name alone where there is no way
         back from it."""
-        return self.placeholder(kind, text) if rule.restore else named(rule, kind, text)
+        if not rule.restore:
+            return named(rule, kind, text)
+        return self.placeholder(kind, text, rule.restore_hosts)
 
-    def placeholder(self, kind: str, value: str) -> str:
+    def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
+        """Give what stands for a value, which may be put back into addresses of these hosts."""
         label = _label(kind)
-        known = self._placeholders.get((label, value))
+        key = label, value, frozenset(hosts)
+        known = self._placeholders.get(key)
         if known is not None:
             return known
         self._counts[label] = self._counts.get(label, 0) + 1
         placeholder = f"[{label}_{self._counts[label]}_{self._nonce}]"
-        self._placeholders[label, value] = placeholder
+        self._placeholders[key] = placeholder
         self._values[placeholder] = value
+        self._hosts[placeholder] = hosts
         return placeholder
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
-        values = self._escaped() if escaped else self._values
-        return self._given.sub(lambda match: values.get(match[0], match[0]), text)
+        if self._nonce not in text:
+            return text
+        unmasker = self.unmasker(escaped=escaped)
+        return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.flush()))
 
     def unmasked(self, data: Json) -> Json:
         """Put them back into a whole answer; the very same one where there are none."""
@@ -80,7 +91,8 @@ class Masks:
 
     def unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Put back the values known so far into a stream of text."""
-        return Unmasker(self._escaped() if escaped else self._values, self._given)
+        values = self._escaped() if escaped else self._values
+        return Unmasker(values, self._given, self._hosts)
 
     def _escaped(self) -> Mapping[str, str]:
         # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
@@ -90,6 +102,10 @@ class Masks:
         """Say, to a stream of chunks, that values may come back in any text."""
         return True
 
+    def acts(self, text: Text) -> bool:
+        """Say, to a stream of chunks, that nothing is kept back for good."""
+        return False
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make what one text of a stream goes through to have its values back."""
         plain = self.unmasker()
@@ -97,14 +113,22 @@ class Masks:
 
 
 class Unmasker:
-    """Puts values back into a stream that may be cut anywhere.
+    """Puts values back into a stream that may be cut anywhere, but into no address whose host is
+    not among those of the value.
 
     Holds back only what may still become a placeholder that it knows: less than its length.
     """
 
-    __slots__ = ("_given", "_held", "_known", "_sorted")
+    __slots__ = ("_addresses", "_given", "_held", "_hosts", "_known", "_sorted")
 
-    def __init__(self, values: Mapping[str, str], given: re.Pattern[str]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        given: re.Pattern[str],
+        hosts: Mapping[str, Collection[str]],
+    ) -> None:
+        self._addresses = Addresses()
+        self._hosts = hosts
         self._known = dict(values)
         self._sorted = sorted(values)
         self._given = given
@@ -131,6 +155,7 @@ class Unmasker:
     def flush(self) -> list[Piece]:
         """Give what was held back, as it is: no more text comes."""
         held, self._held = self._held, ""
+        self._addresses = Addresses()
         return [Piece(held, len(held), changed=False)] if held else []
 
     def _restored(self, text: str) -> list[Piece]:
@@ -141,11 +166,22 @@ class Unmasker:
             if value is None:
                 continue
             between = text[past : match.start()]
-            pieces.append(Piece(between, len(between), changed=False))
-            pieces.append(Piece(value, len(match[0]), changed=True))
+            self._addresses.feed(between)
             past = match.end()
+            pieces.append(Piece(between, len(between), changed=False))
+            stays = self._addresses.within and not self._may_leave(match[0])
+            said = match[0] if stays else value
+            if self._addresses.within:
+                self._addresses.feed(match[0])
+            pieces.append(Piece(said, len(match[0]), changed=not stays))
+        self._addresses.feed(text[past:])
         pieces.append(Piece(text[past:], len(text) - past, changed=False))
         return [piece for piece in pieces if piece.size]
+
+    def _may_leave(self, placeholder: str) -> bool:
+        """True if a value may be a part of the address that is being read."""
+        host = self._addresses.host
+        return host is not None and is_listed(host, self._hosts.get(placeholder, ()))
 
     def _certain(self, text: str) -> int:
         """Tell where the tail begins that is the beginning of a placeholder, if there is one."""

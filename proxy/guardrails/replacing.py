@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.guardrails.arguments import spliced
+from proxy.guardrails.payloads import Payload
 from proxy.guardrails.texts import Key, Path
 from proxy.types import Json
 
@@ -24,6 +25,9 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
     for path, text in texts.items():
         last = path[-1]
         if isinstance(last, Key):
+            continue
+        if isinstance(last, Payload):
+            _copied(copies, path[:-2])[path[-2]] = last.written(text)
             continue
         above = _copied(copies, path[:-1])
         if isinstance(last, int) and isinstance(above, str):
@@ -71,13 +75,16 @@ def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
         copy = copies[path]
         members = [(names.get(name, name), value) for name, value in copy.items()]
         copy.clear()
+        numbers: dict[str, int] = {}
         for name, value in members:
-            copy[_free(name, copy)] = value
+            copy[_free(name, copy, numbers)] = value
 
 
-def _free(name: str, taken: Json) -> str:
-    """Two names may be masked alike: none of the two members is lost."""
-    number, free = 2, name
+def _free(name: str, taken: Json, numbers: dict[str, int]) -> str:
+    """Two names may be masked alike: none of the two members is lost. ``numbers`` keeps which
+    number each name has come to, so that thousands of like names are not counted through."""
+    free = name
     while free in taken:
-        free, number = f"{name}_{number}", number + 1
+        numbers[name] = number = numbers.get(name, 1) + 1
+        free = f"{name}_{number}"
     return free

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.errors import GuardBlocked
+from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.view import View
-from proxy.types.guard import Action, Detector, Finding, Result, Rule, Verdict, looks
+from proxy.types.guard import Action, Detector, Finding, NotReady, Result, Rule, Verdict, looks
 
 Clock = Callable[[], float]
 SAID: dict[Action, Verdict] = {
@@ -22,6 +22,10 @@ SAID: dict[Action, Verdict] = {
 }
 
 
+RETRY_AFTER_S = 1.0
+PASSING = frozenset({"deadline", "not_ready"})  # failures that another try may not meet
+
+
 class Again(GuardBlocked):
     """A guard wants the answer to be asked for once more; nothing of this one is shown."""
 
@@ -30,7 +34,8 @@ class Again(GuardBlocked):
 class Tally:
     """One rule at work on one call: runs its detector and counts what came of it.
 
-    ``waited`` are the seconds that somebody else took to answer. The rule is bound to the call
+    ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
+    texts there is what no guard can read, which has not passed any. The rule is bound to the call
     already, and what it asks for is answered: its detector looks. Raises ``TypeError`` if not.
     """
 
@@ -44,6 +49,7 @@ class Tally:
     waited: float = 0.0
     error: str | None = None
     blocked: bool = False
+    opaque: bool = False
     detector: Detector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +70,7 @@ class Tally:
         try:
             found = self.detector.find(text[since:] if since else text)
         except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
-            self.fail("deadline" if isinstance(bug, TimeoutError) else type(bug).__name__)
+            self.fail(_error(bug))
             return ()
         spent = self.clock() - began
         self.seconds += spent
@@ -78,7 +84,15 @@ class Tally:
         self.error = error
         if self.rule.strict:
             self.blocked = True
-            raise GuardBlocked(self.rule.message, guard=self.rule.name, kind="could_not_check")
+            raise self._stopping(error)
+
+    def _stopping(self, error: str) -> GuardBlocked:
+        message, name = self.rule.message, self.rule.name
+        if error not in PASSING:
+            return GuardBlocked(message, guard=name, kind="could_not_check")
+        late = GuardUnavailable(message, guard=name, kind="could_not_check")
+        late.retry_after_s = RETRY_AFTER_S
+        return late
 
     def count(self, kind: str, score: float = 1.0) -> None:
         self.findings[kind] = self.findings.get(kind, 0) + 1
@@ -109,5 +123,11 @@ class Tally:
         if self.error is not None:
             return "failed"
         if not self.findings and not self.blocked:
-            return "passed" if self.bytes else "unseen"
+            return "passed" if self.bytes and not self.opaque else "unseen"
         return SAID[self.rule.action]
+
+
+def _error(bug: Exception) -> str:
+    if isinstance(bug, NotReady):
+        return "not_ready"
+    return "deadline" if isinstance(bug, TimeoutError) else type(bug).__name__

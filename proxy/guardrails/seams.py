@@ -5,6 +5,7 @@ Parts are looked at together as well, for what goes across from one to the next.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,10 +32,14 @@ class Seam:
                 yield pieces
 
     def _pieces(self, spot: Spot) -> Iterator[tuple[int, Spot]]:
-        ends = (*self.starts[1:], len(self.text.text))
-        for number, start, end in zip(self.numbers, self.starts, ends, strict=True):
-            first, last = max(spot.start, start), min(spot.end, end)
+        for place in range(bisect_right(self.starts, spot.start) - 1, len(self.starts)):
+            start = self.starts[place]
+            if start >= spot.end:
+                return
+            more = self.starts[place + 1 : place + 2]
+            first, last = max(spot.start, start), min(spot.end, *more, len(self.text.text))
             if first < last:
+                number = self.numbers[place]
                 yield number, replace(spot, start=first - start, end=last - start)
 
 

@@ -1,17 +1,23 @@
 """Every text of a request and of an answer, in OpenAI's form, and a copy with texts changed.
 
 What is not known to be without text is text: names no table has, at any depth, keys as well as
-values. ``REQUEST`` and ``ANSWER`` only say of which kind the fields are that are known; what is
-never looked at stands in ``SILENT`` with its reason. What cannot be read at all is reported.
+values. ``REQUEST`` and ``NESTED`` only say of which kind the fields are that are known; what is
+never looked at stands in ``SILENT``, of answers in ``frame``, with its reason. What cannot be read
+at all is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from proxy.guardrails.arguments import segments
+from proxy.guardrails.frame import COUNTS, NAMES, is_silent
+from proxy.guardrails.logprobs import beside
+from proxy.guardrails.payloads import Payload, data_of
 from proxy.types import Json
 
 REQUEST: Mapping[str, str] = {
@@ -69,20 +75,6 @@ NESTED: Mapping[str, str] = {
 SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
 """Request fields that are never looked at, and why."""
 
-SILENT_ANSWER: Mapping[str, str] = {
-    "id": "given by the upstream to tell answers and calls apart",
-    "object": "the kind of document",
-    "created": "a time",
-    "model": "which model has answered",
-    "system_fingerprint": "which build of the model has answered",
-    "service_tier": "how the upstream has ranked the call",
-    "usage": "counts",
-    "index": "a number",
-    "finish_reason": "of a closed set",
-    "embedding": "numbers, be they written in base64",
-}
-"""Names in answers that are never looked at, at any depth, and why."""
-
 KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
 """The kinds of text that a rule can be narrowed to."""
 
@@ -95,7 +87,7 @@ _WORDS = ROLES | {
     "object", "output_text", "refusal", "string", "text",
 }  # fmt: skip
 _KEYS = (
-    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | SILENT_ANSWER.keys() | _SAYS_TYPE
+    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE
 ) | {
     "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "content", "data",
     "default", "delta", "description", "echo", "enum", "examples", "file", "format",
@@ -110,6 +102,7 @@ _OPAQUE = frozenset(
      "input_audio", "input_file", "input_image", "video", "video_url"}
 )  # fmt: skip
 _PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
+_DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
 
@@ -120,7 +113,7 @@ class Key:
     name: str
 
 
-Path = tuple[str | int | Key, ...]
+Path = tuple[str | int | Key | Payload, ...]
 
 
 class Text(NamedTuple):
@@ -160,10 +153,48 @@ class _Place(NamedTuple):
     sealed: bool = False  # inside of what is reported as opaque
 
 
+Found = Text | Opaque | None
+"""What a value gives: a text, what cannot be read, or nothing by itself."""
+
+STEP = 1024  # values that are read in one go
+
+
 def request_texts(body: Json) -> Texts:
     """Give all texts of a request in the order in which they stand."""
-    places: list[_Place] = []
-    opaque: list[Opaque] = []
+    return gathered(request_walk(body))
+
+
+def answer_texts(data: Json, *, cut: bool = False) -> Texts:
+    """Give all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
+    return gathered(answer_walk(data, cut=cut))
+
+
+async def in_steps(walk: Iterator[Found]) -> Texts:
+    """Give what a walk finds; others have their turn while it takes long."""
+    found: list[Found] = []
+    while step := [*islice(walk, STEP)]:
+        found += (each for each in step if each is not None)
+        if len(step) == STEP:
+            await asyncio.sleep(0)
+    return gathered(found)
+
+
+def request_walk(body: Json) -> Iterator[Found]:
+    """Walk over a request, value by value, in the order in which they stand."""
+    return _walk(_fields(body), answer=False, cut=False)
+
+
+def answer_walk(data: Json, *, cut: bool = False) -> Iterator[Found]:
+    """Walk over an answer, or with ``cut`` over one chunk of a stream."""
+    places = (
+        _Place((name,), value, "content" if name == "choices" else "other", "assistant")
+        for name, value in data.items()
+        if not is_silent((), name, value)
+    )
+    return _walk(places, answer=True, cut=cut)
+
+
+def _fields(body: Json) -> Iterator[_Place | Opaque]:
     for name, value in body.items():
         if name in SILENT:
             continue
@@ -171,60 +202,66 @@ def request_texts(body: Json) -> Texts:
         role = "user" if kind in ("prompt", "suffix") else None
         sealed = name in _OPAQUE and name != "audio"  # there it is how an answer is to sound
         if sealed and value:
-            opaque.append(Opaque((name,), name))
+            yield Opaque((name,), name)
         if name not in _KEYS:
-            places.append(_Place((Key(name),), name, "other", None))
-        places.append(_Place((name,), value, kind, role, sealed))
-    return _walked(places, opaque, frozenset())
+            yield _Place((Key(name),), name, "other", None)
+        yield _Place((name,), value, kind, role, sealed)
 
 
-def answer_texts(data: Json, *, cut: bool = False) -> Texts:
-    """Give all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
-    places = [
-        _Place((name,), value, "content" if name == "choices" else "other", "assistant")
-        for name, value in data.items()
-        if name not in SILENT_ANSWER
-    ]
-    return _walked(places, [], frozenset(SILENT_ANSWER), cut=cut)
-
-
-def _walked(
-    places: list[_Place], opaque: list[Opaque], silent: frozenset[str], *, cut: bool = False
-) -> Texts:
+def gathered(found: Iterable[Found]) -> Texts:
+    """Return what a walk finds."""
     texts: list[Text] = []
-    stack = places[::-1]  # no recursion: an upstream chooses how deep its answers are
-    while stack:
-        place = stack.pop()
-        value = place.value
-        if isinstance(value, str):
-            _read(place, texts, opaque, cut)
-        elif isinstance(value, dict):
-            stack += reversed([*_members(place, value, silent, opaque)])
-        elif isinstance(value, list):
-            if _tokens(place, value):
-                opaque.append(Opaque(place.path, "tokens"))
-            else:
-                stack += reversed([*_items(place, value)])
+    opaque: list[Opaque] = []
+    for each in found:
+        if isinstance(each, Text):
+            texts.append(each)
+        elif each is not None:
+            opaque.append(each)
     return Texts(tuple(texts), tuple(opaque))
 
 
-def _read(place: _Place, texts: list[Text], opaque: list[Opaque], cut: bool) -> None:
+def _walk(places: Iterator[_Place | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
+    stack = [places]  # no recursion: an upstream chooses how deep its answers are
+    while stack:
+        place = next(stack[-1], None)
+        if place is None:
+            stack.pop()
+        elif isinstance(place, Opaque):
+            yield place
+        elif isinstance(place.value, str):
+            yield from _read(place, answer, cut)
+        else:
+            if isinstance(place.value, dict):
+                stack.append(_members(place, place.value, answer))
+            elif isinstance(place.value, list):
+                if _tokens(place, place.value):
+                    yield Opaque(place.path, "tokens")
+                else:
+                    stack.append(_items(place, place.value))
+            yield None
+
+
+def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
     text, path = place.value, place.path
     last = path[-1]
     if not text or (text in _WORDS and last in _SAYS_TYPE):
         return
-    if text.startswith("data:") and ";base64," in text[:200]:
-        if not place.sealed:
-            opaque.append(Opaque(path, "data"))
-    elif place.sealed and last in _PAYLOAD:
-        return
-    elif last == "arguments" and not cut:
+    if not answer:  # of an answer nothing is skipped
+        data = data_of(text, bare=place.sealed and last in _PAYLOAD)
+        if data is not None and data.text is not None:
+            yield Text((*path, data.payload), data.text, place.kind, place.role)
+            if not data.loose:
+                return
+            data = None
+        if data is not None and place.sealed:
+            return
+    if last == "arguments" and not cut:
         for number, (start, end, kind) in enumerate(segments(text)):
             said = text[start:end]
             whole = (*path, number)
-            texts.append(Text(whole, said, "arguments", place.role, escaped=kind == "string"))
+            yield Text(whole, said, "arguments", place.role, escaped=kind == "string")
     else:
-        texts.append(Text(path, text, place.kind, place.role))
+        yield Text(path, text, place.kind, place.role)
 
 
 def _tokens(place: _Place, value: list[Any]) -> bool:
@@ -238,15 +275,14 @@ def _items(place: _Place, value: list[Any]) -> Iterator[_Place]:
         yield _Place((*place.path, number), each, place.kind, place.role, place.sealed)
 
 
-def _members(
-    place: _Place, value: Json, silent: frozenset[str], opaque: list[Opaque]
-) -> Iterator[_Place]:
+def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
     role = place.role
     if place.path[0] == "messages" and len(place.path) == 2 and isinstance(value.get("role"), str):
         role = value["role"]
+    level = _level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, each in value.items():
         path = (*place.path, name)
-        if name in silent:
+        if level and is_silent(level, name, each):
             continue
         if name == "logprobs" and place.path[0] == "choices":
             yield from _logprobs(path, each, value, role)
@@ -255,34 +291,22 @@ def _members(
             yield _Place((*place.path, Key(name)), name, place.kind, role, place.sealed)
         sealed = place.sealed or (name in _OPAQUE and place.kind not in _FORMS)
         if sealed and not place.sealed and each:
-            opaque.append(Opaque(path, name))
+            yield Opaque(path, name)
         inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
         yield _Place(path, each, kind, role, sealed)
 
 
+def _level(path: Path) -> tuple[str, ...]:
+    """Give the names on the way to an item of a list of an answer; nothing for any other place."""
+    names = tuple(step for step in path if isinstance(step, str))
+    return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
+
+
 def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Place]:
-    """Give tokens that the text does not show: all of them together, as one text."""
-    chosen, others = spelled(logprobs)
+    """Give what they say beside the text that is shown: all of it together, as one text."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
-    said = [*([] if chosen == shown else [chosen]), *others]
+    said = beside(logprobs, shown)
     if any(said):
         yield _Place(path, "\n".join(said), "logprobs", role)
-
-
-def spelled(logprobs: Any) -> tuple[str, list[str]]:
-    """Give what the chosen tokens spell, and every token that was not chosen, in either form."""
-    if not isinstance(logprobs, dict):
-        return "", []
-    chosen: list[str] = []
-    others: list[str] = []
-    for part in ("tokens", "content", "refusal"):
-        for each in logprobs.get(part) or ():
-            token = each.get("token") if isinstance(each, dict) else each
-            chosen.append(token if isinstance(token, str) else "")
-            tops = each.get("top_logprobs") if isinstance(each, dict) else None
-            others += (str(top.get("token")) for top in tops or () if isinstance(top, dict))
-    for tops in logprobs.get("top_logprobs") or ():
-        others += map(str, tops or ())
-    return "".join(chosen), [each for each in dict.fromkeys(others) if each not in chosen]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 from urllib.parse import unquote
 
@@ -40,8 +40,8 @@ class Urls:
     __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
-        self._allow = frozenset(map(_entry, allow))
-        self._deny = frozenset(map(_entry, deny))
+        self._allow = frozenset(map(entry_of, allow))
+        self._deny = frozenset(map(entry_of, deny))
         self._seen, self._sieve = Pattern(SEEN), Sieve([SEEN])
         self._rest = Pattern(rf"[^{STOPS}]*")
 
@@ -70,9 +70,9 @@ class Urls:
 
     def _judged(self, url: str) -> Kind | None:
         names = hosts(url)
-        if any(_listed(name, self._deny) for name in names):
+        if any(is_listed(name, self._deny) for name in names):
             return "denied"
-        if self._allow and not all(_listed(name, self._allow) for name in names):
+        if self._allow and not all(is_listed(name, self._allow) for name in names):
             return "unlisted"
         return None
 
@@ -125,14 +125,16 @@ def _part(part: str) -> int:
     return int(part, 8 if part.startswith("0") else 10)
 
 
-def _listed(name: str, entries: frozenset[str]) -> bool:
+def is_listed(name: str, entries: Collection[str]) -> bool:
+    """True if a host is among entries as a policy writes them."""
     if name in entries:
         return True
     labels = name.split(".")
     return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
 
 
-def _entry(entry: str) -> str:
+def entry_of(entry: str) -> str:
+    """Return a host of a policy in the one form that its spellings share. Raises ValueError."""
     below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     if re.search(r"[\s/\\@?#]|^$", bare):
         raise ValueError(f"not a host: {entry[:80]!r}")

@@ -11,12 +11,13 @@ import html
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
-from unicodedata import combining, decimal, is_normalized, normalize
+from unicodedata import decimal
 
 from proxy.guardrails import encoded
-from proxy.guardrails.lookalikes import FOLDS, JOINING, MARKS, TAGS, UNSEEN
+from proxy.guardrails.clusters import clusters, marked, open_cluster, singles
+from proxy.guardrails.lookalikes import CONTROLS, FOLDS, TAGS, UNSEEN
 
 _ESCAPE = (
     r"&(?:#[0-9]{1,12}|#[xX][0-9A-Fa-f]{1,12}|[A-Za-z][A-Za-z0-9]{1,31});|(?:%[0-9A-Fa-f]{2})+"
@@ -25,7 +26,7 @@ _UNICODE = r"\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A
 _ESCAPES = re.compile(f"{_ESCAPE}|{_UNICODE}")
 _ESCAPES_IN_JSON = re.compile(rf'{_ESCAPE}|{_UNICODE}|\\["\\/bfnrt]')
 _UNSEEN = re.compile(f"[{UNSEEN}]+")
-_MARKED = re.compile(f"[{MARKS}]")
+_CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
 _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{TAGS}]+")
 _TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
@@ -34,6 +35,7 @@ _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 _DIGITS = re.compile(r"[^\D0-9]")
 _ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
+_STRETCH = 16  # characters that are read at a stretch in the time of one that is read by itself
 _TAIL = 48  # characters that an escape may be long, and then some
 _CUT = (
     r"&#?[A-Za-z0-9]{0,32}|(?:%[0-9A-Fa-f]{2}){0,3}%[0-9A-Fa-f]?|(?:%[89A-Fa-f][0-9A-Fa-f]){1,3}"
@@ -41,7 +43,6 @@ _CUT = (
 )
 _PENDING = re.compile(rf"(?:{_CUT}|\\)\Z")
 _PENDING_IN_JSON = re.compile(rf"(?:{_CUT}|(?<!\\)(?:\\\\)*\\)\Z")
-_FOREIGN = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+", re.DOTALL)
 
 # Classes of bytes, to look for a pattern of classes at the speed of a search for a literal.
 # Of a character beyond ASCII the first byte alone is kept, as a letter.
@@ -90,6 +91,10 @@ class View:
         """Give the normalised reading. ``escaped``: the text stands inside of a JSON string."""
         return _composed(_seen(_opened(text, escaped)), bare=False)
 
+    def reading(self, cased: str) -> View:
+        """Give this reading with other characters in the same places."""
+        return View(cased, self._edits, self._below, normal=self.normal)
+
     @property
     def folded(self) -> str:
         if self._folded is None:
@@ -102,6 +107,11 @@ class View:
     def plain(self) -> bool:
         """Say whether every place is the same in the original."""
         return self.whole is None and not self._edits and self._below is None
+
+    @property
+    def edits(self) -> int:
+        """How often this reading differs from the original."""
+        return len(self._edits) + (self._below.edits if self._below is not None else 0)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
         """Give the place in the original of a finding that is not empty."""
@@ -145,12 +155,14 @@ class Beginning(NamedTuple):
     """The readings of a text that may go on.
 
     Before ``upto`` none of them changes, whatever follows; ``run`` is where base64 begins that
-    may go on and still be text, or the end of the text.
+    may go on and still be text, or the end of the text. ``effort`` tells how much of it had to be
+    read letter by letter: nothing of plain text.
     """
 
     views: tuple[View, ...]
     upto: int
     run: int
+    effort: int = 0
 
 
 def beginning(
@@ -163,32 +175,43 @@ def beginning(
     is not looked at, as so much is held anyway. Open at the end are the last character (a mark may
     follow), an escape that is not complete, and letters that may turn out to stand apart.
     """
-    views, bare, opened = _read(text, escaped, torn, most)
+    views, bare, seen, opened = _read(text, escaped, torn, most)
     whole = _pending(text, escaped)
+    letter = open_cluster(seen.cased if whole == len(text) else seen.cased[: seen.index(whole)])
     sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
     apart, run = _letters_apart(sure), encoded.open_run(sure, torn=torn, most=most, near=near)
     shadow = len(opened.cased.rstrip(_TAGGED))
-    upto = min(whole, _last(text), bare.begins(apart), opened.begins(shadow))
-    return Beginning(views, upto, bare.begins(run))
+    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow))
+    effort = 0 if opened is views[0] else _effort(text, views)
+    return Beginning(views, upto, bare.begins(run), effort)
+
+
+def _effort(text: str, views: Sequence[View]) -> int:
+    """Give how much there was to read letter by letter; what is read at a stretch counts less."""
+    stretches = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
+    escapes = text.count("&") + text.count("%") + text.count("\\")
+    return stretches // _STRETCH + escapes + sum(view.edits for view in views)
 
 
 def _read(
     text: str, escaped: bool, torn: bool, most: int | None
-) -> tuple[tuple[View, ...], View, View]:
-    """Give the readings, that in which letters apart are looked for, and that without escapes."""
+) -> tuple[tuple[View, ...], View, View, View]:
+    """Give the readings, that in which letters apart are looked for, that in which marks join
+    letters, and that without escapes."""
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
     runs = encoded.possible(raw)
     itself = View(text)
-    if ascii_only and not ("&" in text or "%" in text or "\\" in text or runs or _apart(raw)):
-        return (itself,), itself, itself
+    odd = "&" in text or "%" in text or "\\" in text or runs or _apart(raw) or _controlled(raw)
+    if ascii_only and not odd:
+        return (itself,), itself, itself, itself
     opened = _opened(text, escaped)
     seen = _seen(opened)
     normal = _composed(seen, bare=False)
     found = [itself]
     if normal.cased != text or (not ascii_only and _LOOKS.search(itself.folded)):
         found.append(normal)
-    bare = _composed(seen, bare=True) if _MARKED.search(seen.cased) else normal
+    bare = _composed(seen, bare=True) if marked(seen.cased) else normal
     close = _close(bare)
     if close.cased != normal.cased:
         found.append(close)
@@ -196,7 +219,11 @@ def _read(
         found += _decoded(bare, torn, most)
     if not opened.cased.isascii():
         found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
-    return tuple(found), bare, opened
+    return tuple(found), bare, seen, opened
+
+
+def _controlled(raw: bytes) -> bool:
+    return len(raw.translate(None, _CONTROLS)) != len(raw)
 
 
 def _apart(raw: bytes) -> bool:
@@ -252,7 +279,7 @@ def _opened(text: str, escaped: bool) -> View:
 
 def _seen(view: View) -> View:
     """Drop what shows nothing."""
-    if view.cased.isascii():
+    if view.cased.isascii() and not _controlled(view.cased.encode()):
         return view
     return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(view.cased)))
 
@@ -295,7 +322,8 @@ def _composed(view: View, *, bare: bool) -> View:
     text = view.cased
     if text.isascii():
         return view
-    made = _edited(view, _clusters(text, bare))
+    text = singles(text)
+    made = _edited(view.reading(text), clusters(text, bare=bare))
     folded = made.cased
     if _LOOKS.search(folded):
         folded = folded.translate(FOLDS)
@@ -306,39 +334,6 @@ def _composed(view: View, *, bare: bool) -> View:
 def _digit(match: re.Match[str]) -> str:
     value = decimal(match.group(), None)
     return match.group() if value is None else str(value)
-
-
-def _clusters(text: str, bare: bool) -> Iterator[tuple[int, int, str]]:
-    if is_normalized("NFKC", text) and not bare:
-        return
-    for run in _FOREIGN.finditer(text):
-        piece, at = run.group(), run.start()
-        if is_normalized("NFKC", piece) and not (bare and _MARKED.search(piece)):
-            continue
-        start = 0
-        for end in range(1, len(piece) + 1):
-            if end < len(piece) and _joins(piece[end]):
-                continue
-            said = piece[start:end]
-            made = _bared(said) if bare else normalize("NFKC", said)
-            if made != said:
-                yield at + start, at + end, made
-            start = end
-
-
-def _bared(cluster: str) -> str:
-    made = normalize("NFKC", cluster)
-    base = normalize("NFKC", cluster[0]).translate(FOLDS)
-    marks = len(cluster) > 1 and all(_MARKED.match(each) for each in cluster[1:])
-    return base if marks and base.isascii() else made
-
-
-def _joins(character: str) -> bool:
-    """Say whether a character may compose with the one before it."""
-    if character < "\u0300":
-        return False
-    first = normalize("NFKD", character)[0]
-    return combining(first) > 0 or first in JOINING
 
 
 def _close(view: View) -> View:
@@ -360,14 +355,6 @@ def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
         if text:
             size = len(run) if most is None else min(len(run), most)
             yield View(text, whole=view.span(match.start(), match.start() + size))
-
-
-def _last(text: str) -> int:
-    """Give where the last character begins, with all that belongs to it."""
-    end = max(0, len(text) - 1)
-    while end and text[end] >= "\x80" and (_joins(text[end]) or _UNSEEN.match(text[end])):
-        end -= 1
-    return end
 
 
 def _pending(text: str, escaped: bool) -> int:

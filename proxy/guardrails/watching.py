@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.engine import Aside
 from proxy.guardrails.placeholders import Masks
 from proxy.guardrails.rule import Again
 from proxy.types import Chunk
 
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
 """Takes the next chunk, and gives those that may be shown. Raises ``GuardBlocked``."""
+
+UNKNOWN = 2**31  # a weight that is never small
 
 
 async def nothing(chunk: Chunk) -> Sequence[Chunk]:
@@ -26,12 +30,19 @@ class Watched:
     """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
     want another: ``again`` says that one does, and then nothing of this one is shown."""
 
-    __slots__ = ("_deltas", "_kept", "_look", "_masks", "_shown", "again")
+    __slots__ = ("_aside", "_deltas", "_kept", "_look", "_masks", "_shown", "again")
 
     def __init__(
-        self, look: Look, masks: Masks | None, *, streamed: bool, holds: bool = False
+        self,
+        look: Look,
+        masks: Masks | None,
+        aside: Aside,
+        *,
+        streamed: bool,
+        holds: bool = False,
     ) -> None:
         self.again = False
+        self._aside = aside
         self._look = look
         self._masks = masks
         self._shown = False
@@ -48,7 +59,7 @@ class Watched:
             self._kept += safe
             safe = self._kept if chunk.last else ()
         if self._masks is not None:
-            safe = self._restored(safe, self._masks)
+            safe = await self._restored(safe, self._masks)
         self._shown = self._shown or bool(safe)
         return safe
 
@@ -57,10 +68,23 @@ class Watched:
         that the client gets a clean error."""
         return self._deltas.flush() if self._deltas is not None and self._shown else ()
 
-    def _restored(self, chunks: Iterable[Chunk], masks: Masks) -> list[Chunk]:
+    async def _restored(self, chunks: Iterable[Chunk], masks: Masks) -> list[Chunk]:
+        restored: list[Chunk] = []
+        for chunk in chunks:
+            job = partial(self._of_chunk, chunk, masks)
+            restored += await self._aside(self._weight(chunk), job)
+        return restored
+
+    def _weight(self, chunk: Chunk) -> int:
+        """Give how long a chunk is; a whole answer that was changed may have any length."""
+        if chunk.raw is None:
+            return 0 if self._deltas is not None else UNKNOWN
+        return len(chunk.raw)
+
+    def _of_chunk(self, chunk: Chunk, masks: Masks) -> list[Chunk]:
         if self._deltas is not None:
-            return [each for chunk in chunks for each in self._deltas.feed(chunk)]
-        return [_whole(chunk, masks) for chunk in chunks]
+            return self._deltas.feed(chunk)
+        return [_whole(chunk, masks)]
 
 
 def _whole(chunk: Chunk, masks: Masks) -> Chunk:

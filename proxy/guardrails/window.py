@@ -2,24 +2,29 @@
 
 However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
 before it is masked, and nothing at all once one blocks. What is held is the largest ``reach`` of
-the rules that enforce, plus what may still read otherwise (``view.beginning``).
+the rules that enforce, plus what may still read otherwise (``view.beginning``). Where letters have
+to be read one by one, or looking takes long, a window does not look at each piece but at several
+together, at most a quarter of the longest reach: so no letter is read as often as there are pieces
+in a window.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from proxy.guardrails.encoded import ALPHABET
+from proxy.guardrails.eye import Eye, settled
 from proxy.guardrails.masking import Replace, Spot, named, spots, within_json
 from proxy.guardrails.rule import Tally
-from proxy.guardrails.view import Beginning, View, beginning, readings
+from proxy.guardrails.view import View, beginning, readings
 
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
-MARGIN = 8  # characters before the reach, so that readings begin the same in the middle of a text
+PACE = 8  # how often a letter may be read that has to be read by itself
+LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
 
 
 class Piece(NamedTuple):
@@ -47,29 +52,6 @@ class Pane(Protocol):
         """The text has ended: give all that is left of it. What is fed next is another text."""
 
 
-@dataclass(slots=True)
-class Eye:
-    """How far one rule has looked. Findings that begin before ``decided`` are known for good;
-    ``since`` is where looking goes on from, far enough back to see what the next depend on."""
-
-    tally: Tally
-    rule: int
-    reach: int | None
-    since: int = 0
-    decided: int = 0
-    until: int = 0
-    recent: list[tuple[int, int]] = field(default_factory=list)
-
-    @property
-    def looks(self) -> bool:
-        """Say whether it looks at a text that is not whole."""
-        return self.reach is not None and self.tally.error is None
-
-    @property
-    def holds(self) -> bool:
-        return self.tally.rule.enforces and self.tally.error is None
-
-
 class Window:
     """Feed it a text; it gives the pieces that may be shown. Raises ``GuardBlocked``.
 
@@ -79,7 +61,8 @@ class Window:
 
     __slots__ = (
         "_base", "_before", "_begun", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit",
-        "_near", "_parts", "_pending", "_replace", "_seen", "_tallies", "_text", "_whole",
+        "_longest", "_near", "_parts", "_pause", "_pending", "_replace", "_seen", "_tallies",
+        "_text", "_unread", "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -93,11 +76,13 @@ class Window:
         self._whole = None in holding
         finite = [eye.reach for eye in self._eyes if eye.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
-        self._limit = 4 * max(finite, default=0) + 2 * MOST_RUN
+        self._longest = max(finite, default=0)
+        self._limit = 4 * self._longest + 2 * MOST_RUN
         self._parts: list[str] | None = [] if any(eye.reach is None for eye in self._eyes) else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
         self._base = self._begun = self._done = self._cursor = self._seen = 0
+        self._unread = self._pause = 0
         self._fresh = True
         self._pending: list[Spot] = []
 
@@ -128,7 +113,9 @@ class Window:
         if self._whole:
             return []
         self._text += text
-        if any(eye.looks for eye in self._eyes):
+        self._unread += len(text)
+        due = self._unread > self._pause or len(self._text) > self._limit
+        if due and any(eye.looks for eye in self._eyes):
             self._look(final=False)
         pieces = self._release()
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
@@ -169,6 +156,16 @@ class Window:
             eye.tally.fail(error)
 
     def _look(self, *, final: bool) -> None:
+        """Look at all that is held, and let the more come before the next look the longer it took:
+        a text that is made of beginnings is read again and again, but not at each of its pieces."""
+        clock = self._tallies[0].clock
+        started = clock()
+        effort = self._read(final=final)
+        took = int((clock() - started) * LETTERS_A_SECOND)
+        self._unread, self._pause = 0, max(effort // PACE, min(took, self._longest // 4))
+
+    def _read(self, *, final: bool) -> int:
+        """Return how many letters had to be read one by one, at most twice the longest reach."""
         text, escaped = self._text, self._escaped
         torn = bool(self._before) and self._before in ALPHABET and text[0] in ALPHABET
         most = None if self._whole else MOST_RUN
@@ -176,29 +173,17 @@ class Window:
         for eye in self._eyes:
             if eye.reach is None and not self._whole:
                 continue
-            decided = len(text) if final else _decided(read, eye.reach or 0)
+            decided = len(text) if final else settled(read, eye.reach or 0)
             if self._base + decided > eye.decided:
                 self._scan(eye, read.views, self._base + decided)
+        return min(read.effort, 2 * self._longest)
 
     def _scan(self, eye: Eye, views: tuple[View, ...], decided: int) -> None:
-        base, tally = self._base, eye.tally
-        for spot in spots(tally, eye.rule, views, eye.since - base):
-            start, end = spot.start + base, spot.end + base
-            if not eye.decided <= start < decided or end <= eye.until:
-                continue
-            eye.until = end
-            eye.recent.append((start, end))
-            if tally.rule.enforces:
-                insort(self._pending, replace(spot, start=start, end=end), key=_order)
+        for spot in eye.see(views, self._base, decided):
+            if eye.tally.rule.enforces:
+                insort(self._pending, spot, key=_order)
             else:
-                tally.count(spot.kind, spot.score)
-        eye.decided = decided
-        since = base + _context(views, decided - base, eye.reach or 0)
-        for start, end in reversed(eye.recent):
-            if start < since < end:  # looking must not go on from within a finding
-                since = start
-        eye.since = since
-        eye.recent = [each for each in eye.recent if each[1] > since]
+                eye.tally.count(spot.kind, spot.score)
 
     def _glance(self, whole: str) -> None:
         """Let the rules look that need the whole text and hold nothing back for it."""
@@ -212,8 +197,11 @@ class Window:
         end = self._base + len(self._text)
         self._done = done = min((eye.decided for eye in self._eyes if eye.holds), default=end)
         pieces: list[Piece] = []
-        while self._pending and self._pending[0].start < done:
-            self._mask(self._pending.pop(0), pieces)
+        if self._pending:
+            ready = [*takewhile(lambda spot: spot.start < done, self._pending)]
+            del self._pending[: len(ready)]
+            for spot in ready:
+                self._mask(spot, pieces)
         self._show(done, pieces)
         kept = min((eye.since for eye in self._eyes if eye.looks), default=end)
         cut = min(kept, done) - self._base
@@ -245,20 +233,3 @@ class Window:
 
 def _order(spot: Spot) -> tuple[int, int, int]:
     return spot.order
-
-
-def _decided(read: Beginning, reach: int) -> int:
-    """Give the place before which each finding that begins there lies within what is settled."""
-    if len(read.views) == 1:
-        return max(0, min(read.upto - reach + 1, read.run))
-    places = [(each, each.index(read.upto) - reach + 1) for each in read.views if not each.whole]
-    return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
-
-
-def _context(views: tuple[View, ...], decided: int, reach: int) -> int:
-    """Give the place from which on all is seen that a finding at a place may depend on."""
-    back = reach + MARGIN
-    if len(views) == 1:
-        return max(0, decided - back)
-    places = [(view, view.index(decided) - back) for view in views if view.whole is None]
-    return min(view.begins(place) if place > 0 else 0 for view, place in places)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from proxy.ledger import tally
+from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted
 from proxy.ledger.sqlite import Crash, Run, SqliteStore
@@ -46,14 +47,23 @@ class Ledger:
         self._tally.begin()
 
     def end(self, record: Record) -> None:
-        self._writer.put(noted(self._tally.end(), record))
+        if record.told:
+            self._writer.put(noted(self._tally.end(), record))
+        else:
+            self._tally.forget()
 
     def close(self) -> None:
         """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
         self._writer.close(CLOSE_S)
 
 
-def opened(at: LedgerAt, version: str, dropped: Callable[[str, int], None], log: Log) -> Ledger:
+def opened(
+    at: LedgerAt,
+    version: str,
+    dropped: Callable[[str, int], None],
+    failed: Callable[[Exception], None],
+    log: Log,
+) -> Ledger:
     """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
 
     A full disk or a lock does not keep it from opening. Calls that earlier processes lost are told
@@ -81,7 +91,8 @@ def opened(at: LedgerAt, version: str, dropped: Callable[[str, int], None], log:
         raise Unusable(f"{at.path} cannot be the ledger: {error.reason}") from None
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
-    return Ledger(Writer(store, counts, dropped, log), counts)
+    refused = RefusedRows(aside_of(at.path), run.name)
+    return Ledger(Writer(store, refused, counts, dropped, failed, log), counts)
 
 
 def now_ms() -> int:

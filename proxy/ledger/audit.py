@@ -1,23 +1,27 @@
 """Whether a ledger can be believed: each check is one query that finds what must not be there.
 
-It is read in one moment, so a proxy may be writing meanwhile. What a crash lost is reported; it is
-no violation, as it is known and counted.
+It is read in one moment, so a proxy may be writing meanwhile: what its calls that had ended before
+are not in yet is waited for. Calls that ended and are in no row are a violation, however well they
+are counted, unless whoever asks knows of so many.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.ledger import shown, tally
+from proxy.ledger.aside import aside_of
 from proxy.ledger.pruning import Pruned
 from proxy.ledger.reading import reading
-from proxy.ledger.sqlite import Crash, crashes, known
+from proxy.ledger.sqlite import Crash, crashes
 
 SHOWN = 5
-BEFORE_PRUNING = 1  # the version of a ledger that no later proxy has opened yet
+LOOKS = 40  # at a ledger that is behind its proxy, before that is a violation
+BETWEEN_S = 0.25
 
 # A sum is unknown as soon as one of its parts is: the same rule by which the call's row was made.
 CHECKS: dict[str, str] = {
@@ -35,8 +39,8 @@ CHECKS: dict[str, str] = {
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN attempts a ON a.run = c.run AND a.seq = c.seq AND a.usage_source <> 'none'
         GROUP BY c.run, c.seq
-        HAVING c.cost_micro_usd IS NOT
-          CASE WHEN COUNT(a.number) = COUNT(a.cost_micro_usd) THEN SUM(a.cost_micro_usd) END""",
+        HAVING c.cost_nano_usd IS NOT
+          CASE WHEN COUNT(a.number) = COUNT(a.cost_nano_usd) THEN SUM(a.cost_nano_usd) END""",
     "calls whose tokens are not those of their attempts": """
         SELECT c.run || '/' || c.seq FROM calls c
         LEFT JOIN attempts a ON a.run = c.run AND a.seq = c.seq AND a.usage_source <> 'none'
@@ -45,7 +49,7 @@ CHECKS: dict[str, str] = {
     "attempts that cost without having used anything": """
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'
-          AND COALESCE(cost_micro_usd, tokens_in, tokens_out) IS NOT NULL""",
+          AND COALESCE(cost_nano_usd, tokens_in, tokens_out) IS NOT NULL""",
     "calls that are there twice": """
         SELECT trace_id || ' ' || span_id FROM calls
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",
@@ -75,6 +79,9 @@ class Audit:
     crashes: tuple[Crash, ...]
     violations: tuple[str, ...]
     pruned: Pruned
+    behind: int
+    missing: int
+    refused: Path | None
 
     def text(self) -> str:
         return "\n".join([*self._told(), *self._verdict()])
@@ -89,34 +96,76 @@ class Audit:
                 f"row, {least}{crash.running} were under way"
             )
         if self.pruned.calls:
-            cost = shown.usd(self.pruned.micro_usd)
+            cost = shown.usd(self.pruned.nano_usd)
             yield f"{self.pruned.calls} calls were pruned and counted, which had cost ${cost}"
         if self.dropped:
             yield f"{self.dropped} calls were dropped and counted, as they could not be written"
+        if self.behind:
+            yield f"{self.behind} calls ended and were not written while this waited"
+        if self.refused:
+            yield f"rows that the ledger refused are in {self.refused}"
 
     def _verdict(self) -> Iterator[str]:
         if not self.violations:
-            yield "good: every call has its row and every row its call"
+            known = f", but for {self.missing} that are known of" if self.missing else ""
+            yield f"good: every call has its row and every row its call{known}"
         for violation in self.violations:
             yield f"violation: {violation}"
 
 
-def audit(path: Path) -> Audit:
-    """Check a ledger. Raises ``Unusable`` when it cannot be read."""
+def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
+    """Check a ledger, in which so many calls are known to be missing. Raise ``Unusable`` if it
+    cannot be read. Blocks for ``LOOKS`` times ``BETWEEN_S`` at most."""
+    folder, due = tally.folder(path.parent), _due(path)
+    for _ in range(LOOKS):
+        if not _behind(path, due):
+            break
+        sleep(BETWEEN_S)
     with reading(path) as file:
         calls, attempts, runs, dropped = file.execute(
             "SELECT (SELECT COUNT(*) FROM calls), (SELECT COUNT(*) FROM attempts), "
             "(SELECT COUNT(*) FROM runs), (SELECT COALESCE(SUM(dropped), 0) FROM runs)"
         ).fetchone()
-        found = [*_marked(file), *(crash for _, crash in crashes(file, tally.folder(path.parent)))]
+        marked, dead = tuple(_marked(file)), tuple(crash for _, crash in crashes(file, folder))
         violations = tuple(_violations(file))
-        return Audit(calls, attempts, runs, dropped, tuple(found), violations, _pruned(file))
+        pruned = _pruned(file)
+    refused = aside_of(path) if aside_of(path).exists() else None
+    behind = _behind(path, due)
+    lost = sum(crash.lost for crash in (*marked, *dead) if crash in marked or crash.exact)
+    missing = dropped + lost + behind
+    if missing > known_missing:
+        known = f", of which {known_missing} are known" if known_missing else ""
+        violations = (*violations, f"{missing} calls that ended are in no row{known}")
+    found = (*marked, *dead)
+    return Audit(
+        calls, attempts, runs, dropped, found, violations, pruned, behind, missing, refused
+    )
+
+
+def _due(path: Path) -> dict[int, int]:
+    """Return by run how many calls have ended by now, as far as it can be seen, for those whose
+    proxy is at work or may be."""
+    folder, due = tally.folder(path.parent), {}
+    with reading(path) as file:
+        rows = file.execute(
+            "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
+        ).fetchall()
+    for run, name, ended in rows:
+        left = tally.left_by(folder, name)
+        if left is None or left.alive:
+            due[run] = ended if left is None else left.ended
+    return due
+
+
+def _behind(path: Path, due: Mapping[int, int]) -> int:
+    """Return how many of the calls that are due are not settled."""
+    with reading(path) as file:
+        settled = dict(file.execute("SELECT id, settled FROM runs").fetchall())
+    return sum(max(0, ended - settled[run]) for run, ended in due.items())
 
 
 def _pruned(file: sqlite3.Connection) -> Pruned:
-    if known(file) == BEFORE_PRUNING:
-        return Pruned()
-    query = "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_micro_usd), 0) FROM runs"
+    query = "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
     return Pruned(*file.execute(query).fetchone())
 
 
@@ -132,9 +181,8 @@ def _violations(file: sqlite3.Connection) -> Iterator[str]:
     [whole] = file.execute("PRAGMA quick_check(1)").fetchone()
     if whole != "ok":
         yield "the file is damaged"
-    never = known(file) == BEFORE_PRUNING
     for what, query in CHECKS.items():
-        rows = file.execute(query.replace("r.pruned", "0") if never else query).fetchall()
+        rows = file.execute(query).fetchall()
         if rows:
             some = ", ".join(str(name) for (name,) in rows[:SHOWN])
             more = ", ..." if len(rows) > SHOWN else ""

@@ -10,9 +10,9 @@ from pathlib import Path
 from proxy.ledger.reading import reading
 from proxy.ledger.store import Unusable
 
-COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "c.models"}
+COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
 QUERY = """
-SELECT COALESCE(SUM(a.cost_micro_usd), 0)
+SELECT COALESCE(SUM(a.cost_nano_usd), 0)
 FROM calls c JOIN attempts a USING (run, seq)
 WHERE c.started_ms >= ?
 """
@@ -25,7 +25,7 @@ Values = tuple[str, ...]
 async def spent(
     path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None = None
 ) -> int | None:
-    """Give the micro-USD that calls cost since a moment, off the loop: of some ``deployments``, or
+    """Give the nano-USD that calls cost since a moment, off the loop: of some ``deployments``, or
     of all.
 
     ``of`` says whose calls, by ``key``, ``deployment``, ``model`` or ``tag.NAME``; an empty value
@@ -43,7 +43,7 @@ async def spent(
 def _spent(
     path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None
 ) -> int:
-    query, values = QUERY, [since_ms, *(_value(name, value) for name, value in of.items())]
+    query, values = QUERY, [since_ms, *of.values()]
     for name in of:
         query += f" AND COALESCE({_column(name)}, '') = ?"
     if deployments is not None:
@@ -80,7 +80,3 @@ def _column(name: str) -> str:
     """Names of tags are checked by the policy: letters, digits and underscores."""
     tag = name.removeprefix("tag.")
     return COLUMNS[name] if tag == name else f"json_extract(c.tags, '$.\"{tag}\"')"
-
-
-def _value(name: str, value: str) -> str:
-    return json.dumps([value], separators=(",", ":")) if name == "model" else value

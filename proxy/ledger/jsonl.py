@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from proxy.ledger.rows import ATTEMPT, CALL, Row
-from proxy.ledger.store import Counts, Unwritten, failed
+from proxy.ledger.store import Counts, RowsRefused, Unwritten, failed
 
 MODE = 0o640
 
@@ -43,7 +43,10 @@ class JsonlStore:
     def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
         if not self._rest:
             self._reopen_if_moved()
-            self._rest = b"".join(lines(self._run, calls, attempts))
+            try:
+                self._rest = b"".join(lines(self._run, calls, attempts))
+            except orjson.JSONEncodeError:
+                raise RowsRefused("not JSON") from None
         self.open()
         self._push()
 

@@ -22,10 +22,10 @@ class Pruned:
     """What was let go: how many calls, and what of their cost was known."""
 
     calls: int = 0
-    micro_usd: int = 0
+    nano_usd: int = 0
 
     def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(self.calls + other.calls, self.micro_usd + other.micro_usd)
+        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd)
 
 
 def bound(before_ms: int, now_ms: int) -> int:
@@ -46,14 +46,14 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
     if last_ms is None:
         return Pruned()
     last = {"last": last_ms}  # with all that began in the same millisecond
-    [calls, micro_usd] = file.execute(
-        "SELECT COUNT(*), COALESCE(SUM(cost_micro_usd), 0) FROM calls WHERE started_ms <= :last",
+    [calls, nano_usd] = file.execute(
+        "SELECT COUNT(*), COALESCE(SUM(cost_nano_usd), 0) FROM calls WHERE started_ms <= :last",
         last,
     ).fetchone()
     file.execute(
         "UPDATE runs SET pruned = pruned + gone.calls, "
-        "  pruned_micro_usd = pruned_micro_usd + gone.micro_usd "
-        "FROM (SELECT run, COUNT(*) AS calls, COALESCE(SUM(cost_micro_usd), 0) AS micro_usd "
+        "  pruned_nano_usd = pruned_nano_usd + gone.nano_usd "
+        "FROM (SELECT run, COUNT(*) AS calls, COALESCE(SUM(cost_nano_usd), 0) AS nano_usd "
         "      FROM calls WHERE started_ms <= :last GROUP BY run) AS gone "
         "WHERE runs.id = gone.run",
         last,
@@ -64,4 +64,4 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
         last,
     )
     file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
-    return Pruned(calls, micro_usd)
+    return Pruned(calls, nano_usd)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from proxy.ledger.schema import views
 from proxy.ledger.sqlite import known, translated
 from proxy.ledger.store import Unusable
 
@@ -15,15 +16,19 @@ WAIT_S = 5.0
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a ledger for reading. Raises ``Unusable``, also for faults while it is read."""
+    """Open a ledger for reading; one of an earlier version shows the columns of this one. Raises
+    ``Unusable``, also for faults while it is read."""
     try:
         address = f"{path.absolute().as_uri()}?mode=ro"
         file = sqlite3.connect(address, uri=True, timeout=WAIT_S, isolation_level=None)
         try:
             file.row_factory = sqlite3.Row
             file.execute("BEGIN")
-            if known(file) is None:
+            version = known(file)
+            if version is None:
                 raise Unusable("it is no ledger of Headrace")
+            for view in views(version):
+                file.execute(view)
             yield file
         finally:
             file.close()

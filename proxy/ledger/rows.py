@@ -12,16 +12,17 @@ from typing import NamedTuple
 
 import orjson
 
-from proxy.record import Attempt, Bill, Outcome, Record, Saved, TraceIds, money
+from proxy.attempts import Attempt, Bill, Outcome, loss, money
+from proxy.record import Record, Saved, TraceIds
 from proxy.types import EPOCH
-from proxy.usage import TOKEN_TYPES, micro_usd
+from proxy.usage import TOKEN_TYPES
 
 Value = str | int | None
 Row = tuple[Value, ...]
 
 CACHE = "cache"
 MAX_NAME = 64
-MAX_MODELS = 16
+MAX_MODELS = 32
 MILLISECOND = timedelta(milliseconds=1)
 
 CALL = (
@@ -45,7 +46,7 @@ CALL = (
     "cache",
     "attempts",
     "tokens",
-    "cost_micro_usd",
+    "cost_nano_usd",
 )
 TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
 ATTEMPT = (
@@ -60,10 +61,11 @@ ATTEMPT = (
     "error",
     *TOKENS,
     "usage_source",
-    "cost_micro_usd",
-    "saved_micro_usd",
+    "cost_nano_usd",
+    "saved_nano_usd",
     "served",
     "money",
+    "loss",
 )
 _counts = attrgetter(*TOKEN_TYPES)
 
@@ -141,13 +143,13 @@ def attempt_rows(entry: Entry) -> list[Row]:
 
 def _kept_row(entry: Entry, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
-    whole = None if saved.cost is None else micro_usd(saved.cost)
     said = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
-    return (*said, *_NOTHING, "none", None, whole, 1, "cached")
+    return (*said, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
 
 
 def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Row:
     target, served = attempt.target, bill is not None and bill.served
+    use = money([a for a, _ in entry.attempts], number - 1, entry.outcome, served=served)
     return (
         entry.seq,
         number,
@@ -160,10 +162,11 @@ def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None)
         attempt.error,
         *(_counts(bill.usage.tokens) if bill else _NOTHING),
         bill.usage.source if bill else "none",
-        bill.whole if bill else None,
+        bill.cost if bill else None,
         0,  # an upstream was asked, so nothing was saved
         int(served),
-        money([a for a, _ in entry.attempts], number - 1, entry.outcome, served=served),
+        use,
+        loss(attempt, use, entry.outcome),
     )
 
 
@@ -198,7 +201,7 @@ def call_row(entry: Entry, attempts: list[Row]) -> Row:
     )
 
 
-_SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_micro_usd")
+_SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_nano_usd")
 _FIRST = ATTEMPT.index(TOKENS[0])
 
 

@@ -2,7 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from proxy.attempts import Loss, Money, Why
+from proxy.usage import Source
+
 APPLICATION = 0x48645263  # "HdRc": tells a ledger from other SQLite files
+
+
+def _one_of(column: str, words: Any) -> str:
+    """Return the check that a column holds one of the words of a ``Literal``."""
+    listed = ", ".join(f"'{word}'" for word in get_args(words))
+    return f"CHECK ({column} IN ({listed}))"
+
+
+CHECKS = {
+    "why": _one_of("why", Why),
+    "usage_source": _one_of("usage_source", Source),
+    "money": _one_of("money", Money),
+    "loss": _one_of("loss", Loss),
+}
+"""By column the words that it may hold, taken from where the record names them. A file whose table
+was made with other words gets these when it is opened."""
+
+_CHECK = re.compile(r"CHECK \((\w+) IN \([^()]*\)\)")
+
+
+def allowed_words(table: str) -> tuple[str, ...]:
+    """Return the checks of words in the statement that made a table."""
+    return tuple(found[0] for found in _CHECK.finditer(table))
+
+
+def widened(table: str) -> str:
+    """Return the statement that makes a table with the words that are known now."""
+    return _CHECK.sub(lambda found: CHECKS[found[1]], table)
+
 
 RUNS = """
 CREATE TABLE runs (
@@ -51,13 +87,13 @@ CREATE TABLE calls (
 ) WITHOUT ROWID
 """
 
-ATTEMPTS = """
+ATTEMPTS = f"""
 CREATE TABLE attempts (
   run INTEGER NOT NULL,
   seq INTEGER NOT NULL,
   number INTEGER NOT NULL,
   leg INTEGER NOT NULL,
-  why TEXT NOT NULL CHECK (why IN ('first', 'retry', 'fallback', 'hedge')),
+  why TEXT NOT NULL {CHECKS["why"]},
   upstream TEXT NOT NULL,
   provider TEXT,
   model TEXT NOT NULL,
@@ -74,15 +110,26 @@ CREATE TABLE attempts (
     input_tokens + cached_input_tokens + cache_write_tokens + audio_input_tokens) VIRTUAL,
   tokens_out INTEGER GENERATED ALWAYS AS (
     output_tokens + reasoning_tokens + audio_output_tokens) VIRTUAL,
-  usage_source TEXT NOT NULL CHECK (usage_source IN ('provider', 'partial_estimate', 'none')),
+  usage_source TEXT NOT NULL {CHECKS["usage_source"]},
   cost_micro_usd INTEGER,
   saved_micro_usd INTEGER,
   served INTEGER NOT NULL,
-  money TEXT NOT NULL
-    CHECK (money IN ('useful', 'retried', 'abandoned', 'blocked', 'shadow', 'cached')),
+  money TEXT NOT NULL {CHECKS["money"]},
   PRIMARY KEY (run, seq, number)
 ) WITHOUT ROWID
 """
+
+LOSS = """
+CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandoned' THEN
+  CASE (SELECT outcome FROM calls c WHERE c.run = attempts.run AND c.seq = attempts.seq)
+    WHEN 'client_abort' THEN 'client_left' WHEN 'client_error' THEN 'client_left'
+    WHEN 'success' THEN 'hedge' WHEN 'proxy_error' THEN 'stopped' ELSE 'upstream_broke' END
+END
+"""
+"""Why an answer was lost, by what rows said that were written before they said so."""
+
+MONEY = (("calls", "cost"), ("attempts", "cost"), ("attempts", "saved"), ("runs", "pruned"))
+"""The columns of money. Those in nano-USD are exact; each has another, computed, in USD."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (RUNS, CALLS, ATTEMPTS, "CREATE INDEX calls_by_time ON calls (started_ms)"),
@@ -90,4 +137,41 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE runs ADD COLUMN pruned INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE runs ADD COLUMN pruned_micro_usd INTEGER NOT NULL DEFAULT 0",
     ),
+    (
+        f"ALTER TABLE attempts ADD COLUMN loss TEXT {CHECKS['loss']}",
+        f"UPDATE attempts SET loss = {LOSS}",  # noqa: S608  # our own words
+    ),
+    (
+        *(
+            statement
+            for table, column in MONEY
+            for statement in (
+                f"ALTER TABLE {table} RENAME COLUMN {column}_micro_usd TO {column}_nano_usd",
+                f"UPDATE {table} SET {column}_nano_usd = {column}_nano_usd * 1000",  # noqa: S608
+            )
+        ),
+        *(
+            f"ALTER TABLE {table} ADD COLUMN {column}_usd REAL "
+            f"GENERATED ALWAYS AS ({column}_nano_usd / 1e9) VIRTUAL"
+            for table, column in MONEY
+        ),
+    ),
 )
+
+
+def views(version: int) -> Iterator[str]:
+    """Return what shows the columns of today over a file of an earlier version that is only read,
+    and that no later Headrace has brought up to date."""
+    added: dict[str, list[str]] = {"runs": [], "calls": [], "attempts": []}
+    if version < 2:  # the steps above
+        added["runs"].append("0 AS pruned, 0 AS pruned_nano_usd")
+    if version < 3:
+        added["attempts"].append(f"{LOSS} AS loss")
+    if version < 4:
+        for table, column in MONEY:
+            if column != "pruned" or version > 1:
+                added[table].append(f"{column}_micro_usd * 1000 AS {column}_nano_usd")
+    for table, columns in added.items():
+        if columns:
+            listed = ", ".join(["*", *columns])
+            yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608

@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
 
 import orjson
 
 from proxy.ledger.rows import printable
 from proxy.ledger.spending import Line, Spent
+from proxy.usage import usd_text
 
 MEASURES = (
     "calls",
@@ -40,8 +40,12 @@ def measures(line: Line) -> tuple[int | str | float | None, ...]:
     )
 
 
-def usd(micro: int | None) -> str | None:
-    return None if micro is None else f"{Decimal(micro).scaleb(-6):f}"
+def usd(nano: int | None) -> str | None:
+    """Return USD with six decimals at least, so that columns are easy to compare."""
+    if nano is None:
+        return None
+    whole, _, decimals = usd_text(nano).partition(".")
+    return f"{whole}.{decimals:0<6}"
 
 
 def share(part: int, whole: int | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,6 +22,7 @@ COLUMNS = {
     "provider": "a.provider",
     "upstream": "a.upstream",
     "money": "a.money",
+    "loss": "a.loss",
 }
 TAG = re.compile(r"tag\.([A-Za-z0-9_.-]{1,64})")
 
@@ -30,14 +32,14 @@ WITH parts AS (
   SELECT {columns} c.run, c.seq,
     SUM(a.tokens_in) AS tokens_in,
     SUM(a.tokens_out) AS tokens_out,
-    SUM(a.cost_micro_usd) AS cost,
-    SUM(CASE WHEN a.served = 0 THEN a.cost_micro_usd END) AS lost,
-    SUM(a.saved_micro_usd) AS saved,
+    SUM(a.cost_nano_usd) AS cost,
+    SUM(CASE WHEN a.loss IS NOT NULL THEN a.cost_nano_usd END) AS lost,
+    SUM(a.saved_nano_usd) AS saved,
     SUM(a.usage_source <> 'none') AS answers,
-    SUM(a.usage_source <> 'none' AND a.cost_micro_usd IS NULL) AS unpriced,
+    SUM(a.usage_source <> 'none' AND a.cost_nano_usd IS NULL) AS unpriced,
     SUM(a.usage_source = 'partial_estimate') AS estimated,
-    SUM(a.usage_source <> 'none' AND a.served = 0) AS unserved,
-    SUM(a.usage_source <> 'none' AND a.served = 0 AND a.cost_micro_usd IS NULL) AS unknown
+    SUM(a.usage_source <> 'none' AND a.loss IS NOT NULL) AS losses,
+    SUM(a.usage_source <> 'none' AND a.loss IS NOT NULL AND a.cost_nano_usd IS NULL) AS unknown
   FROM calls c LEFT JOIN attempts a USING (run, seq)
   WHERE c.started_ms >= :since AND c.started_ms < :until
   GROUP BY {names} c.run, c.seq
@@ -53,7 +55,7 @@ SUMS = (
     "answers",
     "unpriced",
     "estimated",
-    "unserved",
+    "losses",
     "unknown",
 )
 
@@ -62,7 +64,7 @@ SUMS = (
 class Line:
     """One group: its values by dimension (None where a call has none), and what it used.
 
-    Money is in micro-USD, None when nothing of it has a known price. ``answers`` are the attempts
+    Money is in nano-USD, None when nothing of it has a known price. ``answers`` are the attempts
     that used tokens; ``unpriced`` and ``estimated`` say how many of them have no known price, and
     how many no provider counted.
     """
@@ -93,19 +95,31 @@ class Spent:
 def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
     """Sum up the calls that began from ``since`` on and before ``until``. Raises ``Unusable``."""
     columns = [_column(name) for name in by]
+    if until < since:
+        raise Unusable(f"the time ends before it begins: {until:%Y-%m-%d %H:%M} UTC")
     bounds = {"since": _ms(since), "until": _ms(until)}
     tags = {f"tag{n}": f'$."{name[4:]}"' for n, name in enumerate(by) if name.startswith("tag.")}
     with reading(path) as file:
         [total] = file.execute(_query(()), bounds)
         rows = file.execute(_query(columns), {**bounds, **tags}).fetchall() if by else []
+        for n, name in enumerate(by):
+            if f"tag{n}" in tags and rows and all(row[n] is None for row in rows):
+                _check_tag(file, name[4:], tags[f"tag{n}"])
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
     lines.sort(key=_by_day if by and by[0] == "day" else _dearest_first)
     return Spent(tuple(by), since, until, tuple(lines), _line((), total))
 
 
+def _check_tag(file: sqlite3.Connection, name: str, path: str) -> None:
+    """Raise ``Unusable`` for a tag that no call of any time has: it is misspelt."""
+    query = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
+    if file.execute(query, (path,)).fetchone() is None:
+        raise Unusable(f"no call of the ledger has a tag {name!r}")
+
+
 def _line(group: Sequence[str | None], row: Sequence[int]) -> Line:
     """A sum is unknown only when none of its parts has a price; where nothing is, it is nothing."""
-    *counted, unserved, unknown = row
+    *counted, losses, unknown = row
     calls, tokens_in, tokens_out, cost, lost, saved, answers, unpriced, estimated = counted
     return Line(
         tuple(group),
@@ -113,7 +127,7 @@ def _line(group: Sequence[str | None], row: Sequence[int]) -> Line:
         tokens_in,
         tokens_out,
         None if unpriced and unpriced == answers else cost,
-        None if unknown and unknown == unserved else lost,
+        None if unknown and unknown == losses else lost,
         saved,
         answers,
         unpriced,

@@ -16,8 +16,8 @@ from pathlib import Path
 from proxy.ledger import tally
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import ATTEMPT, CALL, Row
-from proxy.ledger.schema import APPLICATION, MIGRATIONS
-from proxy.ledger.store import Counts, Unusable, Unwritten, failed
+from proxy.ledger.schema import APPLICATION, MIGRATIONS, allowed_words, widened
+from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
 MODE = 0o640
 WAIT_S = 0.5
@@ -31,6 +31,15 @@ HOPELESS = {
     sqlite3.SQLITE_NOTADB: "it is no SQLite file",
     sqlite3.SQLITE_PERM: "it may not be written",
     sqlite3.SQLITE_READONLY: "it may not be written",
+}
+
+REFUSING = {
+    sqlite3.SQLITE_OK: "SQLITE_MISUSE",  # values that cannot be bound have no code
+    sqlite3.SQLITE_ERROR: "SQLITE_ERROR",
+    sqlite3.SQLITE_TOOBIG: "SQLITE_TOOBIG",
+    sqlite3.SQLITE_CONSTRAINT: "SQLITE_CONSTRAINT",
+    sqlite3.SQLITE_MISMATCH: "SQLITE_MISMATCH",
+    sqlite3.SQLITE_RANGE: "SQLITE_RANGE",
 }
 
 
@@ -133,6 +142,9 @@ class SqliteStore:
         except OSError as error:
             self._let_go()
             raise failed(error) from None
+        except BaseException:  # such as a number that SQLite cannot hold
+            self._let_go()
+            raise
 
     def _same_file(self) -> bool:
         """SQLite would go on writing to a file that was moved away or deleted."""
@@ -231,7 +243,25 @@ def _migrate(file: sqlite3.Connection) -> None:
         for statement in statements:
             file.execute(statement)
         file.execute("INSERT INTO migrations VALUES (?)", [version])
+    _widen(file)
     file.execute("COMMIT")
+
+
+def _widen(file: sqlite3.Connection) -> None:
+    """Let the attempts of a file hold all words that this version knows: where the file was made
+    by one that knew fewer, the table is made anew and every row is copied."""
+    query = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = 'attempts'"
+    [made] = file.execute(query).fetchone()
+    if allowed_words(made) == allowed_words(widened(made)):
+        return
+    info = file.execute("PRAGMA table_info(attempts)").fetchall()  # leaves out what is computed
+    columns = ", ".join(row[1] for row in info)
+    file.execute("ALTER TABLE attempts RENAME TO attempts_before")
+    file.execute(widened(made))
+    file.execute(
+        f"INSERT INTO attempts ({columns}) SELECT {columns} FROM attempts_before"  # noqa: S608  # our own names
+    )
+    file.execute("DROP TABLE attempts_before")
 
 
 def known(file: sqlite3.Connection) -> int | None:
@@ -249,10 +279,14 @@ def known(file: sqlite3.Connection) -> int | None:
 
 
 def translated(error: sqlite3.Error) -> Unwritten:
-    """Tell a fault that may pass, such as a full disk or a lock, from one that will not."""
+    """Tell a fault that may pass, such as a full disk or a lock, from one that will not, and from
+    rows that the file refuses."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    name = str(getattr(error, "sqlite_errorname", "SQLITE_ERROR"))
-    return Unusable(HOPELESS[code]) if code in HOPELESS else Unwritten(name)
+    if code in HOPELESS:
+        return Unusable(HOPELESS[code])
+    if code in REFUSING:
+        return RowsRefused(REFUSING[code])
+    return Unwritten(error.sqlite_errorname)
 
 
 def _insert(

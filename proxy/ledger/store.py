@@ -20,6 +20,10 @@ class Unwritten(Exception):
         self.reason = reason
 
 
+class RowsRefused(Unwritten):
+    """The store cannot keep these rows, however often it is asked; it may keep others."""
+
+
 class Unusable(Unwritten):
     """No ledger can be kept or read there until somebody mends it."""
 
@@ -41,7 +45,8 @@ class Store(Protocol):
         """Make ready. Raises ``Unusable``, or ``Unwritten`` when it may do later."""
 
     def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
-        """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again."""
+        """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again,
+        unless it raises ``RowsRefused``."""
 
     def prune(self) -> bool:
         """Let some rows go that are too old, where it is time to. Says whether there are more.

@@ -72,6 +72,10 @@ class Tally:
         self._counts[1] = number = self._counts[1] + 1
         return number
 
+    def forget(self) -> None:
+        """Count a call as never begun: it has ended, and is to be in no row."""
+        self._counts[0] -= 1
+
     def close(self, *, settled: bool) -> None:
         """Let go. The file stays for who starts next unless all that ended is ``settled``."""
         if self._file is not None:

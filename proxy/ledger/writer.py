@@ -1,7 +1,8 @@
 """The thread that writes rows. The event loop only hands it what it noted; nothing holds it up.
 
 A batch that cannot be written stays and is tried again, while new ones wait in a bounded queue;
-what does not fit is counted as dropped.
+what does not fit is counted as dropped. A row that the store refuses is set aside, so that those
+after it do not wait for what will never be.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
+from proxy.ledger.aside import RefusedRows
 from proxy.ledger.rows import Entry, Row, attempt_rows, call_row
-from proxy.ledger.store import Counts, Store, Unwritten
+from proxy.ledger.store import Counts, RowsRefused, Store, Unusable, Unwritten
 from proxy.ledger.tally import Tally
 
 MAX_CALLS = 10_000
@@ -27,24 +30,41 @@ RETRY_S = 0.25
 Log = structlog.typing.FilteringBoundLogger
 
 
+class Made(NamedTuple):
+    """The rows of one call."""
+
+    call: Row
+    attempts: list[Row]
+
+
 class Writer:
     """Writes entries in batches, one after the other. ``put`` never waits.
 
-    ``dropped`` is told why and how many calls are in no row.
+    ``dropped`` is told why and how many calls are in no row, ``failed`` of every exception that
+    nobody foresaw: the thread goes on after it.
     """
 
     def __init__(
-        self, store: Store, tally: Tally, dropped: Callable[[str, int], None], log: Log
+        self,
+        store: Store,
+        refused: RefusedRows,
+        tally: Tally,
+        dropped: Callable[[str, int], None],
+        failed: Callable[[Exception], None],
+        log: Log,
     ) -> None:
         self._store = store
+        self._refused = refused
         self._tally = tally
         self._tell = dropped
+        self._failed = failed
         self._log = log
         self._queue: deque[Entry] = deque()
-        self._batch: list[Entry] = []
+        self._pending = 0
         self._full = 0
-        self._invalid = 0
+        self._unwritable = 0
         self._failures = 0
+        self._reasons: list[str] = []
         self._failing = False
         self._done = False
         self._rest: float = IDLE_S
@@ -57,7 +77,7 @@ class Writer:
     @property
     def waiting(self) -> int:
         """How many entries are not written yet."""
-        return len(self._queue) + len(self._batch)
+        return len(self._queue) + self._pending
 
     def put(self, entry: Entry) -> None:
         if self._done:
@@ -80,22 +100,82 @@ class Writer:
         self._given_up.set()
         self._tally.close(settled=self._done)
         if not self._done:
-            self._tell("shutdown", len(self._queue) + len(self._batch))
+            self._tell("shutdown", self.waiting)
 
     def _run(self) -> None:
-        while not self._closing.is_set() or self._queue:
-            self._wake.wait(self._rest)
-            self._closing.wait(GATHER_S)
-            if not self._closing.is_set():
-                self._wake.clear()
-            while self._queue:
-                self._batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
-                rows = self._built()
-                if not self._until_done(partial(self._store.write, *rows)):
-                    return
-                self._batch = []
-            self._prune()
-        self._done = self._until_done(self._store.close)
+        while not self._given_up.is_set() and (not self._closing.is_set() or self._queue):
+            try:
+                self._round()
+            except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
+                self._drop("error", self._pending)
+                self._failed(error)
+                self._wake.set()  # something may still be waiting
+                self._given_up.wait(RETRY_S)
+        try:
+            self._done = self._until_done(self._store.close)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._failed(error)
+
+    def _round(self) -> None:
+        """Wait for entries, then write all there are."""
+        self._wake.wait(self._rest)
+        self._closing.wait(GATHER_S)
+        if not self._closing.is_set():
+            self._wake.clear()
+        while self._queue and not self._given_up.is_set():
+            batch = [self._queue.popleft() for _ in range(min(len(self._queue), BATCH))]
+            self._pending = len(batch)
+            self._write(self._built(batch))
+            self._tell_refused()
+        self._prune()
+
+    def _write(self, made: list[Made]) -> None:
+        """Write rows. Where the store refuses some, halves of them are tried until those are found
+        that it does not take alone."""
+        if not made or self._given_up.is_set():
+            return
+        rows = [each.call for each in made], [row for each in made for row in each.attempts]
+        try:
+            if self._until_done(partial(self._store.write, *rows)):
+                self._pending -= len(made)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the rows of others must go on
+            if len(made) == 1:
+                self._set_aside(made[0], error)
+            else:
+                half = len(made) // 2
+                self._write(made[:half])
+                self._write(made[half:])
+
+    def _set_aside(self, made: Made, error: Exception) -> None:
+        """Keep a refused call in the file of such. If that cannot be written, the call is lost."""
+        reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
+
+        def keep(_: Counts) -> None:
+            try:
+                self._refused.add(reason, *made)
+            except Unusable as unusable:
+                self._log.error("ledger.not_set_aside", reason=unusable.reason)
+
+        if self._until_done(keep):
+            self._drop("refused", 1)
+            self._reasons.append(reason)
+        if not isinstance(error, RowsRefused):
+            self._failed(error)
+
+    def _tell_refused(self) -> None:
+        """Log once for a batch how many of its calls the store refused."""
+        if self._reasons:
+            count, reasons = len(self._reasons), sorted(set(self._reasons))
+            file = str(self._refused.path)
+            self._log.error("ledger.rows_refused", calls=count, reasons=reasons, file=file)
+            self._reasons.clear()
+
+    def _drop(self, reason: str, count: int) -> None:
+        """Count calls that are taken from the queue and get no row."""
+        self._pending -= count
+        self._unwritable += count
+        if count:
+            self._tell(reason, count)
 
     def _prune(self) -> None:
         """Let a few old rows go, and more of them soon. What cannot go now goes later."""
@@ -108,29 +188,29 @@ class Writer:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         self._rest = GATHER_S if more else IDLE_S
 
-    def _built(self) -> tuple[list[Row], list[Row]]:
+    def _built(self, batch: list[Entry]) -> list[Made]:
         """Build rows a few at a time: Python code that runs on and on in a thread would keep the
         event loop waiting for the interpreter's lock."""
-        calls: list[Row] = []
-        attempts: list[Row] = []
-        for start in range(0, len(self._batch), SLICE):
-            for entry in self._batch[start : start + SLICE]:
+        made: list[Made] = []
+        for start in range(0, len(batch), SLICE):
+            for entry in batch[start : start + SLICE]:
                 try:
-                    made = attempt_rows(entry)
-                    calls.append(call_row(entry, made))
-                except (TypeError, ValueError, ArithmeticError):
-                    self._invalid += 1
-                    self._tell("invalid", 1)
-                    continue
-                attempts.extend(made)
+                    attempts = attempt_rows(entry)
+                    made.append(Made(call_row(entry, attempts), attempts))
+                except Exception as error:  # noqa: BLE001  # the rows of others must go on
+                    self._drop("invalid", 1)
+                    self._failed(error)
             self._closing.wait(BREATH_S)
-        return calls, attempts
+        return made
 
     def _until_done(self, step: Callable[[Counts], None]) -> bool:
-        """Try until it works; False when time is up."""
+        """Try until it works; False when time is up. Raise what no other try could mend."""
         while not self._given_up.is_set():
             try:
                 step(self._counts())
+            except RowsRefused:
+                self._failures += 1
+                raise
             except Unwritten as failure:
                 self._failures += 1
                 self._fail(failure.reason)
@@ -152,6 +232,6 @@ class Writer:
 
     def _counts(self) -> Counts:
         """What was dropped is read first: a call counts as ended before it can be dropped."""
-        dropped = self._full + self._invalid
+        dropped = self._full + self._unwritable
         ended = self._tally.ended
         return Counts(self._tally.begun, ended, dropped, self._failures)

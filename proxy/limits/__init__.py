@@ -10,18 +10,23 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
+from typing import Self
 
-from proxy.errors import BudgetExceeded, LimitExceeded
+from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
-from proxy.limits.claims import actuals, claims_of, whose_each
+from proxy.limits.claims import actuals, claims_of, predicted, unseen, whose_each
 from proxy.limits.store import Store
+from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
+from proxy.types.guard import asks
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
 
 Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
+USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
 FLAGS = 3  # where they stand in the reading of a claim
 
 
@@ -30,13 +35,15 @@ class Admission:
     """The limits of the policy over a store of counters.
 
     ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``recall`` gives
-    the micro-USD that a budget has seen in its window, for counters that begin anew: a new window,
+    the nano-USD that a budget has seen in its window, for counters that begin anew: a new window,
     a process that was started again, a store that has lost them. None where nobody knows.
+    ``offload`` is where claims of large bodies are estimated.
     """
 
     store: Store
     warned: Callable[[Standing], None]
     recall: Recall | None = None
+    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _recalling: asyncio.Lock = field(default_factory=asyncio.Lock)
     _going: dict[str, Admitted] = field(default_factory=dict)
 
@@ -52,14 +59,15 @@ class Admission:
         return found
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
+        record.unseen = partial(unseen, plan, call)
         return Admitted(self, plan, call, record)
 
 
 @dataclass(slots=True)
 class Admitted:
-    """One call's time under its limits. Entering raises ``LimitExceeded`` or ``BudgetExceeded``,
-    or ``GuardBlocked`` for a call that may cost too much, and then nothing is charged; leaving
-    settles."""
+    """One call's time under its limits. Entering raises ``LimitExceeded``, ``BudgetExceeded`` or
+    ``LimitStoreUnavailable``, or ``GuardBlocked`` for a call that may cost too much, and then
+    nothing is charged; leaving settles."""
 
     admission: Admission
     plan: Plan
@@ -67,27 +75,63 @@ class Admitted:
     record: Record
     _claims: tuple[Claim, ...] = ()
     _id: str = ""
+    _deferred: tuple[ProxyError, Outcome] | None = None
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> Self:
+        offload = self.admission.offload
         if self.plan.guards.ceilings:
-            economics.permit(self.plan.guards.ceilings, self.plan, self.call, self.record)
+            cost = await offload.run(self.call.size, partial(predicted, self.plan, self.call))
+            economics.permit(self.plan.guards.ceilings, cost, self.record)
         if not self.plan.bounds:
-            return
-        claims = claims_of(self.plan, self.call)
+            return self
+        claims = await offload.run(self.call.size, partial(claims_of, self.plan, self.call))
         self._id = self.call.door.nonce
+        outcome = await self._asked(claims)
+        if outcome.refusal is not None:
+            claims = await self._without_use(claims, outcome)
+        if claims:
+            self._claims = claims
+            self.admission._going[self._id] = self
+        return self
+
+    def require_budget(self) -> None:
+        """Raise the refusal that was put off: the cache has no answer, so an upstream must be
+        asked."""
+        if self._deferred is not None:
+            error, self.record.admission = self._deferred
+            raise error
+
+    async def _asked(self, claims: Sequence[Claim]) -> Outcome:
         try:
             outcome = self.record.admission = await self._decided(claims)
         except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
             await self.admission.store.release(self._id)
             raise
-        if outcome.refusal is not None:
-            raise _refused(outcome.refusal)
-        self._claims = claims
-        self.admission._going[self._id] = self
-        if any(outcome.readings[FLAGS::READING]):
+        if outcome.admitted and any(outcome.readings[FLAGS::READING]):
             for standing in outcome.standings:
                 if standing.warned:
                     self.admission.warned(standing)
+        return outcome
+
+    async def _without_use(self, claims: Sequence[Claim], first: Outcome) -> tuple[Claim, ...]:
+        """Admit a call that is over a budget or a token limit for a kept answer only, and return
+        the claims that still hold. Raise the refusal where the plan has no cache, a guard would
+        call a paid service first, or another limit refuses too."""
+        assert first.refusal is not None  # noqa: S101  # the caller has looked
+        error = _refused(first.refusal, store_away=first.store_away)
+        rules = self.plan.guards.input
+        if self.plan.cache is None or any(asks(rule.detector) for rule in rules):
+            raise error
+        free = tuple(claim for claim in claims if claim.limit.kind not in USED)
+        self.record.admission = None
+        self._id += (
+            "-cached"  # for all of its claims the store may owe, or be owed, under the other
+        )
+        if free and not (await self._asked(free)).admitted:
+            self.record.admission = first
+            raise error
+        self._deferred = error, first
+        return free
 
     async def _decided(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store; once more where a budget that began anew turns out to be used."""
@@ -114,8 +158,8 @@ class Admitted:
     ) -> None:
         """Settle also when the call is cancelled: what was used was used."""
         if self._claims:
-            used = actuals(self._claims, self.record)
             try:
+                used = actuals(self._claims, self.record)
                 await self.admission.store.settle(self._id, used)
             finally:
                 del self.admission._going[self._id]
@@ -141,12 +185,13 @@ KINDS = {
     "requests": "requests",
     "tokens": "tokens",
     "concurrency": "calls at once",
-    "usd": "micro-USD",
 }
 
 
-def _refused(refusal: Refusal) -> LimitExceeded:
+def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
     limit = refusal.limit
+    if store_away and limit.on_store_error == "closed":
+        return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
     if limit.kind == "usd":
         return BudgetExceeded(limit.name, refusal.retry_after_s)
     if refusal.retry_after_s is None:

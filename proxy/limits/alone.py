@@ -64,9 +64,7 @@ class Alone:
         """Decide without the shared store. ``settle`` tells when the call is over."""
         shares = [self._shared(claim) for claim in claims]
         kept = [each for each in shares if each.limit.on_store_error == "local"]
-        closed = any(
-            claim.limit.on_store_error == "closed" and not claim.limit.shadow for claim in claims
-        )
+        closed = has_closed(claims)
         for claim in kept:
             self._bear(claim)
         held = self.local.look_now(kept) if closed else self.local.admit_now(request_id, kept)
@@ -74,7 +72,7 @@ class Alone:
         readings: list[int] = []
         for claim in claims:
             readings += next(told) if claim.limit.on_store_error == "local" else _reading(claim)
-        return outcome(shares, _patient(claims, readings))
+        return replace(outcome(shares, _patient(claims, readings)), store_away=closed)
 
     def charge(self, claims: Sequence[Claim], *, whole: bool) -> None:
         """Add money to the instance's share."""
@@ -125,6 +123,13 @@ class Alone:
         borne = -(-used // self.replicas)
         if borne:
             self.local.hold_now("", [replace(claim, amount=borne)])
+
+
+def has_closed(claims: Iterable[Claim]) -> bool:
+    """True if a limit in force refuses whatever the shared store does not decide."""
+    return any(
+        claim.limit.on_store_error == "closed" and not claim.limit.shadow for claim in claims
+    )
 
 
 def _slices(readings: Sequence[int]) -> Iterable[Sequence[int]]:

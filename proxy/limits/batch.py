@@ -110,7 +110,7 @@ def _give(future: asyncio.Future[Sequence[int]], reply: Reply) -> None:
     if future.done():  # who asked was cancelled
         return
     if isinstance(reply, StoreUnavailable):
-        future.set_exception(StoreUnavailable(*reply.args))
+        future.set_exception(StoreUnavailable(str(reply), reply.trip))
         future.exception()  # seen: nobody may be waiting for it
     else:
         future.set_result(reply)

@@ -1,6 +1,6 @@
 """What a call claims of its limits before it is forwarded, and what it turns out to have used.
 
-The estimate errs on the high side: the prompt's characters / 4, and for each choice of each prompt
+The estimate errs on the high side: every string of the request, and for each choice of each prompt
 as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
 estimated for the dearest target whose price is known. What is not used is given back when the call
 ends.
@@ -11,19 +11,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from proxy.dialects.changing import BOUNDS, changed
+from proxy.attempts import Attempt
+from proxy.dialects import DIALECTS
+from proxy.dialects.asking import fitted, parameters
+from proxy.dialects.bounds import most_tokens
+from proxy.dialects.crossing import Fitted
+from proxy.errors import BadField
+from proxy.estimate import body_quarters, whole_tokens
 from proxy.record import Record
-from proxy.types import Call, Json, Leg, Plan
-from proxy.types.limit import Claim
-from proxy.usage import CHARS_PER_TOKEN, Price, Tokens, in_force, micro_usd, prompt_length
+from proxy.types import UNCHANGED, Call, Changes, Json, Leg, Plan, Target
+from proxy.types.limit import MOST, Claim
+from proxy.types.reasoning import reasons
+from proxy.usage import Price, Tokens, in_force
 
 ASSUMED_TOKENS = 1024
+Sizes = list[tuple[Target, tuple[int, int]]]
+"""Targets, and for each the tokens of the prompt and the most that the answers may have."""
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Give the claims of a call, one for each counter, in the order of its limits."""
     said, weights = _said(plan, call), _weights(plan, call)
-    whole = {kind: sum(each) for kind, each in weights.items()}
+    whole = {kind: min(sum(each), MOST) for kind, each in weights.items()}
     claims: list[Claim] = []
     for bound in plan.bounds:
         limit, per = bound.limit, bound.per
@@ -32,7 +41,7 @@ def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
             continue
         each = weights.get(limit.kind)
         for model, legs in _models(plan).items():
-            amount = sum([each[leg] for leg in legs]) if each else 1
+            amount = min(sum([each[leg] for leg in legs]), MOST) if each else 1
             claims.append(Claim(limit, _scope(per, {**said, "model": model}), amount))
     return tuple(claims)
 
@@ -47,10 +56,11 @@ def whose_each(plan: Plan, call: Call) -> Iterator[dict[str, str]]:
 
 
 def _models(plan: Plan) -> dict[str, list[int]]:
-    """Give which legs ask which model: a limit per model has a counter for each."""
+    """Give which legs ask which model: a limit per model has a counter for each. It is the model
+    of the first target, whatever name the client has for it."""
     models: dict[str, list[int]] = {}
     for index, leg in enumerate(plan.legs):
-        models.setdefault(leg.model, []).append(index)
+        models.setdefault(leg.targets[0].model, []).append(index)
     return models
 
 
@@ -75,54 +85,108 @@ def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
     kinds = {bound.limit.kind for bound in plan.bounds}
     if kinds.isdisjoint(("tokens", "usd")):
         return {}
-    sizes = [estimated(call, leg) for leg in plan.legs]
-    weights = {"tokens": [sum(size) for size in sizes]}
+    sizes = [_sizes(call, plan, leg) for leg in plan.legs]
+    weights = {"tokens": [_tokens(each) for each in sizes]}
     if "usd" in kinds:
-        legs = zip(plan.legs, sizes, strict=True)
-        weights["usd"] = [_cost(call, plan, leg, size) or 0 for leg, size in legs]
+        weights["usd"] = [_cost(call, each) or 0 for each in sizes]
     return weights
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
-    """Give the micro-USD that a call may cost by estimate: of each leg that of its dearest target.
+    """Give the nano-USD that a call may cost by estimate: of each leg that of its dearest target.
 
     None as soon as a leg has no target with a known price.
     """
-    costs = [_cost(call, plan, leg, estimated(call, leg)) for leg in plan.legs]
+    costs = [_cost(call, _sizes(call, plan, leg)) for leg in plan.legs]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
 
-def estimated(call: Call, leg: Leg) -> tuple[int, int]:
-    """Give the tokens of the prompt and the most that the answers of one leg may have."""
-    body = changed(call.door.endpoint, call.body, leg.changes)
-    prompt = -(-prompt_length(body) // CHARS_PER_TOKEN)
+def _sizes(call: Call, plan: Plan, leg: Leg) -> Sizes:
+    """Return what each target of a leg may use, those that a guard may route to among them. One
+    that cannot be asked may use nothing: its client is told why, not of a limit."""
+    sizes: dict[tuple[str, str | None], tuple[int, int] | None] = {}
+    found: Sizes = []
+    targets = (*leg.targets, *plan.guards.detours)
+    for target in targets:
+        form = (target.upstream.name, target.endpoint)  # bodies for it differ in the model's name
+        if form not in sizes:
+            sizes[form] = estimated(call, target, leg.changes)
+        if (size := sizes[form]) is not None:
+            found.append((target, size))
+    return found or [(target, (0, 0)) for target in targets]
+
+
+def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple[int, int] | None:
+    """Return the tokens of the prompt and the most that the answers may have, by the very body that
+    the target would get; None where it cannot be asked."""
+    sent = _sent(call, target, changes)
+    return _size(call, sent) if sent else None
+
+
+def _sent(call: Call, target: Target, changes: Changes) -> Fitted | None:
+    asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+    try:
+        return fitted(call, target, asked, spoken, changes)
+    except BadField:
+        return None
+
+
+def _size(call: Call, sent: Fitted) -> tuple[int, int]:
+    prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
+    return prompt, _answers(call, sent)
+
+
+def _known(call: Call, body: Json) -> Mapping[str, int]:
+    """Return the estimates of the fields that are sent as they came."""
+    fields = call.quarters.items()
+    return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
+
+
+def _answers(call: Call, sent: Fitted) -> int:
     if call.door.endpoint == "embeddings":
-        return prompt, 0
-    said = [body[name] for name in BOUNDS if body.get(name) is not None]
-    each = min(said) if said else ASSUMED_TOKENS
-    choices = max(body.get("n") or 1, body.get("best_of") or 1)
-    return prompt, int(each) * int(choices) * _prompts(body)
+        return 0
+    most = most_tokens(sent.body, sent.obeyed, ASSUMED_TOKENS, takes_zero=sent.takes_zero)
+    return min(most * _prompts(sent.body), MOST)
+
+
+def unseen(plan: Plan, call: Call, attempt: Attempt) -> int:
+    """Return the tokens that a model may have written for an attempt without showing any: for one
+    that reasons all that the call claims, else none."""
+    leg, reported = plan.legs[attempt.leg], attempt.meter.reported
+    body = parameters(call, attempt.target, leg.changes)
+    if reasons(attempt.target.model, body) or (reported is not None and reported.reasoning):
+        sent = _sent(call, attempt.target, leg.changes)
+        return _answers(call, sent) if sent else 0
+    return 0
 
 
 def _prompts(body: Json) -> int:
     """Count the prompts of a legacy call; a list of numbers is one prompt in tokens."""
     prompt = body.get("prompt")
-    return len(prompt) if isinstance(prompt, list) and isinstance(prompt[0], (str, list)) else 1
+    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
+        return 1
+    return len(prompt)
 
 
-def _cost(call: Call, plan: Plan, leg: Leg, size: tuple[int, int]) -> int | None:
-    """Give the micro-USD of the dearest target, those that a guard may route to among them; None
-    where no target has a known price."""
-    tokens, day = Tokens(input=size[0], output=size[1]), call.door.at.date()
-    costs = [_at(target.prices, day, tokens) for target in (*leg.targets, *plan.guards.detours)]
+def _tokens(sizes: Sizes) -> int:
+    return min(max([sum(size) for _, size in sizes], default=0), MOST)
+
+
+def _cost(call: Call, sizes: Sizes) -> int | None:
+    """Give the nano-USD of the dearest target; None where no target has a known price."""
+    day = call.door.at.date()
+    costs = [
+        _at(target.prices, day, Tokens(input=prompt, output=answer))
+        for target, (prompt, answer) in sizes
+    ]
     return max([cost for cost in costs if cost is not None], default=None)
 
 
 def _at(prices: Sequence[Price], day: date, tokens: Tokens) -> int | None:
     price = in_force(prices, day)
     cost = price.cost(tokens) if price else None
-    return None if cost is None else micro_usd(cost)
+    return None if cost is None else min(cost, MOST)
 
 
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
@@ -136,7 +200,7 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
         "concurrency": 0,
         "tokens": sum([bill.usage.tokens.total for bill in bills]),
     }
-    known = [bill.whole for bill in bills if bill.whole is not None]  # as the ledger has it
+    known = [bill.cost for bill in bills if bill.cost is not None]
     if len(known) == len(bills):
         used["usd"] = sum(known)
     return [used.get(claim.limit.kind, claim.amount) for claim in claims]

@@ -10,6 +10,9 @@
 --   {"read", 0, claims}                     -> the same; nothing is charged
 --   {"settle" | "again" | "late" | "whole", keep, claims, actuals}
 --                                           -> {1 if the call was under way, else 0}
+--   {"renew", 0, claims}                    -> the same; its places are leased anew
+--
+-- A negative claim never fits, and what was used is never negative.
 --
 -- A claim is {amount, shadow, kind, capacity, warn, ...}, and then of a rate (1) its unit_debt and
 -- drain, of a budget (2) the four bounds of its windows, of concurrency (3) the lease in ms.
@@ -26,7 +29,7 @@
 local MOST = 9007199254740991
 local NEVER, WARNED, FRESH = -1, 1, 2
 local BUSY, GRACE, DAY = 1000, 60000, 86400000
-local BUDGET = 2
+local BUDGET, CONCURRENCY = 2, 3
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -155,11 +158,15 @@ function concurrency.look(key, claim)
   return {level = used, reset = -1, wait = wait, flags = 0}
 end
 
-function concurrency.take(key, claim, seen, id)
+local function lease(key, claim, id)
   for place = 1, claim[1] do
     redis.call('ZADD', key, text(now + claim[6]), place .. ':' .. id)
   end
   redis.call('PEXPIRE', key, text(claim[6] + GRACE))
+end
+
+function concurrency.take(key, claim, seen, id)
+  lease(key, claim, id)
   local before = seen.level
   seen.level = before + claim[1]
   if before < claim[5] and claim[5] <= seen.level then seen.flags = WARNED end
@@ -180,6 +187,7 @@ local function admit(first, call, charging)
     local amount = claim[1]
     if again then claim[1] = 0 end
     seen[n] = KINDS[claim[3]].look(KEYS[first + n], claim)
+    if amount < 0 then seen[n].wait = NEVER end
     if again then seen[n].wait = 0 end
     if seen[n].wait ~= 0 and claim[2] == 0 then refused = true end
     claim[1] = amount
@@ -225,7 +233,8 @@ local function settle(first, call)
     for n, claim in ipairs(claims) do
       local charge = charges[n + 1]
       if charge >= 0 then
-        KINDS[claim[3]].settle(KEYS[first + n], claim, charge, charges[1], actuals[n], id)
+        local actual = math.max(0, actuals[n])
+        KINDS[claim[3]].settle(KEYS[first + n], claim, charge, charges[1], actual, id)
       end
     end
   elseif verb ~= 'again' then
@@ -239,11 +248,24 @@ local function settle(first, call)
   return {kept and 1 or 0}
 end
 
+local function renew(first, call)
+  local id = KEYS[first]
+  local kept = redis.call('GET', id)
+  if not kept or kept == '' then return {0} end
+  local charges = cmsgpack.unpack(kept)
+  for n, claim in ipairs(call[3]) do
+    if claim[3] == CONCURRENCY and charges[n + 1] >= 0 then lease(KEYS[first + n], claim, id) end
+  end
+  return {1}
+end
+
 local first, replies = 1, {}
 for n = 2, #ARGV do
   local call = cjson.decode(ARGV[n])
   if call[1] == 'admit' or call[1] == 'read' then
     replies[n - 1] = admit(first, call, call[1] == 'admit')
+  elseif call[1] == 'renew' then
+    replies[n - 1] = renew(first, call)
   else
     replies[n - 1] = settle(first, call)
   end

@@ -1,9 +1,9 @@
 """The arithmetic of limits: a rate's debt, a budget's windows, leases. Whole numbers, no clock.
 
 ``counters.lua`` says the same to a shared store; a property test holds both to one answer. Each
-counter is first asked how long a claim ``must_wait``, then told to ``take`` it, or only to
-``tell`` where it stands: either adds one reading, of four numbers, to those of the call. Moments
-are milliseconds, ``now`` of a clock that only goes forward and ``wall`` of UTC.
+counter is first asked how long a claim ``must_wait``, for good where it is negative, then told to
+``take`` it, or only to ``tell`` where it stands: either adds one reading, of four numbers, to those
+of the call. Moments are milliseconds, ``now`` of a clock that only goes forward, ``wall`` of UTC.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Rate:
         same = now == self.at and unit == self.unit
         self.level = level = self.debt if same else self._drained(limit, now)
         self.seen = now
+        if not 0 <= amount <= limit.capacity:
+            return NEVER
         over = level + (amount - limit.capacity) * unit
-        if over <= 0:
-            return 0
-        return NEVER if amount > limit.capacity else -(-over // limit.drain)
+        return 0 if over <= 0 else -(-over // limit.drain)
 
     def _drained(self, limit: Limit, now: int) -> int:
         debt = self.debt
@@ -99,9 +99,10 @@ class Budget:
         if not bounds[1] <= wall < bounds[2] or self.calendar is not limit.window:
             self.calendar = limit.calendar
             bounds = self.bounds = limit.calendar.around(wall)
-        if self.spent.get(bounds[1], 0) + amount <= limit.capacity:
-            return 0
-        return NEVER if amount > limit.capacity else bounds[2] - wall
+        if not 0 <= amount <= limit.capacity:
+            return NEVER
+        fits = self.spent.get(bounds[1], 0) + amount <= limit.capacity
+        return 0 if fits else bounds[2] - wall
 
     def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
         begin, flags = self.bounds[1], 0
@@ -127,7 +128,7 @@ class Budget:
         """Add money without asking; ``whole`` if it is all that the window has seen."""
         self.must_wait(claim.limit, 0, 0, wall)
         begin = self.bounds[1]
-        if claim.amount:
+        if claim.amount > 0:
             self.spent[begin] = self.spent.get(begin, 0) + claim.amount
         if whole:
             self._begin()
@@ -158,9 +159,9 @@ class Leases:
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         self._expire(now)
-        if self.used + amount <= limit.capacity:
-            return 0
-        return NEVER if amount > limit.capacity else BUSY_MS
+        if not 0 <= amount <= limit.capacity:
+            return NEVER
+        return 0 if self.used + amount <= limit.capacity else BUSY_MS
 
     def _expire(self, now: int) -> None:
         self.now = now
@@ -177,6 +178,13 @@ class Leases:
         before, self.used = self.used, self.used + amount
         into += (self.used, -1, 0, WARNED if before < limit.warn <= self.used else 0)
         return 0
+
+    def renew(self, limit: Limit, taken: Taken, now: int) -> None:
+        """Lease the places of a call anew, though they had been given up meanwhile."""
+        amount, _, _, name = taken
+        if name not in self.held:
+            self.used += amount
+        self.held[name] = (now + limit.lease_s * 1000, amount)
 
     def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
         """Give the places back, however much was used."""

@@ -38,9 +38,9 @@ Spent = Callable[[Budget, int], Awaitable[Mapping[Values, int] | None]]
 @dataclass(slots=True)
 class Drift:
     """``spent`` asks the ledger what a budget has seen since a moment (milliseconds of UTC), in
-    micro-USD by the values of what it is per; None where nobody knows.
+    nano-USD by the values of what it is per; None where nobody knows.
 
-    ``tell`` hears, now and then, of the largest drift of each budget, in micro-USD: above 0 where
+    ``tell`` hears, now and then, of the largest drift of each budget, in nano-USD: above 0 where
     the counter has more. A budget of which nobody can tell is not among them; ``failed`` hears why
     a look came to nothing.
     """

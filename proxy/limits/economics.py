@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.errors import GuardBlocked
-from proxy.limits.claims import predicted
 from proxy.record import Record
-from proxy.types import Call, Plan
 from proxy.types.guard import Ceiling, Result, Verdict
 
 FINDING = "cost"
 
 
-def permit(ceilings: Sequence[Ceiling], plan: Plan, call: Call, record: Record) -> None:
-    """Note what every ceiling says of a call. Raises ``GuardBlocked`` where one stops it."""
-    cost = predicted(plan, call)
+def permit(ceilings: Sequence[Ceiling], cost: int | None, record: Record) -> None:
+    """Note what every ceiling says of a call, which may cost so many nano-USD; None where nobody
+    can tell. Raises ``GuardBlocked`` where one stops it."""
     record.guarded("input", [_result(each, cost) for each in ceilings])
     for each in ceilings:
         if cost is None and each.strict:

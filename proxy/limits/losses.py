@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from proxy.types.limit import Limit
+from proxy.types.limit import Claim
 from proxy.types.outcome import FRESH, READING, Outcome
 
 MOST_KNOWN = 100_000
@@ -21,9 +21,9 @@ class Losses:
     monotonic: Callable[[], float]
     _ends: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def of(self, decided: Outcome) -> list[Limit]:
-        """Give the budgets that turn out to be lost by what the store has decided."""
-        lost: list[Limit] = []
+    def of(self, decided: Outcome) -> list[Claim]:
+        """Return the claims whose budgets turn out to be lost by what the store has decided."""
+        lost: list[Claim] = []
         for index, claim in enumerate(decided.claims):
             limit = claim.limit
             if limit.kind != "usd":
@@ -31,7 +31,7 @@ class Losses:
             now, name = int(self.monotonic() * 1000), (limit.key, claim.scope)
             _, reset, _, flags = decided.readings[index * READING : (index + 1) * READING]
             if flags & FRESH and now < self._ends.get(name, 0) - CLOSE_MS:
-                lost.append(limit)
+                lost.append(claim)
             if decided.admitted:
                 self._ends[name] = now + reset
         if len(self._ends) > MOST_KNOWN:

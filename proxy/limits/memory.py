@@ -1,7 +1,8 @@
 """Counters of one process. Each call of the store is one step of the event loop: nothing awaits.
 
 Memory is bounded: counters that say nothing are forgotten, and beyond ``most`` counters the oldest
-are, rates before budgets, and counted as ``evicted``: an evicted budget begins anew.
+are, rates before budgets, and counted as ``evicted``: an evicted budget begins anew. They go first
+who have most counters of a limit, so that a client who makes up names loses its own.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from proxy.limits.counters import Budget, Counter, Rate, Taken, counter
+from proxy.limits.counters import Budget, Counter, Leases, Rate, Taken, counter
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, Outcome, Standing, outcome
 
 MOST_COUNTERS = 100_000
 KEPT_SHARE = 0.9
+FEW = 16
 SWEEP_FROM = 1024
 Name = tuple[str, str]
 Charge = tuple[Counter, Limit, Taken]
@@ -43,6 +45,9 @@ class MemoryStore:
 
     async def release(self, request_id: str) -> None:
         self.settle_now(request_id, ())
+
+    async def renew(self) -> None:
+        self.renew_now()
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """As promised, but that an id is not remembered: nothing here fails half-way."""
@@ -124,7 +129,14 @@ class MemoryStore:
         for charge, actual in zip(taken, actuals or [0] * len(taken), strict=True):
             if charge is not None:
                 each, limit, what = charge
-                each.settle(limit, what, actual, now)
+                each.settle(limit, what, max(0, actual), now)
+
+    def renew_now(self) -> None:
+        now = int(self.monotonic() * 1000)
+        for taken in self._under_way.values():
+            for charge in taken:
+                if charge is not None and isinstance(charge[0], Leases):
+                    charge[0].renew(charge[1], charge[2], now)
 
     def charge_now(self, claims: Sequence[Claim], *, whole: bool) -> None:
         _, wall = self._clocks()
@@ -164,14 +176,35 @@ class MemoryStore:
         }
         if len(kept) >= self.most:
             excess = len(kept) - int(self.most * KEPT_SHARE)
-            rates = [name for name, each in kept.items() if isinstance(each, Rate)]
-            others = [name for name, each in kept.items() if not isinstance(each, Rate)]
-            for name in (*rates, *others)[:excess]:
+            for name in _least_missed(kept)[:excess]:
                 del kept[name]
             self.evicted += excess
         self._counters = kept
         self._sweep_at = min(self.most, max(SWEEP_FROM, 2 * len(kept)))
         return kept
+
+
+def _least_missed(kept: dict[Name, Counter]) -> list[Name]:
+    """Return the names of counters in the order in which they are let go.
+
+    ``kept`` has the oldest first. The last ``FEW`` of each owner go after all others.
+    """
+    owned: dict[Name, int] = {}
+    newer: dict[Name, int] = {}
+    for name in reversed(kept):
+        owner = _owner(name)
+        newer[name] = owned[owner] = owned.get(owner, 0) + 1
+    return sorted(
+        kept, key=lambda name: (newer[name] <= FEW, not isinstance(kept[name], Rate), -newer[name])
+    )
+
+
+def _owner(name: Name) -> Name:
+    """Return the limit and, of a counter that is named by several things, the first of them: it is
+    the key where a client has a say in the others."""
+    limit, scope = name
+    first, _, others = scope.partition("|")
+    return limit, first if others else ""
 
 
 def _told(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:

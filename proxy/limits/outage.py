@@ -1,26 +1,31 @@
 """A shared store that may be away: calls go on, by what each limit's ``on_store_error`` says.
 
-After a few failures in a row nothing is asked of it but, now and then, whether it is back. What
-it missed it is told then, by increments: what calls really used, and money spent meanwhile.
+After a few round trips in a row that failed nothing is asked of it but, now and then, whether it is
+back. What it missed it is told then, by increments: what calls really used, and money spent
+meanwhile. Whatever it may have charged is owed until it has been told what became of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, Protocol
 
-from proxy.limits.alone import Alone
+from proxy.limits.alone import Alone, has_closed
 from proxy.limits.losses import Losses
 from proxy.limits.store import Store, StoreUnavailable
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing
 
 FAILURES = 3
 REST_S = 0.5
 MOST_REST_S = 15.0
 MOST_OWED = 100_000
+CLOSING_S = 2.0
+CLOSING_REST_S = 0.05
 AT_ONCE = 64
 Tell = Callable[[Literal["degraded", "recovered"]], None]
 
@@ -29,7 +34,7 @@ class Remote(Store, Protocol):
     """A store that others share."""
 
     def settle_soon(
-        self, request_id: str, actuals: Sequence[int], failed: Callable[[], None]
+        self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
     ) -> None:
         """Settle without anybody waiting; ``failed`` hears that it did not come through."""
 
@@ -58,6 +63,7 @@ class Debt:
 @dataclass(slots=True)
 class Sheltered:
     """A ``Store``; ``watch`` must go on beside it, or a shared one that was away stays away.
+    ``close`` tells the shared one what it is owed at the end.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
     once. ``tell`` hears of each change, ``lost_budget`` of each counter that was begun and is no
@@ -71,11 +77,12 @@ class Sheltered:
     sleep: Callable[[float], Awaitable[None]]
     chance: Callable[[], float]
     new_id: Callable[[], str]
-    lost_budget: Callable[[Limit], None]
+    lost_budget: Callable[[Claim], None]
     failures: int = FAILURES
     rest_s: float = REST_S
     lost: int = 0
     _failed: int = 0
+    _failed_trip: object = None
     _away: bool = False
     _calls: dict[str, Going] = field(default_factory=dict)
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
@@ -108,25 +115,42 @@ class Sheltered:
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         asked = not self._away
-        if asked:
-            try:
-                decided = await self.remote.admit(request_id, claims)
-            except StoreUnavailable:
-                self._fail()
-            else:
-                self._failed = 0
-                self.alone.see(decided)
-                for limit in self._losses.of(decided):
-                    self.lost_budget(limit)
-                if decided.admitted:
-                    self._calls[request_id] = Going(claims, asked=True, alone=False)
-                return decided
+        if asked and (decided := await self._ask(request_id, claims)) is not None:
+            return decided
         decided = self.alone.admit(request_id, claims)
         if decided.admitted:
             self._calls[request_id] = Going(claims, asked, alone=True)
         elif asked:
             self._later(request_id, [0] * len(claims))
         return decided
+
+    async def _ask(self, request_id: str, claims: Sequence[Claim]) -> Outcome | None:
+        """Return what the shared store decides; None if it does not answer. A limit that is closed
+        without it is worth asking again: one slow trip must not refuse a call."""
+        for tries in range(self.failures if has_closed(claims) else 1):
+            try:
+                decided = await self.remote.admit(request_id, claims)
+            except StoreUnavailable as error:
+                self._fail(error)
+                if self._away:
+                    break
+            except asyncio.CancelledError:  # it may have been charged: the caller releases it
+                self._calls[request_id] = Going(claims, asked=True, alone=False)
+                raise
+            else:
+                self._hear(decided)
+                if decided.admitted:
+                    self._calls[request_id] = Going(claims, asked=True, alone=False)
+                elif tries:  # a try before may still come through
+                    self._later(request_id, [0] * len(claims))
+                return decided
+        return None
+
+    def _hear(self, decided: Outcome) -> None:
+        self._failed = 0
+        self.alone.see(decided)
+        for claim in self._losses.of(decided):
+            self.lost_budget(claim)
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         """As promised, without waiting for the shared store: it is told before it is asked anything
@@ -143,11 +167,12 @@ class Sheltered:
         elif self._away:
             self._later(request_id, actuals)
         else:
-            self.remote.settle_soon(request_id, actuals, lambda: self._missed(request_id, actuals))
+            failed = partial(self._missed, request_id, actuals)
+            self.remote.settle_soon(request_id, actuals, failed)
 
-    def _missed(self, request_id: str, actuals: Sequence[int]) -> None:
+    def _missed(self, request_id: str, actuals: Sequence[int], error: StoreUnavailable) -> None:
         self._later(request_id, actuals)
-        self._fail()
+        self._fail(error)
 
     async def release(self, request_id: str) -> None:
         going = self._calls.get(request_id)
@@ -160,8 +185,8 @@ class Sheltered:
         if not self._away:
             try:
                 await self.remote.charge(charge_id, claims, whole=whole)
-            except StoreUnavailable:
-                self._fail()
+            except StoreUnavailable as error:
+                self._fail(error)
                 self._bill(charge_id, claims)
             else:
                 return
@@ -178,11 +203,25 @@ class Sheltered:
         if not self._away:
             try:
                 return await self.remote.read(claims)
-            except StoreUnavailable:
-                self._fail()
+            except StoreUnavailable as error:
+                self._fail(error)
         return self.alone.look(claims).standings
 
-    def _fail(self) -> None:
+    async def renew(self) -> None:
+        """As promised; where the shared store does not answer, it is told as soon as it does."""
+        self.alone.local.renew_now()
+        if not self._away:
+            try:
+                await self.remote.renew()
+            except StoreUnavailable as error:
+                self._fail(error)
+                self._look.set()
+
+    def _fail(self, error: StoreUnavailable) -> None:
+        """Count a trip that failed, however many calls were on it."""
+        if error.trip is None or error.trip is self._failed_trip:
+            return
+        self._failed_trip = error.trip
         self._failed += 1
         if self._failed < self.failures or self._away:
             return
@@ -224,7 +263,8 @@ class Sheltered:
             await self.sleep(rest * (0.5 + self.chance()))
             try:
                 await self.remote.ping()
-                await self._pay()
+                await self.remote.renew()
+                await self._pay()  # last: what comes to be owed meanwhile is paid as well
             except StoreUnavailable:
                 rest = min(MOST_REST_S, rest * 2)
             else:
@@ -238,6 +278,22 @@ class Sheltered:
             self._away = False
             self.alone.forget()
             self.tell("recovered")
+
+    async def close(self, within_s: float = CLOSING_S) -> None:
+        """Pay what is owed to the shared store, for at most ``within_s`` seconds; the rest stays
+        owed. Call it after ``watch`` has ended."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not await self._paid() and self.owing:
+                    await self.sleep(CLOSING_REST_S)
+
+    async def _paid(self) -> bool:
+        try:
+            await self.remote.ping()  # after what was to be settled soon
+            await self._pay()
+        except StoreUnavailable:
+            return False
+        return True
 
     async def _pay(self) -> None:
         """Tell the store all that it missed. Raises ``StoreUnavailable``; the rest stays owed."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from types import TracebackType
@@ -19,7 +18,7 @@ from typing import Any, Literal, Self, cast
 from redis.exceptions import NoScriptError
 
 from proxy.limits import wire
-from proxy.limits.batch import Batcher, Question, Reply
+from proxy.limits.batch import BATCH, Batcher, Question, Reply
 from proxy.limits.store import StoreUnavailable
 from proxy.limits.wire import Wire
 from proxy.redis import FAULTS, Server
@@ -38,11 +37,13 @@ SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A call that is not settled: by which claims, and what is known of its charge."""
+    """A call that is not settled: by which claims, what is known of its charge, and whether it
+    has a place that is leased."""
 
     keys: tuple[str, ...]
     claims: str
     known: Known
+    leased: bool
 
 
 def _settling(call: UnderWay, actuals: Sequence[int]) -> Question:
@@ -74,22 +75,19 @@ class RedisStore:
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
-        """As promised; a caller that is cancelled meanwhile has the call released."""
+        """As promised. Where it is not known whether the store has charged the call, it can be
+        settled, and must be."""
         keys = self._wire.keys(request_id, claims)
         told = self._wire.claims(claims)
+        leased = any(claim.limit.kind == "concurrency" for claim in claims)
         try:
             readings = await self._batches.put(Question(keys, wire.admit(told)))
-        except StoreUnavailable:
-            self._remember(request_id, UnderWay(keys, told, "perhaps_charged"))
-            raise
-        except asyncio.CancelledError:
-            nothing = wire.settle_again(told, [0] * len(claims))
-            with suppress(StoreUnavailable):
-                _ = self._batches.put(Question(keys, nothing))
+        except (StoreUnavailable, asyncio.CancelledError):
+            self._remember(request_id, UnderWay(keys, told, "perhaps_charged", leased))
             raise
         decided = outcome(claims, readings)
         if decided.admitted and request_id not in self._calls:
-            self._remember(request_id, UnderWay(keys, told, "charged"))
+            self._remember(request_id, UnderWay(keys, told, "charged", leased))
         return decided
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -102,12 +100,12 @@ class RedisStore:
             return
         try:
             await self._batches.put(_settling(call, actuals))
-        except StoreUnavailable:
+        except (StoreUnavailable, asyncio.CancelledError):
             self._missed(request_id, call)
             raise
 
     def settle_soon(
-        self, request_id: str, actuals: Sequence[int], failed: Callable[[], None]
+        self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
     ) -> None:
         """Settle with the next trip, and before whatever is asked from now on; nobody waits for
         it. ``failed`` hears that it did not come through: then ``settle`` may be tried."""
@@ -118,7 +116,7 @@ class RedisStore:
         def hear(reply: Reply) -> None:
             if isinstance(reply, StoreUnavailable):
                 self._missed(request_id, call)
-                failed()
+                failed(reply)
 
         try:
             self._batches.ride(_settling(call, actuals), hear)
@@ -133,6 +131,17 @@ class RedisStore:
         call = self._calls.get(request_id)
         if call is not None:
             await self.settle(request_id, [0] * (len(call.keys) - 1))
+
+    async def renew(self) -> None:
+        """As promised, some calls at a time: others are admitted between. Also of calls that the
+        store took for lost meanwhile, but not of those that it never charged."""
+        names = [name for name, call in self._calls.items() if call.leased]
+        for at in range(0, len(names), BATCH):
+            known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
+            questions = [Question(each.keys, wire.renew(each.claims)) for each in known if each]
+            replies = [self._batches.put(question) for question in questions]
+            for reply in replies:
+                await reply
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         keys = self._wire.keys(charge_id, claims)
@@ -167,7 +176,7 @@ class RedisStore:
         try:
             return cast("list[Reply]", await self._run(keys[0], len(keys), *keys, time, *texts))
         except FAULTS as error:
-            unavailable = StoreUnavailable(type(error).__name__)
+            unavailable = StoreUnavailable(type(error).__name__, trip=object())
             return [unavailable] * len(questions)
 
     async def _run(self, key: str, *rest: str | int) -> Any:

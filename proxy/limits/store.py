@@ -13,7 +13,12 @@ class StoreUnavailable(Exception):
     """The store did not answer in time, or not in a way that can be used.
 
     Whether it did what was asked is unknown. The message names no address and no credential.
+    ``trip`` tells what failed together, in one round trip; it is None where nothing was sent.
     """
+
+    def __init__(self, reason: str, trip: object = None) -> None:
+        super().__init__(reason)
+        self.trip = trip
 
 
 class Store(Protocol):
@@ -33,7 +38,9 @@ class Store(Protocol):
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Check all claims, then charge all, in one step; a refusal charges nothing.
 
-        Asking again for a call that is under way charges nothing.
+        A negative claim is refused for good: it would give back what others have used.
+        Asking again for a call that is under way charges nothing. A caller that is cancelled
+        meanwhile releases the call: it may have been charged.
         """
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -45,6 +52,9 @@ class Store(Protocol):
 
     async def release(self, request_id: str) -> None:
         """Settle to nothing used."""
+
+    async def renew(self) -> None:
+        """Keep the places of the calls under way: done every ``RENEW_S`` seconds."""
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """Add money without asking; budgets only. The same id charges once in ten minutes.

@@ -83,6 +83,11 @@ def settle_late(claims: str, actuals: Sequence[int]) -> str:
     return f'["late",{LATE_MS},{claims},{_list(actuals)}]'
 
 
+def renew(claims: str) -> str:
+    """For the places of a call that is under way."""
+    return f'["renew",0,{claims}]'
+
+
 def charge(claims: str, amounts: Sequence[int], *, whole: bool) -> str:
     """For money that no call asked for; ``whole`` if it is all that the window has seen."""
     return f'["{"whole" if whole else "late"}",{LATE_MS},{claims},{_list(amounts)}]'

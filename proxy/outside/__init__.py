@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.errors import UpstreamError, UpstreamTimeout
+from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
 from proxy.outside.exchange import OwnExchange
 from proxy.ports import Exchange
 from proxy.record import Record
 from proxy.types import Door, Parent, Timeouts
-from proxy.upstream.reply import Http
+from proxy.upstream.reply import Http, Reply
 
 DIALECT, ROUTE = "openai", "guard"
 MOST_BYTES = 1024 * 1024  # of a service's answer
@@ -58,7 +58,7 @@ class Ways:
         """Redirects are not followed: what is not an answer of this very address is none."""
         with self._noted():
             try:
-                async with await self.outside.http.post(url, headers, body, PATIENCE) as reply:
+                async with await self._reply(url, headers, body) as reply:
                     status, said = reply.status, await reply.body(MOST_BYTES + 1)
             except UpstreamTimeout:
                 raise TimeoutError from None
@@ -67,6 +67,12 @@ class Ways:
         if len(said) > MOST_BYTES:
             raise TooMuch
         return status, said
+
+    async def _reply(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        try:
+            return await self.outside.http.post(url, headers, body, PATIENCE)
+        except UpstreamStale:
+            return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
         exchange = OwnExchange(self._door(guard, deployment), body)
@@ -84,7 +90,7 @@ class Ways:
             nonce=own,
             deployment=deployment,
             guard=guard,
-            parent=Parent(outer.ids.trace_id, outer.ids.server_span),
+            parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
             via=outer.door.via if outer.door else (),
             at=datetime.now(UTC),
         )

@@ -26,6 +26,10 @@ class OwnExchange:
         """Who asks is this very task: where it is cancelled, nobody is left."""
         return True
 
+    @property
+    def served(self) -> bool:
+        return self._document is not None
+
     def knock(self) -> Door:
         return self._door
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from proxy.errors import BadField, NotFound, Unauthorized
 from proxy.policy import pricing
 from proxy.policy.conditions import Facts
 from proxy.policy.routes import draw
 from proxy.policy.rules import SILENT, Ruling, follow
-from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
-from proxy.types import Bound, Call, Door, Leg, Plan, Refusal, Target
-from proxy.types.guard import Guarding
+from proxy.policy.snapshot import Credential, Deployment, Key, Reach, Snapshot
+from proxy.types import Bound, Call, Door, Leg, Plan, Target
+from proxy.types.guard import Ceiling, Guarding
+from proxy.types.guard import Rule as GuardRule
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class InForce:
         return self.snapshot.revision
 
     def identify(self, door: Door) -> Caller:
-        return Caller(self.snapshot, identify(self.snapshot, door))
+        found = identify(self.snapshot, door)
+        return Caller(self.snapshot, found.key, found.label)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +43,37 @@ class Caller:
 
     snapshot: Snapshot
     known: Key
+    credential: str | None = None
 
     @property
     def key(self) -> str:
         return self.known.name
 
+    @property
+    def may_trace(self) -> bool:
+        return self.known.may_trace
+
     def decide(self, call: Call) -> Plan:
         return decide_for(self.snapshot, self.known, call)
 
 
-def identify(snapshot: Snapshot, door: Door) -> Key:
-    """Find the virtual key. Raises ``Unauthorized`` in the same words for none and a wrong one."""
+def identify(snapshot: Snapshot, door: Door) -> Credential:
+    """Find the virtual key. Raises ``Unauthorized`` in the same words for none, a wrong one and one
+    that counts no more."""
     if door.credential is None:
         raise Unauthorized
     digest = hashlib.sha256(door.credential.reveal().encode("utf-8", "surrogateescape")).digest()
-    key = snapshot.keys.get(digest)
-    if key is None or not hmac.compare_digest(key.digest, digest):
+    found = snapshot.credentials.get(digest)
+    if found is None or not hmac.compare_digest(found.digest, digest):
         raise Unauthorized
-    return key
+    if not found.is_in_force(door.at):
+        raise Unauthorized
+    return found
 
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Say who calls, which deployment answers, with which tags and targets. Raises ``Refused``."""
-    return decide_for(snapshot, identify(snapshot, call.door), call)
+    return decide_for(snapshot, identify(snapshot, call.door).key, call)
 
 
 def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
@@ -80,25 +93,30 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         tags, dropped = join_tags(snapshot, reach, door)
         warnings += tuple(f"tag {shown(tag)} dropped" for tag in dropped)
     deployment = reach.deployment
-    legs: list[Leg] = []
-    refusal = None
-    bounds, cache, guards = deployment.bounds, deployment.cache, deployment.guards
+    _check_number(call.models, deployment.max_models)
+    legs: tuple[Leg, ...] = ()
+    rulings: list[Ruling] = []
     for model in call.models:
         leg, ruling = _rule(reach, key, call, tags, model)
-        legs.append(leg)
-        refusal = refusal or ruling.refusal or _unpriced(deployment, call, leg)
-        if ruling.bounds or ruling.without:
-            bounds = bounds_of(bounds, ruling)
-        if ruling.cache is not None:
-            cache = ruling.cache.by
-        if ruling.unguarded or any(ruling.guards):
-            guards = guards_of(guards, ruling)
+        legs += (leg,)
+        rulings.append(ruling)
+    whole = rulings[0] if len(rulings) == 1 else _together(reach, rulings)
+    refusal = whole.refusal
+    bounds = bounds_of(deployment.bounds, whole, rulings)
+    cache = deployment.cache if whole.cache is None else whole.cache.by
+    guards = guards_of(deployment.guards, whole, rulings)
+    unpriced = pricing.unpriced_by(deployment, bounds)
+    if unpriced is not None:
+        legs, lacking = pricing.payable_legs(legs, call)
+        guards = pricing.payable_guards(guards, call)
+        if lacking is not None:
+            refusal = refusal or pricing.refusal(shown(lacking.model), unpriced)
     return Plan(
         snapshot.revision,
         key.name,
         deployment.name,
         tags,
-        tuple(legs),
+        legs,
         None,
         len(dropped),
         warnings,
@@ -108,8 +126,15 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         bounds,
         cache,
         key.may_refresh,
-        pricing.payable_guards(deployment, call, guards),
+        guards,
+        whole.by,
     )
+
+
+def _check_number(models: Sequence[str], most: int) -> None:
+    """Raise ``BadField`` for a list of more models than the policy lets a call have."""
+    if len(models) > most:
+        raise BadField("model", f"has more models than the {most} that the policy allows")
 
 
 def facts_of(key: Key, call: Call, tags: Mapping[str, str], model: str) -> Facts:
@@ -133,45 +158,73 @@ def _rule(
     targets = candidates.fixed
     if targets is None:
         targets = candidates.order(draw(deployment.name, deployment.sticky, key.name, call))
-    targets, pool = targets + fallback, candidates.pool
-    if deployment.refuse_unpriced:
-        pool = len(pricing.payable(deployment, call, targets[:pool])) or 1
-        targets = pricing.payable(deployment, call, targets) or targets
     leg = Leg(
         model,
-        targets,
-        pool,
+        targets + fallback,
+        candidates.pool,
         ruling.changes,
         ruling.rules,
         ruling.would,
+        ruling.by,
     )
     return leg, ruling
 
 
-def _unpriced(deployment: Deployment, call: Call, leg: Leg) -> Refusal | None:
-    if pricing.payable(deployment, call, leg.targets):
-        return None
-    return pricing.refusal(shown(leg.model))
+def _together(reach: Reach, rulings: Sequence[Ruling]) -> Ruling:
+    """Return what the rules say of a call as a whole."""
+    return SILENT if reach.course is None else reach.course.union(rulings)
 
 
-def bounds_of(bounds: tuple[Bound, ...], ruling: Ruling) -> tuple[Bound, ...]:
-    """Add the limits that rules bring, each once, and leave out those that they take away."""
-    joined = dict.fromkeys((*bounds, *ruling.bounds))
-    return tuple(bound for bound in joined if bound.limit.name not in ruling.without)
+def bounds_of(
+    bounds: tuple[Bound, ...], whole: Ruling, rulings: Sequence[Ruling]
+) -> tuple[Bound, ...]:
+    """Return the limits that count for a call: the deployment's and those that rules bring."""
+    if not (whole.bounds or whole.without):
+        return bounds
+    legs = [(ruling.bounds, ruling.without) for ruling in rulings]
+    return _left(bounds, whole.bounds, legs, lambda bound: bound.limit.name)
 
 
-def guards_of(guards: Guarding, ruling: Ruling) -> Guarding:
-    """Add the guards that rules bring, each once, and leave out those that they take away."""
-    came, goes = (
-        tuple(rule for rule in dict.fromkeys((*own, *more)) if rule.name not in ruling.unguarded)
-        for own, more in (
-            (guards.input, ruling.guards.input),
-            (guards.output, ruling.guards.output),
-        )
+def guards_of(guards: Guarding, whole: Ruling, rulings: Sequence[Ruling]) -> Guarding:
+    """Return the guards that look at a call: the deployment's and those that rules bring."""
+    if not (whole.unguarded or any(whole.guards)):
+        return guards
+    came = [(ruling.guards.input, ruling.unguarded) for ruling in rulings]
+    goes = [(ruling.guards.output, ruling.unguarded) for ruling in rulings]
+    ceilings = [(ruling.guards.ceilings, ruling.unguarded) for ruling in rulings]
+    more = whole.guards
+    return replace(
+        guards,
+        input=_left(guards.input, more.input, came, _name),
+        output=_left(guards.output, more.output, goes, _name),
+        ceilings=_left(guards.ceilings, more.ceilings, ceilings, _name),
     )
-    ceilings = dict.fromkeys((*guards.ceilings, *ruling.guards.ceilings))
-    kept = tuple(each for each in ceilings if each.name not in ruling.unguarded)
-    return replace(guards, input=came, output=goes, ceilings=kept)
+
+
+def _left(
+    own: tuple[Part, ...],
+    more: tuple[Part, ...],
+    legs: Sequence[tuple[Sequence[Part], frozenset[str]]],
+    name: Callable[[Part], str],
+) -> tuple[Part, ...]:
+    """Return the parts in force, each once: the deployment's ``own``, then what rules add.
+
+    ``legs`` hold for each model of the call the parts that its rules add, and the names that they
+    take away. A part is left out only where every model that has it is let off.
+    """
+    parts = dict.fromkeys((*own, *more))
+    if len(legs) == 1:  # nearly every call: all parts are those of its only model
+        off = legs[0][1]
+        return tuple([part for part in parts if name(part) not in off])
+    return tuple(
+        part
+        for part in parts
+        if any(name(part) not in off and (part in own or part in added) for added, off in legs)
+    )
+
+
+def _name(part: GuardRule | Ceiling) -> str:
+    return part.name
 
 
 def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:

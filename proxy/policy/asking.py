@@ -71,11 +71,13 @@ class Guard:
     snapshot: Snapshot
     key: str
     deployment: Deployment
+    credential: None = None
+    may_trace: bool = False  # it is sampled with the call that it looks at
 
     def decide(self, call: Call) -> Plan:
         name, tags = self.deployment.name, self.deployment.tags
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
         known = Known(self.key, tags, by_callers)
         reach = Reach(self.deployment, tags, course(self.deployment.sections, known))
-        key = Key(self.key, b"", {name: reach}, {}, (), {}, may_refresh=False)
+        key = Key(self.key, {name: reach}, {}, (), {}, may_refresh=False)
         return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from proxy.errors import Unauthorized
 from proxy.policy import identify
-from proxy.policy.compare import Divergence, decided, divergences
+from proxy.policy.compare import Divergence, decided, divergences, other_key
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.record import Record
@@ -53,13 +53,15 @@ class Candidate:
         key = _known(self.current(), door)
         if call is None:
             stranger = isinstance(record.error, Unauthorized) and key is not None
-            return [Divergence("key", "unknown", f"key {key.name}")] if stranger and key else None
+            return [other_key(key.name, "unknown", None)] if stranger and key else None
         was = record.plan or record.error
         if was is None:
             return None
         if key is None:
-            return [Divergence("key", f"key {record.key}", "unknown")]
-        return divergences(was, decided(self.current(), key, call))
+            name = str(record.key)
+            lapse = self.current().lapse_of(name, door.at, record.credential)
+            return [other_key(name, None, lapse or "unknown")]
+        return divergences(call, was, decided(self.current(), key, call))
 
     def _note(self, request_id: str, found: Divergence) -> None:
         way = (found.kind, found.rule)
@@ -88,6 +90,6 @@ class Candidate:
 
 def _known(snapshot: Snapshot, door: Door) -> Key | None:
     try:
-        return identify(snapshot, door)
+        return identify(snapshot, door).key
     except Unauthorized:
         return None

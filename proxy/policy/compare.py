@@ -1,11 +1,15 @@
-"""Two revisions side by side: what one decides otherwise than the other, by kind and by rule."""
+"""Two revisions side by side: what one would send or do otherwise than the other, by kind and by
+the rule that makes the difference."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from itertools import zip_longest
+from typing import Any, Literal, get_args
 
+from proxy.dialects.asking import parameters
+from proxy.dialects.bounds import BOUNDS
 from proxy.errors import ProxyError
 from proxy.policy import decide_for
 from proxy.policy.snapshot import Key, Snapshot
@@ -15,11 +19,10 @@ Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
     "guards",
 ]  # fmt: skip
-KINDS: tuple[Kind, ...] = (
-    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
-    "guards",
-)  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Plan | ProxyError
+Origins = Mapping[str, str]
+NOBODY: Leg = Leg("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,39 +37,88 @@ class Divergence:
 
 
 def decided(snapshot: Snapshot, key: Key, call: Call) -> Outcome:
-    """Give the plan, or the refusal, as a value."""
+    """Return the plan, or the refusal, as a value."""
     try:
         return decide_for(snapshot, key, call)
     except ProxyError as error:
         return error
 
 
-def divergences(was: Outcome, now: Outcome) -> list[Divergence]:
-    """Say in what two outcomes of one call differ; nothing when they do not."""
+def other_key(name: str, was: str | None, now: str | None) -> Divergence:
+    """Return that one side refuses a key that the other lets in; each says why it refuses it."""
+    return Divergence("key", was or f"key {name}", now or f"key {name}")
+
+
+def divergences(call: Call, was: Outcome, now: Outcome) -> list[Divergence]:
+    """Return in what two outcomes of one call differ; nothing where they do the same with it."""
     if isinstance(was, ProxyError) or isinstance(now, ProxyError):
         said = _refused(was), _refused(now)
         return [] if said[0] == said[1] else [Divergence("refusal", *said, _refuser(was, now))]
-    return list(_of_plans(was, now))
+    return list(_of_plans(call, was, now))
 
 
-def _of_plans(was: Plan, now: Plan) -> Iterator[Divergence]:
+def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
     if _refused(was) != _refused(now):
         yield Divergence("refusal", _refused(was), _refused(now), _refuser(was, now))
     if was.deployment != now.deployment:
         yield Divergence("deployment", str(was.deployment), str(now.deployment))
     if was.tags != now.tags:
-        yield Divergence("tags", _listed(was), _listed(now))
-    rule = _rule(was, now)
-    for kind, before, after in (
-        ("targets", _each(was, _targets), _each(now, _targets)),
-        ("parameters", _each(was, _changes), _each(now, _changes)),
-        ("routing", _routing(was), _routing(now)),
-        ("limits", _limits(was), _limits(now)),
-        ("cache", _cache(was), _cache(now)),
-        ("guards", _guards(was), _guards(now)),
-    ):
-        if before != after:
-            yield Divergence(kind, before, after, rule)  # type: ignore[arg-type]  # of KINDS
+        yield Divergence("tags", _tags(was), _tags(now))
+    for before, after in zip_longest(was.legs, now.legs, fillvalue=NOBODY):
+        yield from _of_legs(call, before, after)
+    if _routing(was) != _routing(now):
+        yield Divergence("routing", _routing(was), _routing(now))
+    yield from _parts("limits", "limit", (_limits(was), was.by), (_limits(now), now.by))
+    if _cache(was) != _cache(now):
+        yield Divergence("cache", _cache(was), _cache(now), _behind(was.by, now.by, "cache"))
+    yield from _parts("guards", "guard", (_guards(was), was.by), (_guards(now), now.by))
+
+
+def _of_legs(call: Call, was: Leg, now: Leg) -> Iterator[Divergence]:
+    """Yield where one model of a call would go otherwise, or with other parameters."""
+    if _targets(was) != _targets(now):
+        rule = _behind(was.by, now.by, "targets", "model", "fallback")
+        yield Divergence("targets", _targets(was), _targets(now), rule)
+    before, after = _sent(call, was), _sent(call, now)
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            rule = _behind(was.by, now.by, *_changers(name))
+            values = _said(name, before, was), _said(name, after, now)
+            yield Divergence("parameters", *values, rule)
+
+
+def _sent(call: Call, leg: Leg) -> Mapping[str, Any]:
+    """Return the body that a leg's target would get, in OpenAI's form."""
+    return parameters(call, leg.targets[0], leg.changes)
+
+
+def _changers(name: str) -> tuple[str, ...]:
+    """Return the effects of rules that may change a parameter, under any of its names."""
+    names = BOUNDS if name in BOUNDS else (name,)
+    return tuple(f"{does} {each}" for does in ("cap", "set") for each in names)
+
+
+def _parts(
+    kind: Kind,
+    effect: str,
+    was: tuple[dict[str, str], Origins],
+    now: tuple[dict[str, str], Origins],
+) -> Iterator[Divergence]:
+    """Yield the named parts of two plans that are not the same in both."""
+    before, after = was[0], now[0]
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            rule = _behind(was[1], now[1], f"{effect} {name}", f"no {effect} {name}")
+            yield Divergence(kind, before.get(name, "none"), after.get(name, "none"), rule)
+
+
+def _behind(was: Origins, now: Origins, *effects: str) -> str:
+    """Return the rule that makes a difference: one that is behind an effect in one of the two
+    alone, else the one behind it now."""
+    for effect in effects:
+        if now.get(effect) != was.get(effect):
+            return now.get(effect) or was[effect]
+    return next((now[effect] for effect in effects if effect in now), "")
 
 
 def _refused(outcome: Outcome) -> str:
@@ -76,41 +128,34 @@ def _refused(outcome: Outcome) -> str:
 
 
 def _refuser(was: Outcome, now: Outcome) -> str:
-    """Name the rule that refuses now, else the one that did."""
+    """Return the rule that refuses now, else the one that did."""
     for outcome in (now, was):
         if isinstance(outcome, Plan) and outcome.refusal is not None:
             return outcome.refusal.rule
     return ""
 
 
-def _rule(was: Plan, now: Plan) -> str:
-    """Name the first rule that came, else the first that went; a rule may also have changed."""
-    came = [rule for rule in now.rules if rule not in was.rules]
-    went = [rule for rule in was.rules if rule not in now.rules]
-    return next(iter([*came, *went]), "")
-
-
-def _listed(plan: Plan) -> str:
+def _tags(plan: Plan) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
-
-
-def _each(plan: Plan, said: Callable[[Leg], str]) -> str:
-    return " | ".join(said(leg) for leg in plan.legs)
 
 
 def _targets(leg: Leg) -> str:
     return ", ".join(f"{t.upstream.name}/{t.model}" for t in leg.targets)
 
 
-def _changes(leg: Leg) -> str:
-    values = [f"{name} {value}" for name, value in sorted(leg.changes.set.items())]
-    caps = [f"{name} at most {most}" for name, most in sorted(leg.changes.cap.items())]
-    return ", ".join([*values, *caps]) or "unchanged"
+def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
+    """Return a parameter in words. A text is shown only where a rule has set it: one of a client
+    is nobody else's business."""
+    value = body.get(name)
+    if value is None:
+        return f"no {name}"
+    ours = isinstance(value, (bool, int, float)) or name in leg.changes.set
+    return f"{name} {value}" if ours else f"{name} as asked"
 
 
-def _limits(plan: Plan) -> str:
-    said = (f"{each.limit.name} {each.limit.amount}" for each in plan.bounds)
-    return ", ".join(said) or "none"
+def _limits(plan: Plan) -> dict[str, str]:
+    limits = [bound.limit for bound in plan.bounds]
+    return {each.name: f"{each.name} {each.amount}" for each in limits}
 
 
 def _cache(plan: Plan) -> str:
@@ -124,14 +169,16 @@ def _cache(plan: Plan) -> str:
     return f"{said}, other wordings {how} from {rule.semantic.threshold:g}"
 
 
-def _guards(plan: Plan) -> str:
-    said = [
-        f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} {rule.digest[:6]}"
-        for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output))
+def _guards(plan: Plan) -> dict[str, str]:
+    stages = (("input", plan.guards.input), ("output", plan.guards.output))
+    said = {
+        f"{rule.name}": f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} "
+        f"{rule.digest[:6]}"
+        for stage, rules in stages
         for rule in rules
-    ]
-    said += [f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings]
-    return ", ".join(said) or "none"
+    }
+    said |= {each.name: f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings}
+    return said
 
 
 def _routing(plan: Plan) -> str:

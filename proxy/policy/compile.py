@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
 
 from proxy import usage
-from proxy.policy import patterns, schema
+from proxy.policy import patterns, price_table, schema
 from proxy.policy.compile_cache import kept, missing
 from proxy.policy.compile_guards import GuardCompiler
 from proxy.policy.compile_limits import LimitCompiler
+from proxy.policy.compile_prices import uncovered
 from proxy.policy.compile_rules import RuleCompiler
 from proxy.policy.conditions import Known
 from proxy.policy.load import Loaded, maybe, note, secret
 from proxy.policy.routes import Candidates, Routes, Sticky
 from proxy.policy.rules import Guards, course
 from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot, TagRule
+from proxy.policy.snapshot import Credential, Deployment, Key, Reach, Snapshot, TagRule
 from proxy.policy.source import Document, Path_, PolicyError
 from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream
 from proxy.types.guard import UNGUARDED
+from proxy.types.target import NOT_THE_CLIENTS
 
 Weighed = tuple[Target, int | None]
 DEFAULT_POLICY = "default"
+OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
 BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
@@ -37,8 +41,8 @@ def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snaps
     work = _Compiler(loaded.policies, loaded.document, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
-        raise PolicyError(loaded.document.problems)
-    return snapshot
+        raise PolicyError(loaded.document.problems, snapshot.revoked)
+    return snapshot.without(snapshot.revoked)
 
 
 class _Compiler:
@@ -51,6 +55,8 @@ class _Compiler:
         self.document = document
         self.environ = environ
         self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
+        self.placed: dict[Path_, Target] = {}
+        self.asks_table = not document.data.keys().isdisjoint(price_table.SECTIONS)
 
     def snapshot(self, revision: str) -> Snapshot:
         self.upstreams = {
@@ -64,19 +70,23 @@ class _Compiler:
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }
-        keys = [self.key(name, each, deployments) for name, each in self.policies.keys.items()]
-        self.distinct(keys)
+        for path, said in uncovered(deployments, self.placed):
+            self.complain(path, said)
+        keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
+        credentials = list(self.credentials(keys))
         places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
         return Snapshot(
             revision=revision,
-            keys=MappingProxyType({key.digest: key for key in keys}),
+            keys=MappingProxyType(keys),
+            credentials=MappingProxyType({each.digest: each for each in credentials}),
             tags=MappingProxyType(self.rules),
             refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
             deployments=MappingProxyType(deployments),
             places=MappingProxyType(places),
             limits=MappingProxyType(self.limits.names),
             headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
-            prices_as_of=self.policies.price_table.as_of,
+            revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
+            prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
         )
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:
@@ -95,6 +105,9 @@ class _Compiler:
             timeouts=Timeouts(**said.timeouts.model_dump()),
             provider=said.provider or (said.dialect if said.dialect in BY_DIALECT else None),
             accepts=frozenset(said.accepts),
+            drops=frozenset(said.drop),
+            refuses=_refused(said),
+            open_ranges=said.dialect == "openai" and not OPENAIS_OWN.search(said.base_url),
             max_answer_bytes=said.max_answer_bytes,
             propagate_trace=said.propagate_trace,
             max_concurrency=said.max_concurrency,
@@ -135,6 +148,7 @@ class _Compiler:
             cache=cache.by if cache else None,
             guards=self.ruling.guarding(policy) if policy else UNGUARDED,
             refuse_unpriced=said.unpriced == "refuse",
+            max_models=said.max_models,
         )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:
@@ -172,7 +186,9 @@ class _Compiler:
             self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
             return None
         prices = tuple(map(price_of, said.price)) or self.listed(upstream, said.model)
-        return Target(upstream, said.model, said.endpoint, prices)
+        found = Target(upstream, said.model, said.endpoint, prices)
+        self.placed[path] = found
+        return found
 
     def listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
         """Find the prices in the table; only rows of a model in use are looked at closely."""
@@ -180,6 +196,7 @@ class _Compiler:
         name = usage.listed(rows, model)
         if upstream.provider is None or name is None:
             return ()
+        self.asks_table = True
         path: Path_ = ("prices", upstream.provider, name)
         said = rows[name]
         dated = enumerate(said) if isinstance(said, list) else [(0, said)]
@@ -205,12 +222,12 @@ class _Compiler:
         named = _named(reached)
         return Key(
             name=name,
-            digest=bytes.fromhex(said.sha256),
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
             listing=tuple(sorted(named)),
             tags=_sorted(said.tags),
             may_refresh="refresh" in said.may,
+            may_trace="trace" in said.may,
         )
 
     def reach(self, key: str, said: schema.Key, deployment: Deployment) -> Reach:
@@ -218,13 +235,17 @@ class _Compiler:
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
         return Reach(deployment, tags, course(deployment.sections, Known(key, tags, open_)))
 
-    def distinct(self, keys: list[Key]) -> None:
-        first: dict[bytes, str] = {}
-        for key in keys:
-            if key.digest in first:
-                path: Path_ = ("keys", key.name, "sha256")
-                self.document.complain(path, f"is the same key as {first[key.digest]}")
-            first.setdefault(key.digest, key.name)
+    def credentials(self, keys: Mapping[str, Key]) -> Iterator[Credential]:
+        """Return the texts that keys may have, each with the end that comes first."""
+        first: dict[str, str] = {}
+        for name, said in self.policies.keys.items():
+            for index, each in enumerate(said.sha256):
+                if each.digest in first:
+                    path = self.document.written(("keys", name, "sha256", index))
+                    self.document.complain(path, f"is the same key as {first[each.digest]}")
+                first.setdefault(each.digest, name)
+                ends = [end for end in (each.until, said.expires) if end is not None]
+                yield Credential(bytes.fromhex(each.digest), keys[name], min(ends, default=None))
 
     def tags(self, path: Path_, tags: Mapping[str, str]) -> None:
         for tag, value in tags.items():
@@ -244,6 +265,12 @@ class _Compiler:
         known = self.document.data.get(section, {})
         if name not in known and self.document.whole:
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+
+
+def _refused(said: schema.Upstream) -> frozenset[str]:
+    if not said.refuse and not said.drop:
+        return NOT_THE_CLIENTS
+    return (NOT_THE_CLIENTS | {*said.refuse}) - {*said.drop}
 
 
 def _rule(tag: schema.Tag) -> TagRule:
@@ -296,9 +323,12 @@ def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:
 
 
 def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
-    """A target answers to its model, and to that with its provider or upstream before it."""
+    """A target answers to its model, and to that with its provider or upstream before it: one with
+    a weight of 0 to none, as it takes no calls."""
     found: dict[str, list[Weighed]] = {}
     for each in weighed:
+        if each[1] == 0:
+            continue
         target, upstream = each[0], each[0].upstream
         prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
         for prefix in ("", *sorted(prefixes)):

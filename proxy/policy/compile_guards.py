@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from proxy.guardrails.kinds import KINDS, Kind
+from proxy.guardrails.urls import entry_of
 from proxy.policy.around import Around
 from proxy.policy.compile_asking import resolved
 from proxy.policy.rules import Guards
@@ -15,9 +17,11 @@ from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.plugged import Plugged
 from proxy.policy.source import Path_
 from proxy.policy.texts import NAMES
-from proxy.types.guard import DEAR, MESSAGE, Ceiling, Rule
+from proxy.types.guard import DEAR, MESSAGE, Ceiling, Looking, Rule, looks
+from proxy.usage import NANO
 
 KIND = {"guard"}
+SAMPLE = "A first look: word 1 of 2, a@b.example, https://b.example/?c=d"
 
 
 class GuardCompiler:
@@ -49,7 +53,7 @@ class GuardCompiler:
         self.names.add(name)
         return Ceiling(
             name=name,
-            most=int(said.max_cost_usd * 1_000_000),
+            most=int(said.max_cost_usd * NANO),
             action=said.action,
             shadow=said.mode == "shadow",
             on_error=said.on_error,
@@ -78,9 +82,11 @@ class GuardCompiler:
         try:
             options = self._options(said) | found
             detector = kind.make(options)
+            restore_hosts = frozenset(map(entry_of, said.restore_hosts or ()))
         except ValueError as error:
             self._around.complain(path, str(error))
             return None
+        _warm(detector)
         fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
         files = [options[name] for name in NAMES if name in options]
         return Rule(
@@ -97,6 +103,7 @@ class GuardCompiler:
             digest=_digest(said, files),
             kind=said.guard,
             restore=said.restore,
+            restore_hosts=restore_hosts,
             to=self._around.plain((*path, "to"), said.to or []),
         )
 
@@ -126,6 +133,14 @@ def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:
         yield ("restore",), "restore stands under input: an answer has nowhere to come back from"
     if said.action == "route":
         yield ("action",), "route stands under input: an answer has come from somewhere already"
+
+
+def _warm(detector: Looking) -> None:
+    """Let a detector look once, so that what it loads at its first look is there before calls
+    come: their deadline is not for loading."""
+    if looks(detector):
+        with suppress(Exception):  # it says so at each call
+            detector.find(SAMPLE)
 
 
 def _digest(said: AnyGuard, files: Sequence[object] = ()) -> str:

@@ -9,11 +9,10 @@ from proxy.policy import schema
 from proxy.policy.around import Around
 from proxy.policy.source import Path_
 from proxy.types import Bound
-from proxy.types.limit import LEASE_S, Limit
+from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 
 Written = tuple[Path_, schema.Limit]
-SPARE_S = 60
 
 
 def written(policies: schema.Policies) -> Iterator[Written]:
@@ -34,9 +33,6 @@ class LimitCompiler:
 
     def __init__(self, around: Around) -> None:
         self._around = around
-        upstreams = around.policies.upstreams.values()
-        longest = max((upstream.timeouts.total for upstream in upstreams), default=0.0)
-        self._lease_s = max(LEASE_S, int(longest) + SPARE_S)
         self.names: dict[str, Path_] = {}
         self._bounds = {path: self._bound(path, said) for path, said in written(around.policies)}
 
@@ -55,10 +51,25 @@ class LimitCompiler:
                 self._around.unknown((*path, "per", index), "tags", "tag", tag)
         try:
             amounts = self._amounts(said, shadow=self._in_shadow(path))
-            return Bound(Limit(said.name, **amounts), tuple(said.per))
+            limit = Limit(said.name, **amounts)
+            needs_prices = limit.kind == "usd" and said.unpriced != "allow"
+            return Bound(limit, self._whose(said), needs_prices)
         except ValueError as error:
             self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
             return None
+
+    def _whose(self, said: schema.Limit) -> tuple[str, ...]:
+        """Return what a limit is per. What a caller says itself counts within its key: nobody can
+        use up another tenant's by its words."""
+        per = tuple(said.per)
+        if "key" in per or said.across is not None:
+            return per
+        return ("key", *per) if any(map(self._is_said, per)) else per
+
+    def _is_said(self, name: str) -> bool:
+        """True if callers may say the value themselves."""
+        rule = self._around.rules.get(name.removeprefix("tag."))
+        return name == "user" or (name.startswith("tag.") and rule is not None and rule.caller)
 
     def _in_shadow(self, path: Path_) -> bool:
         """Say whether a limit stands in a policy that is in shadow as a whole."""
@@ -76,12 +87,7 @@ class LimitCompiler:
             window = Calendar(unit, said.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
             return {"kind": "usd", "amount": amount, "window": window, **more}
         if said.concurrency is not None:
-            return {
-                "kind": "concurrency",
-                "amount": said.concurrency,
-                "lease_s": self._lease_s,
-                **more,
-            }
+            return {"kind": "concurrency", "amount": said.concurrency, **more}
         kind = "requests" if said.requests is not None else "tokens"
         amount, seconds = said.requests or said.tokens or (0, 0)
         return {"kind": kind, "amount": amount, "window": seconds, "burst": said.burst, **more}

@@ -156,10 +156,10 @@ class RuleCompiler:
             if match is not None:
                 self._known((*path, field), field, match)
                 yield conditions.Of(index, _values(match))
-        for name, match in said.tag.items():
+        for name, match in sorted(said.tag.items()):
             self._tag((*path, "tag", name), name, match)
             yield conditions.OfTag(name, _values(match))
-        for name, match in said.header.items():
+        for name, match in sorted(said.header.items()):
             self.headers.add(name)
             yield conditions.OfHeader(name, _values(match))
 
@@ -225,7 +225,8 @@ def _refusal(rule: str, said: schema.Refusal | None) -> Refusal | None:
 
 
 def in_words(said: schema.When | schema.Hours | schema.Match) -> str:
-    """Put a condition into the words of a policy file, on one line."""
+    """Return a condition in the words of a policy file, on one line, its keys in their alphabet's
+    order: what is told of it does not depend on how it was written."""
     dumped = said.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     return _flow(dumped)
 
@@ -234,7 +235,7 @@ def _flow(value: object) -> str:
     if isinstance(value, dict):
         if list(value) in (["equals"], ["in"]):
             return _flow(next(iter(value.values())))
-        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in sorted(value.items())) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)

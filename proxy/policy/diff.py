@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
 
 from proxy.policy import find
-from proxy.policy.compare import decided, divergences
+from proxy.policy.compare import Divergence, decided, divergences, other_key
 from proxy.policy.schema import Policies
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.types import Call, Door
@@ -39,39 +39,72 @@ def changes(old: Policies, new: Policies) -> Iterator[str]:
     }
     for section, kind in SECTIONS.items():
         for name in sorted({*before[section], *after[section]}):
-            details = list(_details(before[section], after[section], name))
+            details = list(_details(section, before[section], after[section], name))
             if section == "deployments" and name in after[section]:
-                details += _through(after[section][name], touched)
+                details += _through(after, after[section][name], touched)
             if details:
                 yield f"{kind} {name}"
                 yield from (f"    {detail}" for detail in details)
-    for section in ("caller_tags", "price_table"):
+    for section in ("caller_tags", "price_table", "revoked"):
         yield from _walk(section, before[section], after[section])
 
 
 def _plain(policies: Policies) -> dict[str, Any]:
-    dumped = policies.model_dump(by_alias=True, exclude_defaults=True)
+    dumped = policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
     return {name: dumped.get(name, {}) for name in Policies.model_fields}
 
 
-def _details(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> Iterator[str]:
+def _details(
+    section: str, before: Mapping[str, Any], after: Mapping[str, Any], name: str
+) -> Iterator[str]:
     if name not in before:
         yield "is new"
+        if section == "prices":  # what a new model costs is what somebody has to read
+            yield from _walk("", {}, after[name])
     elif name not in after:
         yield "is gone"
     else:
         yield from _walk("", before[name], after[name])
 
 
-def _through(deployment: Mapping[str, Any], touched: set[tuple[str, str]]) -> Iterator[str]:
-    """Name what else changes for a deployment: its policy and its upstreams."""
-    policy = deployment.get("policy") or "default"
-    if ("policies", policy) in touched:
-        yield f"its policy {policy} changes"
-    targets = [*deployment.get("targets", ()), *deployment.get("fallback", ())]
-    for upstream in sorted({target["upstream"] for target in targets}):
+def _through(
+    after: Mapping[str, Any], deployment: Mapping[str, Any], touched: set[tuple[str, str]]
+) -> Iterator[str]:
+    """Name what else changes for a deployment: the policies that it follows, and the upstreams
+    that it or one of their rules may send it to."""
+    policies = _followed(after["policies"], deployment.get("policy") or "default")
+    for number, name in enumerate(policies):
+        if ("policies", name) in touched:
+            yield (
+                f"its policy {name} changes" if not number else f"it extends {name}, which changes"
+            )
+    parts = [deployment, *(after["policies"].get(name, {}) for name in policies)]
+    for upstream in sorted(set(_upstreams(parts))):
         if ("upstreams", upstream) in touched:
             yield f"its upstream {upstream} changes"
+
+
+def _followed(policies: Mapping[str, Any], name: str) -> list[str]:
+    """Return a policy's name and those of all that it extends, each once, in their order."""
+    names = [name]
+    for each in names:  # which grows as it is read
+        extended = policies.get(each, {}).get("extends") or ()
+        above = [extended] if isinstance(extended, str) else extended
+        names += [other for other in above if other not in names]
+    return names
+
+
+def _upstreams(part: Any) -> Iterator[str]:
+    """Yield the upstreams that targets anywhere below a part name."""
+    if isinstance(part, dict):
+        named = part.get("upstream")
+        if isinstance(named, str):
+            yield named
+        for inner in part.values():
+            yield from _upstreams(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _upstreams(inner)
 
 
 def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
@@ -114,22 +147,26 @@ def _name(part: Any) -> str | None:
         return None
     if "upstream" in part and "model" in part:
         return f"{part['upstream']}/{part['model']}"
-    name = part.get("name")
+    name = part.get("name", part.get("digest"))
     return name if isinstance(name, str) else None
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    """Return a value in a line: a long text is cut, numbers such as prices never are."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}…"
+    return orjson.dumps(value, default=str).decode()
 
 
 @dataclass(slots=True)
 class Replayed:
-    """What recorded calls would meet. ``ways`` counts divergences by kind and rule."""
+    """What recorded calls would meet. ``ways`` counts divergences by kind and rule; ``unsized`` the
+    calls whose line does not tell their parameters."""
 
     calls: int = 0
     otherwise: int = 0
     unread: int = 0
+    unsized: int = 0
     unknown: int = 0
     ways: Counter[tuple[str, str]] = field(default_factory=Counter)
     examples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -139,15 +176,18 @@ class Replayed:
         for (kind, rule), count in self.ways.most_common():
             by = f" by {rule}" if rule else ""
             yield f"    {kind}{by}: {count} calls, such as {'; '.join(self.examples[kind, rule])}"
+        if self.unsized:
+            yield f"{self.unsized} lines tell no parameters: what is set or capped is not compared"
         if self.unread:
             yield f"{self.unread} lines are no calls"
         if self.unknown:
-            yield f"{self.unknown} calls of keys that the old policies do not know"
+            yield f"{self.unknown} calls of keys that the old policies do not let in"
 
 
 def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
-    """Decide recorded calls under both. A line is one of the call log, or has a ``body`` and
-    ``headers`` beside, where they were captured; of what is not recorded both know nothing."""
+    """Decide recorded calls under both. A line is one of the call log, with the ``parameters`` of
+    its request, or has a ``body`` and ``headers`` beside, where they were captured; of what is not
+    recorded both know nothing."""
     found = Replayed()
     for line in lines:
         said = _read(line)
@@ -158,25 +198,39 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
         if key is None:
             found.unknown += 1
             continue
+        call = _call(old, key, said)
+        at = call.door.at
+        if old.lapse_of(key.name, at) is not None and new.lapse_of(key.name, at) is not None:
+            found.unknown += 1
+            continue
         found.calls += 1
-        _compare(old, new, key, _call(old, key, said), found)
+        sized = isinstance(said.get("body", said.get("parameters")), dict)
+        found.unsized += not sized
+        _compare(old, new, key, call, found, sized=sized)
     return found
 
 
-def _compare(old: Snapshot, new: Snapshot, key: Key, call: Call, found: Replayed) -> None:
-    other = new.key_named(key.name)
-    ways = [("key", "", f"{call.door.request_id} (key {key.name} is gone)")]
-    if other is not None:
-        ways = [
-            (each.kind, each.rule, f"{call.door.request_id} ({each.was} -> {each.now})")
-            for each in divergences(decided(old, key, call), decided(new, other, call))
-        ]
+def _compare(
+    old: Snapshot, new: Snapshot, key: Key, call: Call, found: Replayed, *, sized: bool
+) -> None:
+    ways = [
+        (each.kind, each.rule, f"{call.door.request_id} ({each.was} -> {each.now})")
+        for each in _divergences(old, new, key, call)
+        if sized or each.kind != "parameters"
+    ]
     found.otherwise += bool(ways)
     for kind, rule, example in ways:
         found.ways[kind, rule] += 1
         examples = found.examples.setdefault((kind, rule), [])
         if len(examples) < EXAMPLES:
             examples.append(example)
+
+
+def _divergences(old: Snapshot, new: Snapshot, key: Key, call: Call) -> list[Divergence]:
+    lapses = [snapshot.lapse_of(key.name, call.door.at) for snapshot in (old, new)]
+    if any(lapses):
+        return [other_key(key.name, *lapses)]
+    return divergences(call, decided(old, key, call), decided(new, new.keys[key.name], call))
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
@@ -192,6 +246,7 @@ def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:
     """Give a recorded call back. What it named and which tags it brought is told by what the old
     policies make of it without."""
     request = str(said.get("request_id"))
+    time = datetime.fromisoformat(str(said.get("time")))
     headers = {str(name).lower(): str(v) for name, v in (said.get("headers") or {}).items()}
     door = Door(
         dialect=str(said.get("dialect")),
@@ -200,9 +255,9 @@ def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:
         request_id=request,
         nonce=request,
         headers=headers,
-        at=datetime.fromisoformat(str(said.get("time"))),
+        at=time if time.tzinfo else time.replace(tzinfo=UTC),
     )
-    body = said.get("body")
+    body = said.get("body", said.get("parameters"))
     call = Call(
         door,
         body if isinstance(body, dict) else {},

@@ -1,7 +1,9 @@
 """The JSON Schema of the policy files, for editors that complete and check as one types.
 
-It knows shapes and words. What needs the whole folder (names that lead nowhere, secrets, duplicate
-keys) is for ``headrace check``.
+It knows shapes and words, and which keys go together. What needs the whole folder (names that lead
+nowhere, secrets, duplicate keys) is for ``headrace check``; and what JSON Schema has no words for:
+two rules of one name, two headers that differ in their case, patterns that do not compile; and
+what only a guard's detector can judge.
 """
 
 from __future__ import annotations

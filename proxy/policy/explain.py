@@ -8,23 +8,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.dialects.changing import changed
-from proxy.errors import ProxyError
+from proxy.dialects.asking import parameters
+from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
-from proxy.policy.pricing import is_priced, payable
+from proxy.policy.pricing import is_priced, payable, unpriced_by
 from proxy.policy.rules import SILENT, Rule, Section, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
 from proxy.types.limit import Limit
-from proxy.usage import READ, Price, in_force
+from proxy.usage import Price, in_force, usd_text
 
 
 def explain(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
     """Explain a call of a key, whatever becomes of it."""
     return _Explainer(snapshot, key, call).explanation()
+
+
+def explain_of_key(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
+    """Explain a call that is yet to come: a key that is not in force then is refused, as calls of
+    the past were not, whatever became of their key since."""
+    lapse = snapshot.lapse_of(key.name, call.door.at)
+    if lapse is None:
+        return explain(snapshot, key, call)
+    explainer, error = _Explainer(snapshot, key, call), Unauthorized()
+    said = lapse if lapse.startswith("expired") else f"is {lapse}"
+    why = f"the key {key.name} {said}"
+    refused = Reason("refused", f"{error.status} {error.code}", why)
+    return Explanation(snapshot.revision, (explainer.identity(), refused))
 
 
 class _Explainer:
@@ -34,7 +47,7 @@ class _Explainer:
         self.call = call
 
     def explanation(self) -> Explanation:
-        reasons = [Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))]
+        reasons = [self.identity()]
         try:
             plan = decide_for(self.snapshot, self.key, self.call)
         except ProxyError as error:
@@ -49,6 +62,9 @@ class _Explainer:
             reasons += _captured(plan)
         reasons.append(_outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
+
+    def identity(self) -> Reason:
+        return Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))
 
     def at(self, *path: str | int) -> str | None:
         """Give the place of a part of the policies, or of the nearest one around it."""
@@ -88,17 +104,18 @@ class _Explainer:
         return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
 
     def limits(self, plan: Plan) -> Reason:
-        texts = any(name in self.call.body for name in READ)  # a call of the past has none
-        claims = claims_of(plan, self.call)
+        texts = _has_texts(self.call)
+        claims = claims_of(plan, self.call) if texts else ()
         parts = []
         for bound in plan.bounds:
             limit = bound.limit
             asked = sum(claim.amount for claim in claims if claim.limit is limit)
+            claimed = amount_text(limit, asked)
             per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
             shadow = ", in shadow" if limit.shadow else ""
             said = f"{limit.name}: {_amount(limit)}{per}{shadow}"
             at = self.at(*self.snapshot.limits.get(limit.name, ()))
-            parts.append(Reason("limit", said, f"the call claims {asked}" if texts else None, at))
+            parts.append(Reason("limit", said, f"the call claims {claimed}" if texts else None, at))
         return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
     def leg(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
@@ -114,12 +131,11 @@ class _Explainer:
 
     def rules(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
         facts = facts_of(self.key, self.call, plan.tags, leg.model)
-        said: dict[str, str] = {}
         for section in deployment.sections:
             for index, rule in enumerate(section.rules):
                 at = self.at("policies", section.policy, "rules", index)
                 if rule.name in leg.rules:
-                    does = "; ".join(_won(rule, leg, said))
+                    does = "; ".join(_won(rule, plan, leg))
                     yield Reason("rule", f"{rule.name} applies", does, at)
                 elif rule.name in leg.would:
                     does = "; ".join(text for _, text in _effects(rule))
@@ -130,7 +146,7 @@ class _Explainer:
 
     def parameters(self, leg: Leg) -> Iterator[Reason]:
         before = self.call.body
-        after = changed(self.call.door.endpoint, before, leg.changes)
+        after = parameters(self.call, leg.targets[0], leg.changes)
         for name in sorted({*before, *after} - {"user"}):
             old, new = before.get(name), after.get(name)
             if old != new:
@@ -142,9 +158,10 @@ class _Explainer:
         facts = facts_of(self.key, self.call, plan.tags, leg.model)
         ruling = follow(reach.course, facts) if reach.course else SILENT
         routes, fallback = ruling.routes or deployment.routes, fallback_of(deployment, ruling)
-        served = payable(deployment, self.call, leg.targets)
-        if served:
-            fallback = payable(deployment, self.call, fallback)
+        served: tuple[Target, ...] = leg.targets
+        if unpriced_by(deployment, plan.bounds) is not None:
+            served = payable(leg.targets, self.call)
+            fallback = payable(fallback, self.call) if served else fallback
         first = len(leg.targets) - len(fallback)
         weighed = routes.candidates.weights
         for index, target in enumerate(leg.targets):
@@ -174,10 +191,10 @@ def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
 
 def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int] | None:
     """Find the rule that said where the leg goes, as a path below ``policies``."""
+    winner = leg.by.get(kind)
     for section in deployment.sections:
         for index, rule in enumerate(section.rules):
-            says = rule.fallback if kind == "fallback" else rule.routes
-            if rule.name in leg.rules and says is not None:
+            if rule.name == winner:
                 return (section.policy, "rules", index)
     return None
 
@@ -193,22 +210,27 @@ def _guarded(plan: Plan, call: Call) -> Reason:
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
     for each in plan.guards.ceilings:
         does = f"would {each.action}, in shadow" if each.shadow else each.action
-        said = f"input {each.name}: {does} above {each.most / 1_000_000:g} USD"
+        said = f"input {each.name}: {does} above {usd_text(each.most)} USD"
         parts.append(Reason("guard", said, _foreseen(plan, call)))
-    if (plan.guards.input or plan.guards.output) and not plan.guards.opaque:
+    if not plan.guards.opaque and any(rule.enforces for rule in plan.guards.input):
         parts.append(Reason("guard", "content that no guard can read is refused"))
     guards = plan.guards
     look = len(guards.input) + len(guards.output) + len(guards.ceilings)
     return Reason("guards", f"{look} look", parts=tuple(parts))
 
 
+def _has_texts(call: Call) -> bool:
+    """A call of the past has none, so what it claims cannot be told any more."""
+    return any(name in call.body for name in ("messages", "prompt", "input"))
+
+
 def _foreseen(plan: Plan, call: Call) -> str | None:
-    if not any(name in call.body for name in READ):  # a call of the past has no texts
+    if not _has_texts(call):
         return None
     cost = predicted(plan, call)
     if cost is None:
         return "what the call may cost is unknown"
-    return f"the call may cost {cost / 1_000_000:g} USD"
+    return f"the call may cost {usd_text(cost)} USD"
 
 
 def _cached(plan: Plan) -> Reason:
@@ -232,11 +254,16 @@ def _captured(plan: Plan) -> list[Reason]:
     return [Reason("capture", share, f"{capture.max_chars} characters a side, redacted")]
 
 
+def amount_text(limit: Limit, amount: int) -> str:
+    """Return so much of what a limit counts, money in USD."""
+    return f"{usd_text(amount)} USD" if limit.kind == "usd" else str(amount)
+
+
 def _amount(limit: Limit) -> str:
     if isinstance(limit.window, int):
         return f"{limit.amount} {limit.kind} in {limit.window} s"
     if limit.kind == "usd":
-        return f"{limit.amount / 1_000_000:g} USD each {limit.calendar.unit}"
+        return f"{amount_text(limit, limit.amount)} each {limit.calendar.unit}"
     return f"{limit.amount} calls at once"
 
 
@@ -283,21 +310,31 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)
 
 
-def _won(rule: Rule, leg: Leg, said: dict[str, str]) -> Iterator[str]:
-    """Give what a rule does, and for what it does not, whose word counted instead.
-
-    ``said`` remembers who said what first.
-    """
+def _won(rule: Rule, plan: Plan, leg: Leg) -> Iterator[str]:
+    """Yield what a rule does, and for what it does not, whose word counted instead."""
     for effect, text in _effects(rule):
         kind, _, name = effect.partition(" ")
+        winner = leg.by.get(effect)
         if kind == "cap":
             lowest = leg.changes.cap[name]
             yield text if rule.changes.cap[name] == lowest else f"{text} (a lower one counts)"
-        elif effect in said:
-            yield f"{text} (no: {said[effect]} came first)"
+        elif winner is None:
+            yield f"{text} (no: {leg.by['targets']} picked the targets)"
+        elif winner != rule.name:
+            yield f"{text} (no: {winner} came first)"
+        elif effect in _still_in_force(plan):
+            yield f"{text} (it counts: another model of the list is not let off)"
         else:
-            said[effect] = rule.name
             yield text
+
+
+def _still_in_force(plan: Plan) -> set[str]:
+    """Return the effects of ``without`` that a plan has not: what they name is in force in it."""
+    guards = plan.guards
+    names = [rule.name for rule in (*guards.input, *guards.output)]
+    names += [ceiling.name for ceiling in guards.ceilings]
+    counting = {f"no limit {bound.limit.name}" for bound in plan.bounds}
+    return counting | {f"no guard {name}" for name in names}
 
 
 def _outcome(plan: Plan) -> Reason:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.policy import schema
+from proxy.policy import price_table, schema
 from proxy.policy.reading import read_file, read_limited
 from proxy.policy.schema.plugged import installed
 from proxy.policy.source import Document, Path_, Place, PolicyError
@@ -24,6 +24,10 @@ from proxy.policy.texts import read_texts
 MAX_ENTRIES = 1000
 MAX_SECRET_BYTES = 16 * 1024
 REVISION_LENGTH = 12
+OTHER_MONEY = frozenset(
+    {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
+    | {"jpy", "krw", "money", "pln", "sek", "sgd"}
+)
 SAID = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
@@ -67,7 +71,11 @@ def read(folder: Path) -> Loaded:
     document.texts = read_texts(folder, document.data)
     for name, said in document.texts.items():
         digest.update(f"{name}\0{said}".encode())
-    return Loaded(_checked(document), document, digest.hexdigest()[:REVISION_LENGTH])
+    policies = _checked(document)
+    if document.data.keys().isdisjoint(price_table.SECTIONS):
+        policies = price_table.completed(policies)
+        digest.update(price_table.packaged().digest)
+    return Loaded(policies, document, digest.hexdigest()[:REVISION_LENGTH])
 
 
 def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:
@@ -114,11 +122,18 @@ def _checked(document: Document) -> schema.Policies:
         note(document, error, schema.Policies)
         wrong = {detail["loc"][:2] for detail in error.errors(include_url=False)}
         good = {
-            section: {name: each for name, each in named.items() if (section, name) not in wrong}
+            section: _good(section, named, wrong)
             for section, named in document.data.items()
             if (section,) not in wrong
         }
         return schema.Policies.model_validate(good)
+
+
+def _good(section: str, named: Any, wrong: set[Path_]) -> Any:
+    """Return the parts of a section that are not wrong."""
+    if isinstance(named, list):
+        return [each for index, each in enumerate(named) if (section, index) not in wrong]
+    return {name: each for name, each in named.items() if (section, name) not in wrong}
 
 
 def note(
@@ -137,7 +152,7 @@ def note(
 def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
     """Say in our words what pydantic found, and at which path to show it."""
     if detail["type"] == "extra_forbidden":
-        return path, "is not known" + maybe(str(path[-1]), known_keys(path[:-1], kind))
+        return path, "is not known" + _instead(str(path[-1]), known_keys(path[:-1], kind))
     if detail["type"] == "missing":
         return path[:-1], f"{path[-1]} is missing"
     if "[key]" in detail["loc"] and detail["type"] != "value_error":
@@ -151,7 +166,8 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         near = maybe(tag, words) or f"; there are {', '.join(words)}"
         return path, f"there is no guard {tag!r}{near}"
     if detail["type"] in SAID:
-        return path, SAID[detail["type"]]
+        huge = detail["type"] == "int_type" and _is_huge(detail["input"])
+        return path, "is too large" if huge else SAID[detail["type"]]
     if detail["type"] == "literal_error":
         words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
         words = [word for word in words if word != "or"]
@@ -159,6 +175,18 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         return path, f"must be {' or '.join(words)}{near}"
     message = detail["msg"].removeprefix("Value error, ")
     return path, message.replace("Input should be", "must be")
+
+
+def _instead(word: str, known: list[str]) -> str:
+    """Return what else could have been meant by a key that is not known."""
+    if "usd" in known and word.lower() in OTHER_MONEY:
+        return ": money is counted in US dollars, say usd"
+    return maybe(word, known)
+
+
+def _is_huge(value: Any) -> bool:
+    """True if it is a whole number of more digits than are read as one."""
+    return isinstance(value, str) and re.fullmatch(r"[1-9]\d{18,}", value) is not None
 
 
 def maybe(word: str, known: Iterable[str]) -> str:

@@ -6,11 +6,13 @@ Each finding is a sentence about one place. None of them keeps a folder from com
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from proxy.limits.claims import ASSUMED_TOKENS
-from proxy.policy import meaning_guards, meaning_rules, schema
+from proxy.policy import meaning_guards, meaning_keys, meaning_rules, schema
 from proxy.policy.compile_limits import written
 from proxy.policy.load import Loaded
+from proxy.policy.pricing import missing
 from proxy.policy.snapshot import Deployment, Key, Snapshot
 from proxy.policy.source import Path_, Problem
 from proxy.types import Target
@@ -18,13 +20,15 @@ from proxy.types import Target
 Finding = tuple[Path_, str]
 
 
-def warnings(loaded: Loaded, snapshot: Snapshot) -> list[Problem]:
-    """Give what is doubtful, in the order in which it is written."""
+def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
+    """Return what is doubtful at a moment, in the order in which it is written."""
     policies = loaded.policies
     found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
     for key in snapshot.keys.values():
         found += _names(key)
-    found += _small(loaded.policies)
+    found += _small(policies)
+    found += _within_keys(policies)
+    found += meaning_keys.findings(policies, snapshot, now)
     found += meaning_guards.findings(loaded.policies, snapshot)
     followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
     found += meaning_rules.findings(snapshot, followed, _with_rules(loaded.policies))
@@ -65,6 +69,7 @@ def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Find
         yield from _unpriced((*path, "fallback"), deployment.fallback, refuse)
         yield from _unserved(path, deployment)
         yield from _hidden((*path, "targets"), deployment)
+        yield from _split((*path, "targets"), deployment)
         if (rule := meaning_rules.overridden(deployment)) is not None:
             yield (*path, "targets"), f"are never used: {rule} picks those of every call"
         for section in deployment.sections:
@@ -86,6 +91,22 @@ def _small(policies: schema.Policies) -> Iterator[Finding]:
             yield (*path, "tokens"), said
 
 
+def _within_keys(policies: schema.Policies) -> Iterator[Finding]:
+    """Tell of limits per a tag that policies set, and that keys do not share as callers may too."""
+    tagged = [each.tags for each in policies.deployments.values()]
+    tagged += [each.tags for each in policies.keys.values()]
+    said = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
+    for path, limit in written(policies):
+        mixed = [per for per in limit.per if per in said]
+        if mixed and "key" not in limit.per and limit.across is None:
+            name = mixed[0]
+            yield (
+                (*path, "per"),
+                f"each key has a counter of its own, as callers may set {name} too: say "
+                "across: keys for one of all keys, or take caller: true from the tag",
+            )
+
+
 def _with_rules(policies: schema.Policies) -> set[str]:
     """Name the policies that have rules, and are not there for others to extend alone."""
     extended = {base for each in policies.policies.values() for base in each.extends}
@@ -95,13 +116,14 @@ def _with_rules(policies: schema.Policies) -> set[str]:
 def _unpriced(path: Path_, targets: tuple[Target, ...], refuse: bool) -> Iterator[Finding]:
     so = "it is never asked" if refuse else "what its calls cost is unknown"
     for index, target in enumerate(targets):
-        if not target.prices:
-            yield (*path, index), f"{target.model} has no known price: {so}"
+        lack = missing(target)
+        if lack is not None:
+            yield (*path, index), f"{target.model} has {lack}: {so}"
 
 
 def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     """Tell of a deployment that can serve nothing, as it has no price to go by."""
-    if any(target.prices for target in _all_targets(deployment)):
+    if any(missing(target) is None for target in _all_targets(deployment)):
         return
     if deployment.refuse_unpriced:
         yield (*path, "unpriced"), "refuses every call: no target has a known price"
@@ -125,6 +147,24 @@ def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         if any(each.model == target.model for each in deployment.routes.targets[:index]):
             said = f"is never used: an earlier target serves {target.model}"
             yield (*path, index), said
+
+
+def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Tell of weights that share out nothing between models: a call for one never gets another."""
+    routes = deployment.routes
+    models = {target.model for target in routes.targets}
+    named = {r.model for section in deployment.sections for r in section.rules}
+    if not routes.candidates.drawn or deployment.name in named:
+        return
+    for index, target in enumerate(routes.targets):
+        weights = routes.serving(target.model).weights
+        if len(models) > 1 and len(weights) == 1 and weights[0] < max(routes.candidates.weights):
+            yield (
+                (*path, index),
+                f"gets no call that names another model than {target.model}: its weight counts "
+                "for calls that name the deployment, or whose model a rule calls "
+                f"{deployment.name} (docs/policies.md, A canary of another model)",
+            )
 
 
 def _tags(policies: schema.Policies) -> Iterator[Finding]:

@@ -63,6 +63,9 @@ def _hidden_in(section: Section, rule: Rule) -> Iterator[str]:
 
 
 def _serves(deployment: Deployment, model: str) -> bool:
+    """True if a target is found by the name. That of the deployment leaves it to the weights."""
+    if model == deployment.name:
+        return True
     picked: list[Routes] = [
         rule.routes
         for section in deployment.sections

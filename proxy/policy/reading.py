@@ -20,6 +20,7 @@ from proxy.policy.source import Document, Path_, Place
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_NODES = 100_000
+LISTS = frozenset({"revoked"})  # the sections that are lists, not mappings
 QUOTED = ("'", '"', "|", ">")
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
@@ -119,12 +120,27 @@ class _Reader:
             if name in here:
                 self.refuse(key, path, f"is already said at {first}")
             here.add(name)
-            section = self.into.data.setdefault(name, {})
-            event = self.next(path)
-            if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
-                self.mapping(path, 1, section)
-            elif self.value(event, path, 1) is not None:
-                self.refuse(key, path, "must be a mapping")
+            if name in LISTS:
+                self.listed(path, key)
+            else:
+                self.section(path, key)
+
+    def section(self, path: Path_, key: yaml.Event) -> None:
+        section = self.into.data.setdefault(str(path[0]), {})
+        event = self.next(path)
+        if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
+            self.mapping(path, 1, section)
+        elif self.value(event, path, 1) is not None:
+            self.refuse(key, path, "must be a mapping")
+
+    def listed(self, path: Path_, key: yaml.Event) -> None:
+        """Join the items of a section that is a list: those of a file that ends early count too."""
+        section = self.into.data.setdefault(str(path[0]), [])
+        event = self.next(path)
+        if isinstance(event, yaml.SequenceStartEvent) and self.plain(event, path):
+            self.items(path, 1, section)
+        elif self.value(event, path, 1) is not None:
+            self.refuse(key, path, "must be a list")
 
     def mapping(self, path: Path_, depth: int, into: dict[str, Any]) -> None:
         for name, key in self.keys(path, depth):
@@ -167,11 +183,14 @@ class _Reader:
 
     def sequence(self, path: Path_, depth: int) -> list[Any]:
         items: list[Any] = []
-        while not isinstance(event := self.next(path), yaml.SequenceEndEvent):
-            inner = (*path, len(items))
-            self.into.places[inner] = self.at(event)
-            items.append(self.value(event, inner, depth + 1))
+        self.items(path, depth, items)
         return items
+
+    def items(self, path: Path_, depth: int, into: list[Any]) -> None:
+        while not isinstance(event := self.next(path), yaml.SequenceEndEvent):
+            inner = (*path, len(into))
+            self.into.places[inner] = self.at(event)
+            into.append(self.value(event, inner, depth + 1))
 
     def plain(self, event: yaml.Event, path: Path_) -> bool:
         """Refuse what makes YAML more than data: aliases and explicit tags."""

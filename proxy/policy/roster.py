@@ -41,6 +41,7 @@ def roster(snapshot: Snapshot) -> Roster:
         ),
         tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
         prices_as_of=snapshot.prices_as_of,
+        credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
     )
 
 

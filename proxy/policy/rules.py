@@ -3,17 +3,20 @@
 The rules of a policy come before those of the policies it extends. Under ``match: first`` the rules
 of a policy end with the first that holds; under ``match: all`` every one that holds counts. Where
 two say different things the earlier one wins: its targets, its fallback, its model, its value of a
-parameter, its refusal. Of several caps the lowest counts. A rule in shadow is noted when it holds,
+parameter, its refusal. A fallback of a rule after the one that picks the targets does not count. Of
+several caps the lowest counts. A rule in shadow is noted when it holds,
 and changes nothing, nor does it end anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
+from proxy.dialects.bounds import BOUNDS
 from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
 from proxy.policy.routes import Routes
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
@@ -67,7 +70,8 @@ class Section:
 
 
 class Ruling(NamedTuple):
-    """What the rules that hold make of one leg of a call."""
+    """What the rules that hold make of one leg of a call. ``by`` names for each of their effects
+    the rule whose word counts, as ``origins`` names them."""
 
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
@@ -81,6 +85,7 @@ class Ruling(NamedTuple):
     cache: Kept | None = None
     guards: Guards = Guards()
     unguarded: frozenset[str] = frozenset()
+    by: Mapping[str, str] = MappingProxyType({})
 
 
 SILENT = Ruling()
@@ -100,6 +105,13 @@ class Course(NamedTuple):
 
     steps: tuple[Step, ...]
     join: Callable[[tuple[str, ...], tuple[str, ...]], Ruling]
+
+    def union(self, rulings: Iterable[Ruling]) -> Ruling:
+        """Return what the rules say that hold for any model of a call, in the order in which the
+        rules are written: the order in which the client names its models does not count."""
+        held = {name for ruling in rulings for name in ruling.rules}
+        names = [rule.name for step in self.steps for _, rule in step.tests]
+        return self.join(tuple(name for name in names if name in held), ())
 
 
 def course(sections: Sequence[Section], known: Known) -> Course | None:
@@ -139,13 +151,13 @@ def follow(course: Course, facts: Facts) -> Ruling:
 
 def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
     """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
-    ruling = Ruling(names, would)
+    ruling = Ruling(names, would, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
         ruling = Ruling(
             names,
             would,
             rule.routes if ruling.routes is None else ruling.routes,
-            rule.fallback if ruling.fallback is None else ruling.fallback,
+            _fallback(ruling, rule),
             rule.model if ruling.model is None else ruling.model,
             _merged(ruling.changes, rule.changes),
             rule.refusal if ruling.refusal is None else ruling.refusal,
@@ -158,8 +170,55 @@ def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str,
                 ruling.guards.ceilings + rule.guards.ceilings,
             ),
             ruling.unguarded | rule.unguarded,
+            ruling.by,
         )
     return ruling
+
+
+def _fallback(earlier: Ruling, rule: Rule) -> tuple[Target, ...] | None:
+    """Return the fallback so far and with one more rule. Where an earlier rule has picked the
+    targets, that rule alone says what follows them: a call that it keeps somewhere stays there."""
+    kept = earlier.fallback is not None or earlier.routes is not None
+    return earlier.fallback if kept else rule.fallback
+
+
+def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
+    """Return which of some rules, in their order, is behind each effect of theirs together.
+
+    The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name
+    ``set``, ``cap``, ``limit``, ``no limit``, ``guard`` and ``no guard``, as in ``set seed``.
+    """
+    by: dict[str, str] = {}
+    caps: dict[str, float] = {}
+    for rule in rules:
+        for effect in _effects(rule):
+            if effect != "fallback" or by.get("targets", rule.name) == rule.name:
+                by.setdefault(effect, rule.name)
+        for name, most in rule.changes.cap.items():
+            if most < caps.get(name, most):
+                by[f"cap {name}"] = rule.name
+            caps[name] = min(most, caps.get(name, most))
+    return by
+
+
+def _effects(rule: Rule) -> Iterator[str]:
+    """Yield what a rule has a word on, without the word."""
+    parts = (
+        ("targets", rule.routes),
+        ("fallback", rule.fallback),
+        ("model", rule.model),
+        ("refusal", rule.refusal),
+        ("cache", rule.cache),
+    )
+    yield from (name for name, part in parts if part is not None)
+    yield from (f"set {name}" for name in rule.changes.set)
+    yield from (f"cap {name}" for name in rule.changes.cap)
+    yield from (f"limit {bound.limit.name}" for bound in rule.bounds)
+    yield from (f"no limit {name}" for name in rule.without)
+    names = [guard.name for guard in (*rule.guards.input, *rule.guards.output)]
+    names += [ceiling.name for ceiling in rule.guards.ceilings]
+    yield from (f"guard {name}" for name in names)
+    yield from (f"no guard {name}" for name in rule.unguarded)
 
 
 def _merged(first: Changes, later: Changes) -> Changes:
@@ -168,4 +227,11 @@ def _merged(first: Changes, later: Changes) -> Changes:
     caps = dict(first.cap)
     for name, most in later.cap.items():
         caps[name] = min(most, caps.get(name, most))
-    return Changes({**later.set, **first.set}, caps)
+    return Changes({**_beside(first.set, later.set), **first.set}, caps)
+
+
+def _beside(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a later rule sets without any other name of a bound that an earlier one sets."""
+    if first.keys().isdisjoint(BOUNDS):
+        return later
+    return {name: value for name, value in later.items() if name not in BOUNDS}

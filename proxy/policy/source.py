@@ -36,10 +36,14 @@ class Problem:
 
 
 class PolicyError(Exception):
-    """The policies cannot be taken into force; it names all that is wrong, in order."""
+    """The policies cannot be taken into force; it names all that is wrong, in order.
 
-    def __init__(self, problems: list[Problem]) -> None:
+    ``revoked`` are the keys and digests that they revoke all the same.
+    """
+
+    def __init__(self, problems: list[Problem], revoked: frozenset[str] = frozenset()) -> None:
         self.problems = tuple(sorted(set(problems)))
+        self.revoked = revoked
         super().__init__("\n".join(map(str, self.problems)))
 
 

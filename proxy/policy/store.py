@@ -78,7 +78,7 @@ class PolicyStore:
 
     def _may_refresh(self, door: Door) -> bool:
         try:
-            return identify(self.current, door).may_refresh
+            return identify(self.current, door).key.may_refresh
         except Unauthorized:
             return False
 
@@ -97,6 +97,7 @@ class PolicyStore:
             try:
                 self._take(await asyncio.to_thread(self._read))
             except PolicyError as error:
+                self._revoke(error.revoked)
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
                 self._reject([f"cannot be read: {type(bug).__name__}"])
@@ -112,13 +113,25 @@ class PolicyStore:
         )
         self._tell("rejected", self.current)
 
+    def _revoke(self, revoked: frozenset[str]) -> None:
+        """Let no key count that a folder revokes, however wrong the rest of it is."""
+        if revoked <= self.current.revoked:
+            return
+        before, self.current = self.current, self.current.without(revoked)
+        self._kept[self.current.revision] = self.current
+        gone = before.credentials.keys() - self.current.credentials.keys()
+        if gone:
+            keys = sorted({before.credentials[digest].key.name for digest in gone})
+            self._log.info(f"{self._subject}.revoked", revision=before.revision, keys=keys)
+
     def _take(self, fresh: Snapshot) -> None:
         """Files may say the same while a secret that they refer to has changed.
 
         A folder that has lost all its keys would turn every call away: a file is missing, or half
-        written, far sooner than anybody means that.
+        written, far sooner than anybody means that, unless it revokes them all.
         """
-        if self.current.keys and not fresh.keys:
+        self._revoke(fresh.revoked)
+        if self.current.credentials and not fresh.keys:
             self._reject(["no key is left: the file with the keys is missing or half written"])
             return
         changed = fresh.revision != self.current.revision

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
+
+from proxy.usage import NANO
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
@@ -14,8 +17,13 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
     "GiB": 1024**3,
 }
 _PART = r"(\d+(?:\.\d+)?)(ms|s|m|h|d)"
-DURATION = r"(\d+(\.\d+)?(ms|s|m|h|d))+"
-SIZE = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
+DURATION = r"(?=.*[1-9])(\d+(\.\d+)?(ms|s|m|h|d))+"
+_SIZE = r"(\d+)(B|kB|MB|GB|KiB|MiB|GiB)"
+SIZE = f"(?=.*[1-9]){_SIZE}"
+
+
+DAY = r"[12]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])"
+MINUTE = r"(?:[01]\d|2[0-3]):[0-5]\d"
 
 
 def duration(value: Any) -> Any:
@@ -31,7 +39,7 @@ def duration(value: Any) -> Any:
 
 def size(value: Any) -> Any:
     """Read ``64MiB`` or ``512kB`` as bytes. Raises ``ValueError``."""
-    match = re.fullmatch(SIZE, value) if isinstance(value, str) else None
+    match = re.fullmatch(_SIZE, value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("must be a size such as 512kB or 64MiB")
     if not int(match[1]):
@@ -64,10 +72,31 @@ def day(value: Any) -> Any:
         raise ValueError("must be a day such as 2026-01-31") from None
 
 
+def moment(value: Any) -> Any:
+    """Read ``2026-01-31``, to the end of that day in UTC, or ``2026-01-31T18:00Z``.
+
+    Raises ``ValueError``.
+    """
+    if value is None or isinstance(value, datetime):
+        return value
+    with suppress(TypeError, ValueError, OverflowError):
+        found = datetime.fromisoformat(value)
+        if len(value) == len("2026-01-31"):
+            return found.replace(tzinfo=UTC) + timedelta(days=1)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
+    raise ValueError("must be a day such as 2026-01-31, or a moment: 2026-01-31T18:00Z")
+
+
+_WHOLE = r"(?=[\d.]*[1-9])(?=\d+(?:\.0+)?(?![\d.kM])|\d+(?:\.\d{1,3}0*)?k|\d+(?:\.\d{1,6}0*)?M)"
 _COUNT = r"(\d+(?:\.\d+)?)(k|M)?"
-_SPAN = r"(?:(\d+) )?(second|minute|hour|day)s?"
-RATE = rf"{_COUNT} per {_SPAN}"
-BUDGET = r"(\d+(?:\.\d{1,6})?)(?: usd)? per (second|minute|hour|day|week|month)"
+COUNT = _WHOLE + _COUNT
+_SPAN = r"(?:(?!0 )(\d+) )?(second|minute|hour|day)s?"
+RATE = rf"{COUNT} per {_SPAN}"
+SHARE = r"0{0,2}[1-9]|0?[1-9]\d|100"
+BUDGET = r"(?=[\d.]*[1-9])(\d+(?:\.\d{1,9})?)(?: usd)? per (second|minute|hour|day|week|month)"
+MOST_USD = 9_000_000
+AT_MOST = r"(?=0*(?:9000000(?:\.0+)?|[0-8]\d{6}(?:\.\d+)?|\d{1,6}(?:\.\d+)?)(?![\d.]))"
 _MULTIPLES = {"": 1, "k": 1000, "M": 1_000_000}
 _SPANS = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
@@ -87,22 +116,24 @@ def rate(value: Any) -> Any:
     Raises ``ValueError``.
     """
     match = re.fullmatch(RATE, value) if isinstance(value, str) else None
-    if match is None or match[3] == "0":
+    if match is None:
         raise ValueError("must be a rate such as 600 per minute or 200k per 10 minutes")
     return count(f"{match[1]}{match[2] or ''}"), int(match[3] or 1) * _SPANS[match[4]]
 
 
 def budget(value: Any) -> Any:
-    """Read ``500 per month`` as micro-USD and a unit of the calendar. Raises ``ValueError``."""
+    """Read ``500 per month`` as nano-USD and a unit of the calendar. Raises ``ValueError``."""
     match = re.fullmatch(BUDGET, value) if isinstance(value, str) else None
-    if match is None or not Decimal(match[1]):
+    if match is None:
         raise ValueError("must be USD by the calendar, such as 500 per month or 0.50 per day")
-    return int(Decimal(match[1]) * 1_000_000), match[2]
+    if Decimal(match[1]) > MOST_USD:
+        raise ValueError(f"must be {MOST_USD:,} USD at most, to be counted exactly")
+    return int(Decimal(match[1]) * NANO), match[2]
 
 
 def share(value: Any) -> Any:
     """Read ``80%`` as 0.8. Raises ``ValueError``."""
-    match = re.fullmatch(r"(\d{1,3})%", value) if isinstance(value, str) else None
-    if match is None or not 0 < int(match[1]) <= 100:  # percent
+    match = re.fullmatch(rf"({SHARE})%", value) if isinstance(value, str) else None
+    if match is None:
         raise ValueError("must be a share such as 80%")
     return int(match[1]) / 100

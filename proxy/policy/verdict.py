@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
@@ -30,8 +31,8 @@ class Verdict:
         yield from (("warning", problem) for problem in self.warnings)
 
 
-def judge(folder: Path, environ: Mapping[str, str] | None) -> Verdict:
-    """Read a folder as ``serve`` would, and weigh what it says."""
+def judge(folder: Path, environ: Mapping[str, str] | None, at: datetime | None = None) -> Verdict:
+    """Read a folder as ``serve`` would, and weigh what it says, now or at another moment."""
     loaded = read(folder)
     try:
         snapshot = compile_policies(loaded, environ)
@@ -39,7 +40,8 @@ def judge(folder: Path, environ: Mapping[str, str] | None) -> Verdict:
         return Verdict(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
     counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
     summary = f"good, revision {snapshot.revision}, {counts}"
-    return Verdict(folder, (), tuple(warnings(loaded, snapshot)), summary, tuple(held(snapshot)))
+    doubtful = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
+    return Verdict(folder, (), doubtful, summary, tuple(held(snapshot)))
 
 
 def as_text(found: Verdict) -> str:

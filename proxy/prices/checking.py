@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from proxy.policy import schema
 from proxy.policy.compile import compile_policies
 from proxy.policy.load import Loaded, note, read
+from proxy.policy.pricing import missing
 from proxy.policy.snapshot import Deployment, Snapshot
 from proxy.policy.source import Path_, PolicyError, Problem
 from proxy.policy.verdict import Verdict
@@ -71,8 +72,9 @@ def _ruled(deployment: Deployment) -> Iterator[tuple[Path_, Target]]:
 
 def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
     for path, target in _placed(snapshot):
-        if in_force(target.prices, at) is None:
-            yield path, f"{target.model} has no price in force on {at}"
+        lack = missing(target, at)
+        if lack is not None:
+            yield path, f"{target.model} has {lack}"
 
 
 def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:

@@ -12,9 +12,10 @@ from proxy.dialects import sse
 from proxy.rehearsal.cases import Expect
 from proxy.rehearsal.stage import Played
 from proxy.types import Json
-from proxy.usage import READ
+from proxy.usage import NANO
 
 MISSING = "nothing"
+TEXTS = ("prompt", "messages", "input", "suffix", "tools", "functions")
 
 
 def differences(expect: Expect, played: Played) -> list[str]:
@@ -46,7 +47,7 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
 
 def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
     record = played.record
-    cost = None if record.cost is None else record.cost / 1_000_000
+    cost = None if record.cost is None else Decimal(record.cost) / NANO
     known = {
         "status": played.status,
         "error": record.error.code if record.error else "none",
@@ -102,7 +103,7 @@ def _document(body: bytes) -> Json:
 
 def read_by_model(body: Json) -> str:
     """Give all texts of a request that a model reads, in order, joined by line breaks."""
-    return "\n".join(text for name in READ if name in body for text in _texts(body[name]))
+    return "\n".join(text for name in TEXTS if name in body for text in _texts(body[name]))
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:

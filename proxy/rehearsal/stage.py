@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import TracebackType
@@ -32,7 +32,7 @@ from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
 from proxy.policy import Caller
-from proxy.policy.snapshot import Key, Snapshot
+from proxy.policy.snapshot import Snapshot
 from proxy.policy.suppose import CHAT, LEGACY, example
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
@@ -43,9 +43,10 @@ from proxy.types.guard import Rule, asks
 from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
+from proxy.upstream.reply import nothing
+from proxy.usage import NANO
 
 REQUEST = "rehearsal"
-MICRO = 1_000_000
 DEFAULT = Says(text="Hello.")
 
 
@@ -71,14 +72,14 @@ class Played:
 
 
 async def play(snapshot: Snapshot, given: Given) -> Played:
-    """Play one call. A case whose key does not exist plays the part of a stranger."""
+    """Play one call. A case whose key is not in force plays the part of a stranger."""
     loop = asyncio.get_running_loop()
     record = Record(TraceIds("0" * 32, "0" * 16, "0" * 16), loop.time(), given.at, loop.time)
     played = Played(record)
     http = _Http(list(given.answers), played.asked)
-    health = Health(loop.time, lambda target, state: None)
+    health = Health(loop.time, lambda target, endpoint, state: None)
     upstreams = Upstreams(http, REQUEST, lambda: "0" * 16, health)
-    policies = _Policies(snapshot, snapshot.key_named(given.key))
+    policies = _Policies(snapshot, given.key)
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
@@ -92,7 +93,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     await pipeline.run(exchange)
     for standing in await store.read(claims):
         limit, charged = standing.limit, standing.used - _used(given, standing.limit)
-        played.charged[limit.name] = Decimal(charged) / (MICRO if limit.kind == "usd" else 1)
+        played.charged[limit.name] = Decimal(charged) / (NANO if limit.kind == "usd" else 1)
     return played
 
 
@@ -108,7 +109,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
 def _used(given: Given, limit: Limit) -> int:
     """Give what the test says was used before; money is said in USD."""
     said = given.used.get(limit.name, Decimal(0))
-    return int(said * MICRO if limit.kind == "usd" else said)
+    return int(said * NANO if limit.kind == "usd" else said)
 
 
 def _raise(sink: object, error: BaseException) -> None:
@@ -143,7 +144,7 @@ class _Policies:
     """The policies as a client with this very key would meet them."""
 
     snapshot: Snapshot
-    key: Key | None
+    key: str
 
     @property
     def revision(self) -> str:
@@ -153,9 +154,10 @@ class _Policies:
         return self
 
     def identify(self, door: Door) -> Caller:
-        if self.key is None:
+        key = self.snapshot.key_in_force(self.key, door.at)
+        if key is None:
             raise Unauthorized
-        return Caller(self.snapshot, self.key)
+        return Caller(self.snapshot, key)
 
 
 class _Exchange:
@@ -180,6 +182,10 @@ class _Exchange:
     def gone(self) -> bool:
         return False
 
+    @property
+    def served(self) -> bool:
+        return False  # nobody cancels a rehearsal
+
     def knock(self) -> Door:
         came = Came(REQUEST, REQUEST, self._given.at)
         return dialects.greeted("POST", self._path, self._headers, came)
@@ -197,11 +203,14 @@ class _Exchange:
         )
 
     async def send(self, chunk: Chunk) -> None:
+        if chunk.is_keepalive and not self._begun:
+            return
         data = self._writer.feed(chunk)
         if not self._begun and (self._head.streamed or chunk.last):
             document = None if self._head.streamed else chunk.data
             said = (self._played.record, self._head, self._client, self._writer.media_type)
-            status = writing.answer_status(self._client, self._played.record.verdicts())
+            verdicts, flagged = self._played.record.verdicts(), self._head.flagged
+            status = writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
             self._leave(status, headers.of_answer(*said, document))
         self._played.body += data
 
@@ -211,7 +220,7 @@ class _Exchange:
         if self._begun:
             self._played.body += sse.event(body)
             return
-        said = {**headers.of_every_response(record), **dict(refusal.headers)}
+        said = headers.of_refusal(record, error) | dict(refusal.headers)
         self._leave(refusal.status, said)
         self._played.body = body
 
@@ -229,16 +238,24 @@ class _Http:
     asked: list[Asked]
 
     async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+        *,
+        fresh: bool = False,
     ) -> _Reply:
         says = self.answers.pop(0) if self.answers else DEFAULT
         question = orjson.loads(body)
         self.asked.append(Asked(url, dict(headers), question))
         if says.fault == "connect":
             raise UpstreamUnavailable("The upstream cannot be reached.")
+        on_sent()
         if says.fault == "silent":
             await asyncio.sleep(timeouts.first_byte)
-            raise UpstreamTimeout("first_byte")
+            raise UpstreamTimeout("first_byte" if timeouts.first_byte < timeouts.total else "total")
         return _Reply(says, answers.pieces(says, url, question))
 
 

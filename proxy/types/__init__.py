@@ -23,10 +23,15 @@ Endpoint = Literal["completions", "chat", "embeddings", "models"]
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex."""
+    """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex.
+
+    ``sample_id`` is the number by which the caller's calls are sampled, where that is the proxy
+    itself.
+    """
 
     trace_id: str
     span_id: str
+    sample_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,9 @@ class Call:
 
     ``body`` is never changed in place: it is what policy saw and what is forwarded. ``models``
     are the names asked for, several only in the multi-model dialect. ``wants_usage`` says that
-    the client expects a usage chunk at the end of its stream.
+    the client expects a usage chunk at the end of its stream. ``names`` are those of the fields as
+    the client wrote them. ``size`` is that of the body as it came, in bytes; of a large one
+    ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
     """
 
     door: Door
@@ -79,6 +86,9 @@ class Call:
     wants_usage: bool = False
     timeout_s: float | None = None
     warnings: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    size: int = 0
+    quarters: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,7 @@ class Leg:
 
     The first ``pool`` targets are as good as each other; the one with the least to do goes first.
     ``rules`` are those that apply, as ``policy/rule``; ``would`` are those in shadow that hold.
+    ``by`` names the rule behind each of their effects, such as ``cap max_tokens``.
     """
 
     model: str
@@ -109,6 +120,7 @@ class Leg:
     changes: Changes = UNCHANGED
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
+    by: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +147,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A limit, and whose: each value of what it is ``per`` has a counter of its own."""
+    """A limit, and whose: each value of what it is ``per`` has a counter of its own.
+
+    One of money that ``needs_prices`` covers no target whose price is not known.
+    """
 
     limit: Limit
     per: tuple[str, ...] = ()
+    needs_prices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +197,7 @@ class Plan:
 
     ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call. Without
     ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client
-    may have asked anew what is kept.
+    may have asked anew what is kept. ``by`` names the rule behind each effect on the whole call.
     """
 
     revision: str
@@ -199,6 +215,7 @@ class Plan:
     cache: CacheRule | None = None
     may_refresh: bool = False
     guards: Guarding = UNGUARDED
+    by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -220,11 +237,13 @@ class Plan:
 class Head:
     """What an answer is, before its first chunk: a stream of events or one whole document.
 
-    ``headers`` are those of the upstream that its dialect allows a client to see.
+    ``headers`` are those of the upstream that its dialect allows a client to see; ``flagged`` says
+    that a guard of the upstream found fault with it, and let it pass.
     """
 
     streamed: bool
     headers: tuple[tuple[str, str], ...] = ()
+    flagged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +251,18 @@ class Chunk:
     """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk per leg.
 
     ``raw`` is the very JSON that the upstream sent for ``data``: it is sent on as it came while
-    nothing has changed ``data``. ``data`` is None in the bare end of a stream.
+    nothing has changed ``data``. ``data`` is None in the bare end of a stream, and in a sign of
+    life: the upstream sent something that is no part of its answer. One that ``failed`` says in
+    the place of an answer why its leg has none, in words that guards have reviewed.
     """
 
     data: Json | None
     raw: bytes | None = None
     leg: int = 0
     last: bool = False
+    failed: bool = False
+
+    @property
+    def is_keepalive(self) -> bool:
+        """True if it says only that the upstream is still at work."""
+        return self.data is None and not self.last

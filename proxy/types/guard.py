@@ -29,6 +29,10 @@ class Finding:
     score: float = 1.0
 
 
+class NotReady(Exception):
+    """A detector cannot look yet: what it needs is still being loaded."""
+
+
 class Detector(Protocol):
     """One way of looking at a text.
 
@@ -135,8 +139,9 @@ class Rule:
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
     ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
     the detector texts with their capitals. ``message`` is what a client reads of a block;
-    ``digest`` stands for all that was said of it. With ``restore`` what it
-    masks in a question is put back into the answer. ``to`` is where it routes a call.
+    ``digest`` stands for all that was said of it. With ``restore`` what it masks in a question is
+    put back into the answer, but into addresses of ``restore_hosts`` alone. ``to`` is where it
+    routes a call.
     """
 
     name: str
@@ -152,6 +157,7 @@ class Rule:
     digest: str = ""
     kind: str = ""
     restore: bool = False
+    restore_hosts: frozenset[str] = frozenset()
     to: tuple[Target, ...] = ()
 
     @property
@@ -202,7 +208,7 @@ Verdicts = Sequence[tuple[Stage, Result]]
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """The most that a call may cost by estimate, in micro-USD: a guard that reads no text.
+    """The most that a call may cost by estimate, in nano-USD: a guard that reads no text.
 
     ``shadow`` and ``on_error`` are as those of a ``Rule``; its failing is a cost nobody can tell.
     """

@@ -1,7 +1,8 @@
 """What may be used: a limit, and a call's claim on one of its counters.
 
-Amounts are whole: requests, tokens, calls at once, or micro-USD. All arithmetic on them is exact
+Amounts are whole: requests, tokens, calls at once, or nano-USD. All arithmetic on them is exact
 in 53 bits, as the shared store has no more; a limit that would need more is a ``ValueError``.
+That holds 9,007,199 USD.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from proxy.types.windows import Calendar
 Kind = Literal["requests", "tokens", "concurrency", "usd"]
 OnStoreError = Literal["local", "open", "closed"]
 MOST = 2**53 - 1
-LEASE_S = 900
+LEASE_S = 30
+RENEW_S = LEASE_S / 3  # two of them may fail
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
@@ -26,9 +28,10 @@ class Limit:
     """A bound by name; each scope that claims it has a counter of its own.
 
     ``requests`` and ``tokens`` are rates: ``amount`` per ``window`` whole seconds, and at most
-    ``burst`` (by default the amount) at once. ``usd`` is a budget: ``amount`` micro-USD in each
-    window of a ``Calendar``. ``concurrency`` is ``amount`` calls at once; a call that nobody
-    settles gives its place back after ``lease_s`` seconds, so that must exceed the longest call.
+    ``burst`` (by default the amount) at once. ``usd`` is a budget: ``amount`` nano-USD in each
+    window of a ``Calendar``. ``concurrency`` is ``amount`` calls at once; a call whose
+    process has ended without settling it gives its place back after ``lease_s`` seconds: a process
+    that runs leases those of its calls anew, every ``RENEW_S`` seconds.
 
     A limit in ``shadow`` refuses nothing: it counts the calls that it would have let through.
     ``warn_at`` is the share of the capacity at which to warn, above 0 and up to 1.
@@ -86,7 +89,8 @@ class Limit:
             object.__setattr__(self, "drain", self.amount // common)
         if capacity * self.unit_debt > MOST:
             raise ValueError(f"{self.name}: too fine to count: round the amount or the burst")
-        object.__setattr__(self, "key", f"{self.kind}:{self.name}")
+        unit = "nano_usd" if self.kind == "usd" else self.kind  # counters of micro-USD are not read
+        object.__setattr__(self, "key", f"{unit}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "warn", ceil(share * capacity))
 

@@ -52,11 +52,15 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The answer to the claims of one call, in their order; ``READING`` numbers for each."""
+    """The answer to the claims of one call, in their order; ``READING`` numbers for each.
+
+    ``store_away`` says that limits which are closed without their store refuse for that alone.
+    """
 
     admitted: bool
     claims: Sequence[Claim]
     readings: Sequence[int]
+    store_away: bool = False
 
     @property
     def refusal(self) -> Refusal | None:

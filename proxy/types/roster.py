@@ -30,6 +30,7 @@ class Listed:
 class Roster:
     """``tags`` gives the values of each tag, none for one whose values only a pattern bounds.
 
+    ``credentials`` are pairs of a key and the short form of one of its digests.
     ``prices_as_of`` is the day on which the table of prices was taken.
     """
 
@@ -38,3 +39,32 @@ class Roster:
     deployments: Mapping[str, Listed] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     prices_as_of: date | None = None
+    credentials: tuple[tuple[str, str], ...] = ()
+
+    def owners(self, scope: str) -> dict[str, str]:
+        """Return whose a counter is, by what its limit is per, as far as the policies name it.
+
+        What callers choose may hold anything, even what looks like a part of a scope, so nothing is
+        read from there on.
+        """
+        found: dict[str, str] = {}
+        for part in scope.split("|"):
+            name, _, value = part.partition(":")
+            if not self.names(name, value):
+                break
+            found[name] = value
+        return found
+
+    def names(self, per: str, value: str) -> bool:
+        """True if a key, deployment, model or tag of such a value stands in the policies."""
+        if per == "key":
+            return value in self.keys
+        if per == "deployment":
+            return value in self.deployments
+        listed = self.deployments.values()
+        if per == "model":
+            return any(target.model == value for each in listed for target in each.targets)
+        tag = per.removeprefix("tag.")
+        if tag == per:
+            return False
+        return value in self.tags.get(tag, ()) or any((tag, value) in each.tags for each in listed)

@@ -31,12 +31,23 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long an upstream may take, in seconds, phase by phase and in all."""
+    """How long an upstream may take, in seconds, phase by phase and in all.
+
+    ``first_byte`` and ``idle`` are for streams: models think before they say the first word, and
+    between two. A whole answer comes when it is ready, so ``total`` alone bounds it.
+    """
 
     connect: float = 5.0
-    first_byte: float = 60.0
-    idle: float = 30.0
+    first_byte: float = 600.0
+    idle: float = 600.0
     total: float = 600.0
+
+    def within(self, seconds: float, *, streamed: bool) -> Timeouts:
+        """Return those of one request, which may take no longer than so many seconds."""
+        total = min(self.total, seconds)
+        if streamed:
+            return Timeouts(self.connect, self.first_byte, self.idle, total)
+        return Timeouts(self.connect, total, total, total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +58,31 @@ class Breaker:
     rest: float = 10.0
 
 
+NOT_THE_CLIENTS = frozenset(
+    {"api_base", "api_key", "api_type", "api_version", "azure_ad_token", "azure_endpoint"}
+    | {"aws_access_key_id", "aws_bedrock_runtime_endpoint", "aws_region_name", "aws_role_name"}
+    | {"aws_secret_access_key", "aws_session_token", "base_url", "callback", "callbacks"}
+    | {"chat_template", "content_policy_fallbacks", "context_window_fallbacks"}
+    | {"custom_llm_provider", "deployment_id", "extra_headers", "extra_query", "failure_callback"}
+    | {"fallback_models", "fallbacks", "guardrails", "headers", "kv_transfer_params"}
+    | {"litellm_params", "lora", "lora_request", "mock_response", "mock_timeout", "model_list"}
+    | {"models", "organization", "prompt_embeds", "provider", "route", "success_callback"}
+    | {"user_config", "vertex_credentials", "vertex_location", "vertex_project", "webhook_url"}
+)
+"""Request fields by which a client would choose a model, an address, a key or a text that nobody
+has read, where an upstream knows them: that is the policy's to choose."""
+
+CHOSEN_IN_GROUPS = frozenset({"deployment", "engine", "model", "model_id", "model_name"})
+"""What chooses a model within a group of options. At the top of a request ``model`` is replaced by
+that of the target, but a server that lifts a group's members to the top would obey this one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own.
+    """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own. Of all
+    others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
+    it. With ``open_ranges`` it judges by itself how large a value may be, and only types are
+    checked.
 
     Without a ``breaker`` its targets are tried however often they have failed; without
     ``max_concurrency`` it gets as many requests at once as there are calls.
@@ -63,6 +96,9 @@ class Upstream:
     timeouts: Timeouts = field(default_factory=Timeouts)
     provider: str | None = None
     accepts: frozenset[str] = frozenset()
+    drops: frozenset[str] = frozenset()
+    refuses: frozenset[str] = NOT_THE_CLIENTS
+    open_ranges: bool = False
     max_answer_bytes: int = 64 * 1024 * 1024
     propagate_trace: bool = False
     max_concurrency: int | None = None
@@ -81,3 +117,11 @@ class Target:
     model: str
     endpoint: Literal["completions", "chat"] | None = None
     prices: tuple[Price, ...] = ()
+    always_priced: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note, once a revision, that no day and no endpoint leaves it without a whole price."""
+        only = self.prices[0] if len(self.prices) == 1 else None
+        always = only is not None and only.since is None
+        whole = only is not None and only.input is not None and only.output is not None
+        object.__setattr__(self, "always_priced", always and whole)

@@ -14,15 +14,16 @@ Unit = Literal["second", "minute", "hour", "day", "week", "month"]
 Bounds = tuple[int, int, int, int]
 """The begin of the window before, of this one, of the next one, and of the one after that."""
 
-_FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000, "hour": 3_600_000}
+_FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000}
+_HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
     """A unit of the calendar in a named zone. Raises ``ValueError`` for a zone nobody knows.
 
-    Days, weeks (from Monday) and months are the zone's own, 23 or 25 hours long where its clocks
-    change. Shorter units are those of UTC.
+    Hours, days, weeks (from Monday) and months are the zone's own: a day is 23 or 25 hours long
+    where its clocks change, and an hour begins at half past where the zone is half an hour off.
     """
 
     unit: Unit
@@ -40,6 +41,8 @@ class Calendar:
             begin = wall_ms - wall_ms % length
             return begin - length, begin, begin + length, begin + 2 * length
         zone = self._tzinfo()
+        if self.unit == "hour":
+            return _hours(wall_ms, zone)
         day = self._first(datetime.fromtimestamp(wall_ms // 1000, zone).date())
         begins = [_midnight(self._step(day, by), zone) for by in (-1, 0, 1, 2)]
         return begins[0], begins[1], begins[2], begins[3]
@@ -62,3 +65,40 @@ class Calendar:
 def _midnight(day: date, zone: tzinfo) -> int:
     """The first moment of a day; where clocks skip midnight, the moment at which they do."""
     return int(datetime.combine(day, time(), zone).timestamp()) * 1000
+
+
+def _hours(wall_ms: int, zone: tzinfo) -> Bounds:
+    """Return the hour on a zone's clocks that a moment lies in, and its neighbours. A change of
+    the clocks that is no whole hour ends an hour early, and begins one."""
+    begin = _hour_of(wall_ms, zone)
+    following = _hour_after(begin, zone)
+    return _hour_of(begin - 1, zone), begin, following, _hour_after(following, zone)
+
+
+def _hour_of(wall_ms: int, zone: tzinfo) -> int:
+    offset = _offset_ms(wall_ms, zone)
+    begin = wall_ms - (wall_ms + offset) % _HOUR_MS
+    changed = (_offset_ms(begin, zone) - offset) % _HOUR_MS
+    return _change_between(begin, wall_ms, zone) if changed else begin
+
+
+def _hour_after(begin: int, zone: tzinfo) -> int:
+    offset = _offset_ms(begin, zone)
+    end = begin + _HOUR_MS - (begin + offset) % _HOUR_MS
+    changed = (_offset_ms(end, zone) - offset) % _HOUR_MS
+    return _change_between(begin, end, zone) if changed else end
+
+
+def _offset_ms(wall_ms: int, zone: tzinfo) -> int:
+    offset = datetime.fromtimestamp(wall_ms // 1000, zone).utcoffset()
+    return int((offset or timedelta()).total_seconds()) * 1000
+
+
+def _change_between(before: int, after: int, zone: tzinfo) -> int:
+    """Return the first moment, in whole seconds, at which the clocks are as they are ``after``."""
+    low, high = before // 1000, -(-after // 1000)
+    goal = _offset_ms(after, zone)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _offset_ms(middle * 1000, zone) == goal else (middle, high)
+    return high * 1000

@@ -12,13 +12,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from proxy.attempts import Why
 from proxy.dialects import DIALECTS
 from proxy.dialects.asking import ask
-from proxy.errors import BadField, CircuitOpen, ProxyError, UpstreamBusy, UpstreamError
-from proxy.errors import UpstreamRefused as Refused
-from proxy.ports import Answer
-from proxy.record import Record, Why
-from proxy.types import Call, Head, Plan, Target, Timeouts
+from proxy.dialects.statuses import meaning_of
+from proxy.errors import (
+    BadField,
+    CircuitOpen,
+    ProxyError,
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamStale,
+)
+from proxy.frames import let_frames_go
+from proxy.offload import Offload
+from proxy.ports import Answer, Review
+from proxy.record import Record
+from proxy.types import Call, Head, Plan, Target
 from proxy.upstream.allowance import left_of
 from proxy.upstream.errand import Errand
 from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
@@ -35,7 +45,8 @@ from proxy.upstream.together import Together
 class Upstreams:
     """The upstreams of the policies, behind one client.
 
-    ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1.
+    ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1. ``offload`` is
+    where large questions are written.
     """
 
     http: Http
@@ -44,15 +55,16 @@ class Upstreams:
     health: Health
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
+    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
 
-    async def open(self, plan: Plan, call: Call, record: Record) -> Answer:
+    async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
         if plan.listing is not None:
             return Listed(plan.listing)
         legs = [Errand(plan, call, record, leg) for leg in range(len(plan.legs))]
         if len(legs) == 1:
             return await self._begin(legs[0])
         begin = [partial(self._begin, errand) for errand in legs]
-        return Together(begin, record.now)
+        return Together(begin, review)
 
     async def _begin(self, errand: Errand) -> Answer:
         """Give the first answer that begins. When none does, the first failure says why."""
@@ -80,35 +92,40 @@ class Upstreams:
             try:
                 return await self._patiently(errand, target, why)
             except (UpstreamError, BadField) as failure:
+                let_frames_go(failure)
                 failures.append(failure)
-                if isinstance(failure, Refused) or errand.time_left() <= 0:
+                if failure.final or errand.time_left() <= 0:
                     break
             why = "fallback"
         raise _telling(failures)
 
     async def _patiently(self, errand: Errand, target: Target, why: Why) -> Forwarded:
         """Ask one target, again after failures that the policy says may pass."""
-        tries = 1
+        tries, fresh = 1, False
         while True:
             try:
-                return await self._try(errand, target, why)
+                return await self._try(errand, target, why, fresh=fresh)
+            except UpstreamStale:  # nothing was taken, so this is safe, and no try of the policy's
+                why, fresh = "retry", True
             except UpstreamError as failure:
                 seconds = wait(errand.plan.retry, failure, tries, self.draw)
                 if seconds is None or seconds >= errand.time_left():
                     raise
                 if not self.health.may_retry(target.upstream):
                     raise
+                let_frames_go(failure)
                 await self.sleep(seconds)
                 why, tries = "retry", tries + 1
 
-    async def _try(self, errand: Errand, target: Target, why: Why) -> Forwarded:
+    async def _try(self, errand: Errand, target: Target, why: Why, *, fresh: bool) -> Forwarded:
         """Ask one target; give its answer once its first chunk is there."""
         call, record = errand.call, errand.record
         asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
-        question = ask(call, target, asks, spoken, errand.said.changes)
+        written = partial(ask, call, target, asks, spoken, errand.said.changes)
+        question = await self.offload.run(call.size, written)
         record.warn(question.dropped)
         try:
-            slot = self.health.take(target)
+            slot = self.health.take(target, question.endpoint)
         except (CircuitOpen, UpstreamBusy) as skipped:
             record.skip(target, skipped.code)
             raise
@@ -116,35 +133,38 @@ class Upstreams:
         asked = Asked(call, target, question, attempt, record, slot)
         reply: Reply | None = None
         try:
-            reply = await self._post(asked, errand.time_left())
+            reply = await self._post(asked, errand.time_left(), fresh=fresh)
             return await self._answer(asked, reply)
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
                 await reply.__aexit__(type(error), error, error.__traceback__)
-            told = asked.fail(error)
-            asked.leave()
-            raise told from None
+            try:
+                raise asked.fail(error) from None  # a name for it would tie it to this frame
+            finally:
+                asked.leave()
 
-    async def _post(self, asked: Asked, left: float) -> Reply:
+    async def _post(self, asked: Asked, left: float, *, fresh: bool) -> Reply:
         upstream = asked.target.upstream
         via = ", ".join((*asked.call.door.via, self.via))
         headers = {**asked.question.headers, "x-headrace-via": via}
         if upstream.propagate_trace:
             span = asked.attempt.span_id
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
-        limits = upstream.timeouts
-        if left < limits.total:
-            limits = Timeouts(limits.connect, limits.first_byte, limits.idle, left)
-        reply = await self.http.post(asked.question.url, headers, asked.question.body, limits)
+        streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
+        limits = upstream.timeouts.within(left, streamed=streamed)
+        url, body = asked.question.url, asked.question.body
+        reply = await self.http.post(url, headers, body, limits, asked.sent, fresh=fresh)
         asked.attempt.status = reply.status
         asked.attempt.left = left_of(reply.headers)
         return reply
 
     async def _answer(self, asked: Asked, reply: Reply) -> Forwarded:
         """Give an answer that has begun: from then on it owns the reply."""
-        if reply.status != 200:
+        server = DIALECTS[asked.target.upstream.dialect].server
+        meaning = meaning_of(server.statuses, reply.status)
+        if meaning not in ("answer", "flagged"):
             raise await refusal(reply, asked.target.upstream)
-        head = Head(asked.call.stream, shown_of(asked, reply))
+        head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
         answer = Forwarded(head, reply, reader_of(asked, reply), asked)
         asked.attempt.began = asked.record.now()
         return await answer.begin()

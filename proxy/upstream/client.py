@@ -1,24 +1,27 @@
 """The wall towards upstreams: one request, one reply, every fault in our own words.
 
-No redirects, no cookies, no proxy settings from the environment, no compressed answers. A pooled
-connection that turns out dead before any byte of an answer is replaced by a fresh one, once.
+No redirects, no cookies, no proxy settings from the environment, no compressed answers. Nothing is
+sent twice here: who asks is told where a connection at rest turned out to be closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from proxy.errors import UpstreamError, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
+from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import Pool
 
 LINGER_S = 0.5
@@ -119,18 +122,26 @@ class Reply:
 class HttpClient:
     """One pool of connections for the whole process; enter it before use, leave it to close all.
 
-    ``connections`` bounds the pool over all upstreams; ``trust`` is the system's unless given.
+    ``connections`` bounds the pool over all upstreams; ``trust`` is the system's unless given;
+    ``look_up`` asks the system for names.
     """
 
-    def __init__(self, connections: int = 1000, trust: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        connections: int = 1000,
+        trust: ssl.SSLContext | None = None,
+        look_up: LookUp = socket.getaddrinfo,
+    ) -> None:
         self._connections = connections
         self._trust = trust
+        self._look_up = look_up
         self._places: dict[str, Place] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
         self._now = loop.time
-        dialer = Dialer(self._trust or trusted(), Names(loop.getaddrinfo, loop.time))
+        names = Names(Resolver(self._look_up), loop.time)
+        dialer = Dialer(self._trust or trusted(), names)
         self._pool = Pool(dialer, self._connections)
         return self
 
@@ -154,20 +165,30 @@ class HttpClient:
         return self._pool.waiting
 
     async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+        *,
+        fresh: bool = False,
     ) -> Reply:
         """Send a request, give the reply once its head is there. Raises ``UpstreamError``."""
         place = self._place(url)
         head = written(place, headers, len(body))
         until = self._now() + timeouts.total
-        connection = await self._connected(place.origin, timeouts, until)
+        connection = await self._connected(place.origin, timeouts, until, fresh=fresh)
         try:
-            return await self._ask(connection, place, head, body, timeouts, until)
-        except UpstreamUnavailable:
-            if connection.served == 1 or connection.answered:
-                raise
-        connection = await self._connected(place.origin, timeouts, until, fresh=True)
-        return await self._ask(connection, place, head, body, timeouts, until)
+            connection.send(head, body, until, on_sent)
+            said = await connection.head(timeouts.first_byte)
+        except BaseException as error:
+            stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
+            self._pool.give_back(place.origin, connection)
+            if stale:
+                raise UpstreamStale from None
+            raise
+        return Reply(said.status, said.headers, timeouts, self._pool, place.origin, connection)
 
     def _place(self, url: str) -> Place:
         place = self._places.get(url)
@@ -178,27 +199,10 @@ class HttpClient:
         return place
 
     async def _connected(
-        self, origin: Origin, timeouts: Timeouts, until: float, *, fresh: bool = False
+        self, origin: Origin, timeouts: Timeouts, until: float, *, fresh: bool
     ) -> Connection:
         left = until - self._now()
         try:
             return await self._pool.take(origin, min(timeouts.connect, left), fresh=fresh)
         except UpstreamTimeout:
             raise UpstreamTimeout("total" if left < timeouts.connect else "connect") from None
-
-    async def _ask(
-        self,
-        connection: Connection,
-        place: Place,
-        head: bytes,
-        body: bytes,
-        timeouts: Timeouts,
-        until: float,
-    ) -> Reply:
-        try:
-            connection.send(head, body, until)
-            said = await connection.head(timeouts.first_byte)
-        except BaseException:
-            self._pool.give_back(place.origin, connection)
-            raise
-        return Reply(said.status, said.headers, timeouts, self._pool, place.origin, connection)

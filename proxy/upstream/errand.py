@@ -10,8 +10,8 @@ from proxy.types import Call, Leg, Plan
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """What is to be fetched. All tries together take no longer than the client, or the first
-    target's upstream, allows."""
+    """What is to be fetched. All tries together take no longer than the client, or the upstreams
+    of the leg's targets together, allow."""
 
     plan: Plan
     call: Call
@@ -24,7 +24,7 @@ class Errand:
 
     def time_left(self) -> float:
         """Give the seconds that are left; nothing, or less, when another try is too late."""
-        allowed = self.said.targets[0].upstream.timeouts.total
+        allowed = sum(target.upstream.timeouts.total for target in self.said.targets)
         if self.call.timeout_s is not None:
             allowed = min(allowed, self.call.timeout_s)
         return allowed - (self.record.now() - self.record.started)

@@ -7,14 +7,26 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.asking import Question
+from proxy.dialects.findings import find_findings, merge_findings
 from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader, turning
-from proxy.errors import ProxyError, RequestTimeout, UpstreamError, UpstreamInvalid
-from proxy.record import Attempt, Record
+from proxy.errors import (
+    ProxyError,
+    RequestTimeout,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamInvalid,
+    UpstreamStale,
+    UpstreamTimeout,
+)
+from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.reply import Reply
+
+KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +45,26 @@ class Asked:
 
     def fail(self, error: BaseException) -> BaseException:
         """Note how the attempt failed. Time that the client itself has set is the client's."""
-        self.slot.failed(error)
-        self.attempt.error = error.code if isinstance(error, ProxyError) else "cancelled"
-        allowed = self.call.timeout_s
-        ran_out = isinstance(error, ProxyError) and error.code == "upstream_total_timeout"
-        if ran_out and allowed is not None and allowed < self.target.upstream.timeouts.total:
+        if isinstance(error, ProxyError):
+            self.attempt.error = error.code
+            self.attempt.findings = error.findings or self.attempt.findings
+        else:
+            self.attempt.error = "cancelled"
+        if isinstance(error, UpstreamStale):
+            return error  # nothing of this target was at fault
+        if not isinstance(error, UpstreamTimeout) or error.code != "upstream_total_timeout":
+            self.slot.failed(error)
+            return error
+        allowed, own = self.call.timeout_s, self.target.upstream.timeouts.total
+        if allowed is not None and allowed < own:
             return RequestTimeout("The time that the request allowed is over.")
+        if self.record.now() - self.attempt.started > own / 2:  # else others had used it up
+            self.slot.failed(error)
         return error
+
+    def sent(self) -> None:
+        """Note that the upstream has the whole request: from then on it may be at work."""
+        self.attempt.sent = self.record.now()
 
     def leave(self) -> None:
         """Note the end, and give the place back."""
@@ -61,6 +86,7 @@ class Forwarded:
     _source: AsyncIterator[Chunk] | None = None
     _first: Chunk | None = None
     _left: bool = False
+    _shown_at: float = 0.0
 
     async def begin(self) -> Self:
         """Wait for the first chunk. Raises ``UpstreamError`` when none comes."""
@@ -78,23 +104,52 @@ class Forwarded:
     async def _read(self) -> AsyncIterator[Chunk]:
         try:
             while piece := await self.reply.piece():
+                has_content = False
                 for chunk in self.reader.feed(piece):
+                    has_content = True
                     yield self._noted(chunk)
                     if chunk.last:
                         await self.reply.finish()
                         return
+                if self._keepalive_due(has_content=has_content):
+                    yield Chunk(None, leg=self.asked.attempt.leg)
             for chunk in self.reader.close():
                 yield self._noted(chunk)
-        except UpstreamError as error:
+        except (UpstreamError, UpstreamDenied) as error:
             raise self.asked.fail(error) from None
+
+    def _keepalive_due(self, *, has_content: bool) -> bool:
+        """Note that bytes have come. True if a stream that has begun sent only comments, or a part
+        of an event, for a while: then whoever waits is told that the upstream is still at work, in
+        words of our own."""
+        now = self.asked.record.now()
+        if has_content:
+            self._shown_at = now
+        if not self.head.streamed or self._first is None or now - self._shown_at < KEEPALIVE_S:
+            return False
+        self._shown_at = now
+        return True
 
     def _noted(self, chunk: Chunk) -> Chunk:
         """A target has worked, and is free for others, once its answer is whole: what guards then
         do with it is none of its time."""
+        if chunk.data is not None and (found := find_findings(chunk.data)):
+            attempt = self.asked.attempt
+            attempt.findings = merge_findings((*attempt.findings, *found))
         if chunk.last:
             self.asked.slot.worked = True
+            self.asked.attempt.finished = True
             self._leave()
+            return self._timed(chunk)
         return chunk
+
+    def _timed(self, chunk: Chunk) -> Chunk:
+        """Return the chunk with the time that the model took, for a client that reads that."""
+        asked = self.asked
+        if chunk.data is None or not DIALECTS[asked.call.door.dialect].client.reads_times:
+            return chunk
+        spent = round((asked.record.now() - asked.attempt.started) * 1000)
+        return Chunk({**chunk.data, "prediction_time_ms": spent}, leg=chunk.leg, last=True)
 
     def _leave(self) -> None:
         if not self._left:
@@ -119,14 +174,15 @@ def reader_of(asked: Asked, reply: Reply) -> AnswerReader:
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     call, leg, goes = asked.call, asked.attempt.leg, asked.question.endpoint
-    turn = turning(call.door.endpoint, goes, streamed=call.stream)
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    upstream = asked.target.upstream
+    spoken = DIALECTS[upstream.dialect]
+    server = spoken.server
+    turn = turning(call, goes, DIALECTS[call.door.dialect], spoken)
     if media_type == "text/event-stream" and call.stream:
-        return StreamReader(leg, turn)
+        return StreamReader(leg, turn, server)
     if media_type != "application/json":
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
-    upstream = asked.target.upstream
-    server = DIALECTS[upstream.dialect].server
     wants = "data" if goes == "embeddings" else "choices"
     limit = upstream.max_answer_bytes
     return WholeReader(leg, turn, server, wants=wants, stream=call.stream, limit=limit)
@@ -141,5 +197,5 @@ def shown_of(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, value)
         for name, value in reply.headers.items()
-        if name in shown or name.startswith(begins)
+        if (name in shown or name.startswith(begins)) and len(value) <= 128 and " " not in value
     )

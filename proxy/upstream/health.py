@@ -1,4 +1,4 @@
-"""How targets are doing: what each has under way, and which are left alone after failures.
+"""How targets are doing: what each has under way, and which endpoints of theirs are left alone.
 
 The state is kept by names, so it outlives a reload of the policies, which bring the bounds along.
 Everything here happens in one step of the event loop: no call can slip between a look and a count.
@@ -10,20 +10,36 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from proxy.errors import CircuitOpen, UpstreamBusy, UpstreamError, UpstreamRefused
-from proxy.types import Target, Upstream
+from proxy.errors import (
+    AnswerTooLarge,
+    CircuitOpen,
+    ProxyError,
+    UpstreamBusy,
+    UpstreamError,
+    UpstreamForbids,
+)
+from proxy.types import Endpoint, Target, Upstream
 
 MAX_TARGETS = 4096
 BUSY_S = 1.0
 RETRY_SHARE = 0.2
 RETRIES_SAVED = 10.0
+TELLS_NOTHING = (UpstreamForbids, AnswerTooLarge)
 Circuit = Literal["closed", "half_open", "open"]
-Tell = Callable[[Target, Circuit], None]
+Tell = Callable[[Target, Endpoint, Circuit], None]
 
 
 @dataclass(slots=True)
 class TargetState:
-    """One upstream and model. ``open_until`` is a moment of the monotonic clock."""
+    """One upstream and model."""
+
+    under_way: int = 0
+
+
+@dataclass(slots=True)
+class CircuitState:
+    """One endpoint of a target: what fails at one may work at another. ``open_until`` is a moment
+    of the monotonic clock."""
 
     under_way: int = 0
     failures: int = 0
@@ -49,7 +65,9 @@ class Slot:
 
     health: Health
     target: Target
+    endpoint: Endpoint
     target_state: TargetState
+    circuit: CircuitState
     upstream_state: UpstreamState
     probe: bool
     worked: bool | None = None
@@ -57,14 +75,17 @@ class Slot:
     def give_back(self) -> None:
         """Free the place, and let the breaker learn what is known of how it went."""
         self.target_state.under_way -= 1
+        self.circuit.under_way -= 1
         self.upstream_state.under_way -= 1
         self.health.learn(self)
 
     def failed(self, error: BaseException) -> None:
-        """Note a failure that says something of the target; a refused request says it works."""
-        if isinstance(error, UpstreamRefused):
+        """Note a failure that says something of the target: one that is the request's own fault
+        says that it works. A call that is forbidden may be so for what it asks, or for whom, and
+        an answer is too large for somebody who asked for it."""
+        if isinstance(error, ProxyError) and error.final:
             self.worked = True
-        elif isinstance(error, UpstreamError):
+        elif isinstance(error, UpstreamError) and not isinstance(error, TELLS_NOTHING):
             self.worked = False
 
 
@@ -75,24 +96,27 @@ class Health:
     now: Callable[[], float]
     tell: Tell
     _targets: dict[tuple[str, str], TargetState] = field(default_factory=dict)
+    _circuits: dict[tuple[str, str, Endpoint], CircuitState] = field(default_factory=dict)
     _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
 
-    def take(self, target: Target) -> Slot:
+    def take(self, target: Target, endpoint: Endpoint) -> Slot:
         """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked."""
         state, whole = self._state(target), self._upstream(target.upstream)
-        probe = self._admitted(target, state)
+        circuit = self._circuit(target, endpoint)
+        probe = self._admitted(target, circuit)
         most = target.upstream.max_concurrency
         if most is not None and whole.under_way >= most:
             raise UpstreamBusy(BUSY_S)
         if probe:
-            state.probing = True
-            self.tell(target, "half_open")
+            circuit.probing = True
+            self.tell(target, endpoint, "half_open")
         state.under_way += 1
+        circuit.under_way += 1
         whole.under_way += 1
         whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
-        return Slot(self, target, state, whole, probe)
+        return Slot(self, target, endpoint, state, circuit, whole, probe)
 
-    def _admitted(self, target: Target, state: TargetState) -> bool:
+    def _admitted(self, target: Target, state: CircuitState) -> bool:
         """Say whether this would be the one probe of an open circuit that has had its rest."""
         if state.open_until is None or target.upstream.breaker is None:
             return False
@@ -114,7 +138,7 @@ class Health:
     def learn(self, slot: Slot) -> None:
         """Open, keep or close the circuit by how a request went; one that tells nothing, as its
         client left, leaves things as they are."""
-        state, breaker = slot.target_state, slot.target.upstream.breaker
+        state, breaker = slot.circuit, slot.target.upstream.breaker
         if slot.probe:
             state.probing = False
         if breaker is None or slot.worked is None:
@@ -123,12 +147,12 @@ class Health:
             was_open = state.open_until is not None
             state.failures, state.open_until = 0, None
             if was_open:
-                self.tell(slot.target, "closed")
+                self.tell(slot.target, slot.endpoint, "closed")
             return
         state.failures += 1
         if slot.probe or (state.open_until is None and state.failures >= breaker.failures):
             state.open_until = self.now() + breaker.rest
-            self.tell(slot.target, "open")
+            self.tell(slot.target, slot.endpoint, "open")
 
     def least_loaded_first(self, targets: Sequence[Target], pool: int) -> tuple[Target, ...]:
         """Order the first ``pool`` targets by what each has under way; the rest stay behind."""
@@ -142,8 +166,17 @@ class Health:
         state = self._targets.get(name)
         if state is None:
             if len(self._targets) >= MAX_TARGETS:
-                self._targets = {n: each for n, each in self._targets.items() if not each.idle}
+                self._targets = {n: each for n, each in self._targets.items() if each.under_way}
             state = self._targets[name] = TargetState()
+        return state
+
+    def _circuit(self, target: Target, endpoint: Endpoint) -> CircuitState:
+        name = (target.upstream.name, target.model, endpoint)
+        state = self._circuits.get(name)
+        if state is None:
+            if len(self._circuits) >= MAX_TARGETS:
+                self._circuits = {n: each for n, each in self._circuits.items() if not each.idle}
+            state = self._circuits[name] = CircuitState()
         return state
 
     def _upstream(self, upstream: Upstream) -> UpstreamState:

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from proxy.attempts import Why
 from proxy.errors import ProxyError
-from proxy.record import Why
+from proxy.frames import let_frames_go
 from proxy.upstream.forwarded import Forwarded
 
 Run = asyncio.Task["Forwarded | ProxyError"]
@@ -38,15 +39,19 @@ class Race:
                 if not runs[0].done() and self.may():
                     runs.append(group.create_task(_settled(second, "hedge")))
                 winner = await _winner(runs)
-                if winner is None and self.spare and len(runs) == 1:
+                if winner is None and self.spare and len(runs) == 1 and not _is_final(runs[0]):
                     runs.append(group.create_task(_settled(second, "fallback")))
                     winner = await _winner(runs)
                 for run in runs:
                     if run is not winner:
                         run.cancel()
+        except asyncio.CancelledError as left:
+            winner = None  # nobody takes it: it is closed with the others
+            let_frames_go(left)  # the group's own frame holds what it passes on, and the call
+            raise
         finally:
             await _close([run for run in runs if run is not winner])
-        outcome = (winner or runs[0]).result()
+        outcome = (winner or _teller(runs)).result()
         if isinstance(outcome, ProxyError):
             raise outcome
         return outcome
@@ -56,18 +61,31 @@ async def _settled(begin: Begin, why: Why) -> Forwarded | ProxyError:
     try:
         return await begin(why)
     except ProxyError as failure:
+        let_frames_go(failure)
         return failure
 
 
 async def _winner(runs: list[Run]) -> Run | None:
-    """Wait for an answer, or until all have failed."""
+    """Wait for an answer, or until all have failed, or one so that no other may answer."""
     waiting = set(runs)
     while waiting:
         done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for run in runs:
             if run in done and not _failed(run):
                 return run
+        if any(_is_final(run) for run in done):
+            return None
     return None
+
+
+def _teller(runs: list[Run]) -> Run:
+    """Choose whose failure is told: one that no other may answer, else the first."""
+    return next((run for run in runs if not run.cancelled() and _is_final(run)), runs[0])
+
+
+def _is_final(run: Run) -> bool:
+    outcome = run.result()
+    return isinstance(outcome, ProxyError) and outcome.final
 
 
 def _failed(run: Run) -> bool:

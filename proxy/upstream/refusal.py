@@ -1,49 +1,72 @@
-"""What an upstream's error status means for the client, and which of its words may pass."""
+"""The error for an upstream's response that is no answer, and which of its words may pass."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 import orjson
 
+from proxy.dialects import DIALECTS
+from proxy.dialects.statuses import ErrorBody, Meaning, is_denial, meaning_of, parse_error
 from proxy.errors import (
     ProxyError,
+    UpstreamDenied,
+    UpstreamError,
+    UpstreamForbids,
     UpstreamInvalid,
     UpstreamRefused,
     UpstreamRejectedKey,
     UpstreamUnavailable,
 )
-from proxy.types import Json, Upstream
+from proxy.types import Upstream
 from proxy.upstream.reply import Reply
 
 ERROR_BYTES = 64 * 1024
+ERROR_S = 5.0
+MAX_MESSAGE = 2000
+MAX_PARAM = 200
 MAX_RETRY_AFTER_S = 3600.0
-PASSED_ON = frozenset({400, 402, 404, 408, 409, 413, 415, 422})
 
 
 async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
-    """Give the error for a reply that is no answer, reading a bounded part of its body."""
-    status = reply.status
-    if status in (401, 403):
+    """Return the error for a reply that is no answer, reading a bounded part of its body."""
+    status, server = reply.status, DIALECTS[upstream.dialect].server
+    meaning = meaning_of(server.statuses, status)
+    if meaning == "credential":
         return UpstreamRejectedKey("The upstream refused the proxy's key.", upstream_status=status)
-    if 300 <= status < 400 or status < 300:
+    if meaning == "invalid":
         return UpstreamInvalid(f"The upstream answered with status {status}.")
-    said = _message(await reply.body(ERROR_BYTES), upstream)
-    if status in PASSED_ON:
-        text = str(said.get("message") or f"The upstream refused the request ({status}).")
-        param = said.get("param")
-        return UpstreamRefused(
-            text, upstream_status=status, param=param if isinstance(param, str) else None
-        )
-    error = UpstreamUnavailable(
+    error = _parse(await _body(reply))
+    if is_denial(server.denials, error):
+        meaning = "denied"
+    refused = _error(meaning, reply, upstream, error)
+    refused.findings = error.findings
+    return refused
+
+
+def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody) -> ProxyError:
+    status = reply.status
+    if meaning == "denied":
+        message = _message(error, upstream) or "A guard of the upstream denied the call."
+        return UpstreamDenied(message, upstream_status=status)
+    if meaning == "request":
+        text = _message(error, upstream) or f"The upstream refused the request ({status})."
+        param = None if error.param is None else _clean(error.param, upstream)[:MAX_PARAM]
+        refused = UpstreamRefused(text, upstream_status=status, param=param)
+        return refused.worded(error.code, error.type)
+    if meaning == "forbidden":
+        text = f"The upstream does not permit this to the proxy's key ({status})."
+        return UpstreamForbids(text, upstream_status=status).worded(error.code, error.type)
+    unavailable = UpstreamUnavailable(
         f"The upstream is not available ({status}).",
         status=status if status in (429, 503) else 502,
         upstream_status=status,
     )
-    error.retry_after_s = retry_after(reply.headers)
-    return error
+    unavailable.retry_after_s = retry_after(reply.headers)
+    return unavailable.worded(error.code, error.type)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
@@ -65,21 +88,30 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     return min(seconds, MAX_RETRY_AFTER_S) if seconds > 0 else None
 
 
-def _message(body: bytes, upstream: Upstream) -> Json:
-    """Find the error object of any dialect; our own key, should it be quoted, is taken out."""
+async def _body(reply: Reply) -> bytes:
+    """Read what comes of the body in a moment: the status alone says what there is to know."""
+    whole = bytearray()
+    with suppress(UpstreamError, TimeoutError):
+        async with asyncio.timeout(ERROR_S):
+            while len(whole) < ERROR_BYTES and (piece := await reply.piece()):
+                whole += piece
+    return bytes(whole[:ERROR_BYTES])
+
+
+def _parse(body: bytes) -> ErrorBody:
     try:
-        data: Any = orjson.loads(body)
+        return parse_error(orjson.loads(body))
     except orjson.JSONDecodeError:
-        return {}
-    if not isinstance(data, dict):
-        return {}
-    said = data.get("error") or data.get("detail") or data
-    if isinstance(said, str):
-        said = {"message": said}
-    if not isinstance(said, dict) or not isinstance(said.get("message"), str):
-        return {}
-    text = said["message"][:2000]
+        return ErrorBody()
+
+
+def _message(error: ErrorBody, upstream: Upstream) -> str:
+    return _clean(error.message or "", upstream)[:MAX_MESSAGE]
+
+
+def _clean(text: str, upstream: Upstream) -> str:
+    """Return an upstream's words without our own key, should they quote it."""
     for secret in (upstream.api_key, *(value for _, value in upstream.headers)):
         if secret is not None and secret.reveal():
             text = text.replace(secret.reveal(), "***")
-    return {"message": text, "param": said.get("param")}
+    return text

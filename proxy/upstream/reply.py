@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
 from proxy.types import Timeouts
+
+
+def nothing() -> None:
+    """What is called where nobody wants to know."""
 
 
 class Reply(Protocol):
@@ -37,8 +41,19 @@ class Reply(Protocol):
 
 
 class Http(Protocol):
-    """What sends a request; raises ``UpstreamError`` when no response head comes."""
+    """What sends a request; raises ``UpstreamError`` when no response head comes.
+
+    ``on_sent`` is called once all of the request has been written. A connection at rest may turn
+    out to be closed just when it is used: ``UpstreamStale`` says so, and ``fresh`` takes none such.
+    """
 
     async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes, timeouts: Timeouts
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        body: bytes,
+        timeouts: Timeouts,
+        on_sent: Callable[[], None] = nothing,
+        *,
+        fresh: bool = False,
     ) -> Reply: ...

@@ -1,4 +1,5 @@
-"""Several models asked at once: one chunk for each, in the order in which they finish."""
+"""Several models asked at once: one chunk for each, in the order in which they finish, but
+last those that fail."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from types import TracebackType
 from typing import Self
 
 from proxy.errors import ProxyError
-from proxy.ports import Answer
+from proxy.frames import let_frames_go
+from proxy.ports import Answer, Review
 from proxy.types import Chunk, Head, Json
 
 Begin = Callable[[], Awaitable[Answer]]
@@ -22,38 +24,40 @@ WHOLE = Head(streamed=False)
 class Together:
     """The answers of all legs. Entering asks them all; leaving stops those still at work.
 
-    A model that fails gives a chunk that says so. When all fail the first failure is raised, and
-    as a whole answer leaves only with its last chunk, that is still a clean error.
+    A model that fails gives a chunk that says so, once ``review`` has looked at what it says. When
+    all fail the first failure is raised: whoever reads the answer looks at that one.
     """
 
     begin: Sequence[Begin]
-    now: Callable[[], float]
+    review: Review
     head: Head = WHOLE
     _done: asyncio.Queue[tuple[int, Json | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def chunks(self) -> AsyncIterator[Chunk]:
-        failures: list[ProxyError] = []
+        failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()
             if isinstance(part, ProxyError):
-                failures.append(part)
-                if len(failures) == len(self.begin):
-                    raise failures[0]
-                part = _failed(part)
-            yield Chunk(part, leg=leg, last=remaining == 0)
+                failures.append((leg, part))
+            else:
+                yield Chunk(part, leg=leg, last=remaining == 0 and not failures)
+        if len(failures) == len(self.begin):
+            raise failures[0][1]
+        for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
+            await self.review(error)
+            yield Chunk(_failed(error), leg=leg, last=remaining == 0, failed=True)
 
     async def _ask(self, leg: int) -> None:
-        started = self.now()
         try:
             async with await self.begin[leg]() as answer:
                 parts = [chunk.data or {} async for chunk in answer.chunks()]
         except ProxyError as error:
+            let_frames_go(error)
             self._done.put_nowait((leg, error))
             return
-        spent = round((self.now() - started) * 1000)
-        self._done.put_nowait((leg, {**parts[-1], "prediction_time_ms": spent}))
+        self._done.put_nowait((leg, parts[-1]))
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -73,4 +77,4 @@ class Together:
 
 def _failed(error: ProxyError) -> Json:
     choice = {"index": 0, "text": "", "finish_reason": "error", "logprobs": None}
-    return {"choices": [choice], "error": {"message": error.message, "code": error.code}}
+    return {"choices": [choice], "error": {"message": error.message, "code": error.client_code}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 
 class Told:
@@ -13,6 +14,8 @@ class Told:
     def __init__(self) -> None:
         self.entries = self.size = self.failures = 0
         self.gone: Counter[str] = Counter()
+        self.files: list[tuple[str, str]] = []
+        self.broken: list[BaseException] = []
 
     def held(self, store: str, entries: int, size: int) -> None:
         self.entries, self.size = entries, size
@@ -22,6 +25,9 @@ class Told:
 
     def failed(self, store: str) -> None:
         self.failures += 1
+
+    def replaced(self, reason: str, kept: Path) -> None:
+        self.files.append((reason, kept.name))
 
 
 class Clock:

@@ -54,7 +54,7 @@ def _value(number: int) -> bytes:
 
 async def test_thousands_of_large_answers_stay_within_the_bytes_of_a_file(tmp_path: Path) -> None:
     bound, told, file = BOUND // 4, Told(), tmp_path / "cache.db"
-    async with Sqlite(file, bound, Clock(), told) as store:
+    async with Sqlite(file, bound, Clock(), told, told.replaced, told.broken.append) as store:
         for number in range(FEWER):
             store.put(number.to_bytes(32, "big"), _value(number), 600)
             if number % 50 == 49:

@@ -29,7 +29,9 @@ async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIter
         async with Memory(ROOM, clock, told) as memory:
             yield memory
     elif kind == "sqlite":
-        async with Sqlite(folder / "cache.db", ROOM, clock, told) as sqlite:
+        async with Sqlite(
+            folder / "cache.db", ROOM, clock, told, told.replaced, told.broken.append
+        ) as sqlite:
             yield sqlite
     else:
         with running_server(folder) if kind == "redis" else running_cluster(folder) as server:

@@ -6,7 +6,6 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from proxy.errors import ProxyError, Refused
 from proxy.ports import Watch
 from proxy.types import Chunk
-from proxy.usage import micro_usd
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy, until_asked
 from tests.conftest import KEY
 from tests.doubles import (
@@ -32,7 +30,7 @@ from tests.doubles import (
 from tests.test_pipeline import BEARER, PORTKEY, ROUTES, Route, every_route, good, texts
 
 ROUTE = ROUTES["openai"]
-COST = Decimal(5) * Decimal("0.15") + Decimal(3) * Decimal("0.6")
+COST = 5 * 150 + 3 * 600
 
 
 async def ask(
@@ -78,6 +76,19 @@ async def test_either_form_serves_the_other(
     assert texts(route, again, streamed=not streamed) == " Paris."
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_with_fewer_choices_than_were_asked_for_is_not_kept(
+    streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(good(ROUTE, streamed=streamed))
+    body = ROUTE.body(streamed=streamed, n=2)
+
+    for _ in range(2):
+        assert (await cached.post(ROUTE.path, BEARER, body))[:2] == (200, "miss")
+
+    assert len(upstream.requests) == 2
+
+
 async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
     cached: Cached, upstream: ScriptedUpstream
 ) -> None:
@@ -94,7 +105,7 @@ async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
     assert said["x-headrace-cost-usd"] == "0"
     assert cached.counted('headrace_cache_lookups_total{result="hit"}') == 1
     assert cached.counted('headrace_cache_lookups_total{result="miss"}') == 1
-    assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(micro_usd(COST) / 1e6)
+    assert cached.counted("headrace_cache_saved_usd_total") == pytest.approx(COST / 1e9)
     assert cached.counted('headrace_cache_entries{store="memory"}') == 1
     assert cached.counted('headrace_cache_bytes{store="memory"}') > 0
 

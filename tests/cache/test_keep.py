@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cache.keep import Keep
-from proxy.types import CacheRule, Chunk
+from proxy.cache.keep import Keep, choices_wanted
+from proxy.types import CacheRule, Call, Chunk, Door, Endpoint
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 
 RULE = CacheRule(ttl=60, max_bytes=2000)
@@ -17,8 +17,8 @@ TOOLS = chat(choices=[{"index": 0, "message": {"tool_calls": CALL}, "finish_reas
 VECTORS = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": usage()}
 
 
-def kept(*data: Any, rule: CacheRule = RULE, end: bool = True) -> Keep:
-    keep = Keep(rule)
+def kept(*data: Any, rule: CacheRule = RULE, end: bool = True, wanted: int = 1) -> Keep:
+    keep = Keep(rule, wanted)
     for each in data:
         keep.feed(Chunk(each))
     if end:
@@ -99,3 +99,40 @@ def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
     keep.feed(Chunk({"a": 1}, b'{\n"a":1}', last=True))
 
     assert keep.lines == [b'{ "choices": [] }', b'{"a":1}']
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "body", "wanted"),
+    [
+        ("chat", {}, 1),
+        ("chat", {"n": 3}, 3),
+        ("chat", {"n": None}, 1),
+        ("completions", {"prompt": "a", "n": 2}, 2),
+        ("completions", {"prompt": ["a", "b"], "n": 2}, 4),
+        ("completions", {"prompt": [1, 2]}, 1),
+        ("completions", {"prompt": [[1, 2], [3]]}, 2),
+        ("embeddings", {"input": ["a", "b"]}, 2),
+        ("embeddings", {"input": "a"}, 1),
+    ],
+)
+def test_as_many_choices_are_wanted_as_were_asked_for(
+    endpoint: Endpoint, body: Any, wanted: int
+) -> None:
+    assert choices_wanted(Call(Door("openai", endpoint, "/", "req_1"), body), body) == wanted
+
+
+def test_fewer_choices_or_vectors_than_wanted_are_not_kept() -> None:
+    second = {**legacy(), "choices": [{"index": 1, "text": "x", "finish_reason": "stop"}]}
+
+    assert not kept(legacy(), wanted=2).whole
+    assert kept(legacy(), second, wanted=2).whole
+    assert not kept(VECTORS, wanted=2).whole
+
+
+@pytest.mark.parametrize(("holds", "whole"), [(True, True), (False, False)])
+def test_an_answer_in_which_the_upstream_found_something_is_not_kept(
+    holds: bool, whole: bool
+) -> None:
+    hooks = {"before_request_hooks": [{"id": "words", "verdict": holds}]}
+
+    assert kept(legacy(hook_results=hooks)).whole is whole

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from proxy.cache.kept import VERSION, About, Kept, dump, load
 from proxy.cache.merging import merged
-from proxy.dialects import hub
+from proxy.dialects import DIALECTS, hub
+from proxy.dialects.writing import EventWriter, WholeWriter
+from proxy.types import Call, Door
 from proxy.usage import Tokens
 from tests.doubles import legacy, legacy_events
 
@@ -21,15 +23,19 @@ ABOUT = About(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(input=5, ou
 LINES = [orjson.dumps(event) for event in legacy_events(" Par", "is.")]
 VALUE = dump(KEY, ABOUT, LINES)
 ROOM = 10_000
+CALL = Call(Door("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
 
 
 def whole() -> Kept:
     line = orjson.dumps(legacy(" Paris."))
-    return Kept(About(0.0, False, "openai", "m", Tokens()), (line,))
+    return Kept(About(0.0, False, "openai", "m", Tokens()), (line,), (legacy(" Paris."),))
+
+
+STREAM = Kept(ABOUT, tuple(LINES), tuple(map(orjson.loads, LINES)))
 
 
 def test_what_was_stored_is_read_again() -> None:
-    assert load(KEY, VALUE, ROOM) == Kept(ABOUT, tuple(LINES))
+    assert load(KEY, VALUE, ROOM) == STREAM
 
 
 @pytest.mark.parametrize(
@@ -65,7 +71,7 @@ def test_no_bytes_at_all_do_harm(noise: bytes) -> None:
 
 
 def test_a_stream_is_shown_again_byte_for_byte_and_ends() -> None:
-    *said, end = Kept(ABOUT, tuple(LINES)).chunks(streamed=True)
+    *said, end = STREAM.chunks(streamed=True)
 
     assert [chunk.raw for chunk in said] == LINES
     assert (end.data, end.last) == (None, True)
@@ -79,13 +85,78 @@ def test_a_whole_answer_is_shown_again_byte_for_byte() -> None:
 
 
 def test_each_form_serves_the_other() -> None:
-    [as_whole] = Kept(ABOUT, tuple(LINES)).chunks(streamed=False)
+    [as_whole] = STREAM.chunks(streamed=False)
     *as_stream, end = whole().chunks(streamed=True)
 
     assert as_whole.data == merged(legacy_events(" Par", "is.")) == legacy(" Paris.")
     assert as_whole.last
     assert [chunk.data for chunk in as_stream] == hub.as_stream(legacy(" Paris."))
     assert end.last
+
+
+WHOLE = About(0.0, False, "openai", "m", Tokens())
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=5,
+)
+
+
+def some(*names: str, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Draw an object with any of these fields, each as it should be or as it should not."""
+    each = {name: anything for name in names}
+    each |= {name: good | anything for name, good in fields.items()}
+    return st.fixed_dictionaries({}, optional=each)
+
+
+call = some("id", "index", "name", function=some("name", "arguments"))
+message = some("role", "content", "refusal", tool_calls=st.lists(call, max_size=2))
+choice = some("index", "text", "finish_reason", "logprobs", message=message, delta=message)
+kind = st.sampled_from(["chat.completion", "chat.completion.chunk", "text_completion"])
+event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choice, max_size=2))
+
+
+@given(st.lists(event, min_size=1, max_size=3), st.sampled_from([ABOUT, WHOLE]))
+def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
+    said: list[Any], about: About
+) -> None:
+    value = dump(KEY, about, [orjson.dumps(each) for each in said])
+
+    kept = load(KEY, value, ROOM)
+
+    for dialect in DIALECTS.values() if kept is not None else ():
+        for streamed in (False, True):
+            event = EventWriter(dialect.client, wants_usage=True)
+            writer = event if streamed else WholeWriter(dialect.client, CALL)
+            for chunk in kept.chunks(streamed=streamed) if kept else ():
+                writer.feed(chunk)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [b"{}"],
+        [b"not json"],
+        [b"[1, 2]"],
+        [b'{"choices": {"index": 0}}'],
+        [b'{"choices": [7]}'],
+        [b'{"choices": [{"delta": "x"}]}'],
+        [b'{"choices": [{"index": "0"}]}'],
+    ],
+)
+@pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
+def test_what_is_no_answer_is_none(lines: list[bytes], about: About) -> None:
+    assert load(KEY, dump(KEY, about, lines), ROOM) is None
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, "1", True, 2**60])
+def test_tokens_that_are_no_counts_are_none(count: object) -> None:
+    about = orjson.dumps([0, False, "u", "m", {"input": count}])
+    value = VERSION + KEY + zlib.compress(about + b"\n" + orjson.dumps(legacy()))
+
+    assert load(KEY, value, ROOM) is None
 
 
 def test_no_text_is_readable_in_what_is_stored() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.cache.file import ForeignFile
 from proxy.cache.sqlite import WAITING_BYTES, Sqlite
 from tests.cache.stores import Clock, Told
 
@@ -15,7 +16,9 @@ ROOM = 1_000_000
 
 
 def store(folder: Path, told: Told, room: int = ROOM, clock: Clock | None = None) -> Sqlite:
-    return Sqlite(folder / "cache.db", room, clock or Clock(), told)
+    return Sqlite(
+        folder / "cache.db", room, clock or Clock(), told, told.replaced, told.broken.append
+    )
 
 
 async def test_answers_outlive_the_process(tmp_path: Path) -> None:
@@ -82,6 +85,20 @@ async def test_a_file_that_breaks_is_a_miss_and_is_told(tmp_path: Path) -> None:
     assert told.gone["dropped"] == 1
 
 
+async def test_a_batch_that_cannot_be_written_is_told_and_the_next_is_written(
+    tmp_path: Path,
+) -> None:
+    told = Told()
+    async with store(tmp_path, told) as opened:
+        opened.put(KEY, "\ud800", 60)  # type: ignore[arg-type]  # no driver can encode it
+        await opened.written()
+        opened.put(OTHER, b"value", 60)
+        await opened.written()
+        assert await opened.get(OTHER) == b"value"
+    assert [type(each) for each in told.broken] == [UnicodeEncodeError]
+    assert (told.failures, told.gone["dropped"], told.entries) == (1, 1, 1)
+
+
 async def test_more_than_may_wait_is_dropped(tmp_path: Path) -> None:
     told = Told()
     async with store(tmp_path, told, room=10 * WAITING_BYTES) as opened:
@@ -91,9 +108,142 @@ async def test_more_than_may_wait_is_dropped(tmp_path: Path) -> None:
     assert told.gone["dropped"] == 11
 
 
-async def test_a_file_that_is_no_database_is_told_at_start(tmp_path: Path) -> None:
+def spoil(file: Path) -> None:
+    """Write noise over all pages but the first, as a bad disk may."""
+    raw = file.read_bytes()
+    file.write_bytes(raw[:100] + b"\xa5" * (len(raw) - 100))
+
+
+@pytest.mark.parametrize(
+    "content", [b"no database " * 100, b"SQLite format 3\0" + b"\xa5" * 5000, b"\0" * 4096]
+)
+async def test_a_damaged_file_is_kept_aside_and_begun_anew(content: bytes, tmp_path: Path) -> None:
+    told = Told()
+    (tmp_path / "cache.db").write_bytes(content)
+    (tmp_path / "cache.db-wal").write_bytes(b"log")
+
+    async with store(tmp_path, told) as opened:
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        assert await opened.get(KEY) == b"value"
+
+    assert told.files == [("damaged", "cache.db.damaged")]
+    assert (tmp_path / "cache.db.damaged").read_bytes() == content
+    assert told.failures == 0
+
+
+async def test_two_processes_begin_a_damaged_file_anew_once(tmp_path: Path) -> None:
+    told = Told()
     (tmp_path / "cache.db").write_bytes(b"no database " * 100)
 
-    with pytest.raises(sqlite3.DatabaseError):
-        async with store(tmp_path, Told()):
+    async with store(tmp_path, told) as one, store(tmp_path, told) as two:
+        one.put(KEY, b"value", 60)
+        await one.written()
+        assert await two.get(KEY) == b"value"
+
+    assert len(told.files) == 1
+
+
+@pytest.mark.parametrize("noticed_by", ["reader", "writer"])
+async def test_a_file_that_is_damaged_while_it_is_used_is_begun_anew(
+    noticed_by: str, tmp_path: Path
+) -> None:
+    told = Told()
+    async with store(tmp_path, told) as filled:
+        for number in range(20):
+            filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+    spoil(tmp_path / "cache.db")
+
+    async with store(tmp_path, told) as opened:
+        if noticed_by == "reader":
+            assert await opened.get((1).to_bytes(32, "big")) is None
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        assert await opened.get(KEY) == b"value"
+
+    assert told.files == [("damaged", "cache.db.damaged")]
+
+
+async def test_a_reader_that_could_not_open_the_new_file_once_opens_it_the_next_time(
+    tmp_path: Path,
+) -> None:
+    told, file, away = Told(), tmp_path / "cache.db", tmp_path / "away.db"
+    async with store(tmp_path, told) as filled:
+        for number in range(20):
+            filled.put(number.to_bytes(32, "big"), b"x" * 20_000, 60)
+
+    async with store(tmp_path, told) as opened:
+        spoil(file)
+        assert await opened.get((1).to_bytes(32, "big")) is None
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        file.rename(away)
+        file.mkdir()
+        assert await opened.get(KEY) is None
+        file.rmdir()
+        away.rename(file)
+        assert await opened.get(KEY) == b"value"
+
+    assert told.files == [("damaged", "cache.db.damaged")]
+    assert told.failures == 2
+
+
+@pytest.mark.parametrize(
+    "made_by",
+    ["CREATE TABLE invoices (id)", "PRAGMA application_id = 7", "PRAGMA user_version = 3"],
+)
+async def test_another_programs_database_never_gets_our_tables(
+    made_by: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "cache.db"
+    other = sqlite3.connect(file)
+    other.execute(made_by)
+    other.close()
+    before = file.read_bytes()
+
+    with pytest.raises(ForeignFile):
+        async with store(tmp_path, told := Told()):
             pass
+
+    assert file.read_bytes() == before
+    assert told.files == []
+
+
+async def test_a_file_of_another_version_of_ours_is_begun_anew(tmp_path: Path) -> None:
+    async with store(tmp_path, told := Told()):
+        pass
+    other = sqlite3.connect(tmp_path / "cache.db")
+    other.execute("PRAGMA user_version = 99")
+    other.close()
+
+    async with store(tmp_path, told) as opened:
+        opened.put(KEY, b"value", 60)
+
+    assert told.files == [("of another version", "cache.db.damaged")]
+
+
+@pytest.mark.parametrize("size", [10**15, -(10**15), "much", None])
+async def test_sums_that_are_wrong_are_counted_anew(size: object, tmp_path: Path) -> None:
+    async with store(tmp_path, told := Told()) as opened:
+        opened.put(KEY, b"value", 60)
+    other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+    other.execute("UPDATE held SET size = ?", (size,))
+    other.close()
+
+    async with store(tmp_path, told) as opened:
+        opened.put(OTHER, b"value", 60)
+        await opened.written()
+        assert await opened.get(KEY) == b"value"
+
+    assert told.entries == 2
+    assert told.size < ROOM
+
+
+async def test_sums_that_turn_wrong_while_it_runs_hold_up_nothing(tmp_path: Path) -> None:
+    async with store(tmp_path, told := Told()) as opened:
+        other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+        other.execute("UPDATE held SET size = 1000000000000")
+        other.close()
+        opened.put(KEY, b"value", 60)
+
+    assert (told.entries, told.size) == (0, 0)

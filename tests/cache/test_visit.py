@@ -6,7 +6,6 @@ import asyncio
 import random
 from contextlib import suppress
 from dataclasses import replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from tests.test_pipeline import BEARER, ROUTES, texts
 
 ROUTE = ROUTES["openai"]
 HERD = 200
-COST = Decimal(5) * Decimal("0.15") + Decimal(3) * Decimal("0.6")
+COST = 5 * 150 + 3 * 600
 FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 Answered = tuple[int, str, bytes]
 
@@ -119,6 +118,22 @@ async def test_time_that_is_spent_on_anothers_upstream_is_not_the_proxys(
 
     opened.cancel()
     assert cached.counted('headrace_overhead_seconds_sum{deployment="support-chat"}') < 0.4
+
+
+async def test_that_the_upstream_flagged_an_answer_is_told_to_all_who_share_it(
+    cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(gated(gate, answer(legacy(), 246)))
+    headers = {**ROUTES["portkey"].credential, "x-portkey-virtual-key": "via-portkey"}
+    body = ROUTE.body(streamed=False)
+    both = asyncio.gather(*(cached.post(ROUTE.path, headers, body) for _ in range(2)))
+    await all_in(cached, 2)
+    gate.set()
+    answers = [*await both, await cached.post(ROUTE.path, headers, body)]
+
+    assert [status for status, _, _ in answers] == [246, 246, 246]
+    assert sorted(result for _, result, _ in answers) == ["coalesced", "miss", "miss"]
 
 
 async def test_who_joins_late_sees_every_chunk_from_the_first(

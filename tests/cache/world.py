@@ -55,6 +55,14 @@ class RuledCaller:
     def key(self) -> str:
         return self.caller.key
 
+    @property
+    def credential(self) -> str | None:
+        return self.caller.credential
+
+    @property
+    def may_trace(self) -> bool:
+        return self.caller.may_trace
+
     def decide(self, call: Call) -> Plan:
         return self.ruled(self.caller.decide(call))
 

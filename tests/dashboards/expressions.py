@@ -30,12 +30,16 @@ class Said:
 
     def filled(self, **values: str) -> str:
         """Put values where Grafana would put them, such as ``range="5m"``."""
-        text = self.expr
+        text = self.expr.replace("$__range_s", str(_seconds(values.get("range", "1m"))))
         for name in ("range", "interval", "rate_interval"):
             text = text.replace(f"$__{name}", values.get(name, "1m"))
         for name, value in {**ALL, "tag": "team", **values}.items():
             text = text.replace(f"${name}", value)
         return text
+
+
+def _seconds(duration: str) -> int:
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[-1]]
 
 
 @cache

@@ -102,7 +102,7 @@ def test_every_variable_has_values(history: History) -> None:
 
 
 ATTEMPTS = (
-    "SELECT {}, SUM(a.cost_micro_usd) FROM attempts a JOIN calls c USING (run, seq) GROUP BY 1"
+    "SELECT {}, SUM(a.cost_nano_usd) FROM attempts a JOIN calls c USING (run, seq) GROUP BY 1"
 )
 MONEY = {
     "Spent in range": ("", "'all'"),
@@ -115,21 +115,21 @@ MONEY = {
 
 
 @pytest.mark.parametrize("title", MONEY)
-def test_the_money_shown_is_the_ledgers_to_the_micro_dollar(title: str, history: History) -> None:
+def test_the_money_shown_is_the_ledgers_to_the_nano_dollar(title: str, history: History) -> None:
     label, column = MONEY[title]
     [shown] = [said for said in expressions.of_boards() if said.where == f"cost: {title} A"]
 
-    micro = {
-        each["metric"].get(label, "all"): round(float(each["value"][1]) * 1e6, 3)
+    nano = {
+        each["metric"].get(label, "all"): round(float(each["value"][1]) * 1e9, 1)
         for each in history.ask(shown)
     }
 
     with sqlite3.connect(history.ledger) as file:
         kept = dict(file.execute(ATTEMPTS.format(column)).fetchall())
-    assert {name: money for name, money in micro.items() if money} == {
+    assert {name: money for name, money in nano.items() if money} == {
         name: money for name, money in kept.items() if money
     }
-    assert sum(micro.values()) > 0
+    assert sum(nano.values()) > 0
 
 
 def test_prometheus_finds_nothing_to_mend_in_the_metrics(history: History) -> None:

@@ -79,6 +79,8 @@ def test_the_proxy_takes_what_it_is_told() -> None:
 def test_prometheus_takes_its_configuration(tmp_path: Path) -> None:
     said = (DEPLOY / "prometheus.yaml").read_text()
     here = tmp_path / "prometheus.yaml"
+    (tmp_path / "token").write_text("x")
+    said = said.replace("/run/secrets/admin_token", str(tmp_path / "token"))
     here.write_text(said.replace("/etc/prometheus/rules", str(RULES[0].parent)))
 
     done = subprocess.run(
@@ -100,6 +102,20 @@ def test_prometheus_scrapes_the_admin_port_under_the_name_that_rules_know() -> N
     assert address(target).port == address(admin).port
     assert address(target).host in SERVICES
     assert f'up{{job="{job["job_name"]}"}}' in RULES[0].read_text()
+
+
+def test_the_admin_port_is_reached_by_others_with_its_token_alone() -> None:
+    [admin] = re.findall(r'"--admin-listen", "([^"]+)"', DOCKERFILE)
+    [job] = read("prometheus.yaml")["scrape_configs"]
+    said = SERVICES["headrace"]
+
+    assert address(admin).loopback
+    assert "--admin-listen=0.0.0.0:8081" in said["command"]
+    assert said["environment"]["HEADRACE_ADMIN_HOSTS"] == "headrace"
+    assert job["authorization"]["credentials_file"].endswith(SERVICES["prometheus"]["secrets"][0])
+    assert "HEADRACE_ADMIN_TOKEN" in said["environment"]
+    kept = Path(COMPOSE["secrets"]["admin_token"]["file"]).name
+    assert f"deploy/{kept}" in (TOP / ".gitignore").read_text().split()
 
 
 def test_grafana_has_its_sources_and_all_dashboards() -> None:

@@ -9,13 +9,18 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.crossing import fit
 from proxy.errors import BadField
+from proxy.types import Target, Upstream
 
 LEGACY: Any = ("completions", "completions")
 BODY = {"model": "m", "prompt": "p"}
 
 
+def target(dialect: str, **more: Any) -> Target:
+    return Target(Upstream("one", dialect, "http://127.0.0.1:9", **more), "m")
+
+
 def crossed(came: str, goes: str, **fields: Any) -> Any:
-    return fit(DIALECTS[came], DIALECTS[goes], LEGACY, {**BODY, **fields})
+    return fit(DIALECTS[came], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
 
 
 def test_a_field_that_both_know_passes() -> None:
@@ -69,7 +74,7 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
         DIALECTS["openai"],
         LEGACY,
         {**BODY, "top_k": 40},
-        frozenset({"top_k"}),
+        target("openai", accepts=frozenset({"top_k"})),
     )
 
     assert (fitted.body["top_k"], fitted.dropped) == (40, ())
@@ -77,4 +82,81 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
 
 def test_an_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(BadField, match="no embeddings endpoint"):
-        fit(DIALECTS["openai"], DIALECTS["scale"], ("embeddings", "embeddings"), BODY)
+        fit(
+            DIALECTS["openai"],
+            DIALECTS["scale"],
+            ("embeddings", "embeddings"),
+            BODY,
+            target("scale"),
+        )
+
+
+@pytest.mark.parametrize("goes", ["openai", "portkey", "scale", "multimodel", "enkrypt"])
+def test_what_an_upstream_does_untold_is_no_loss_and_the_contrary_is(goes: str) -> None:
+    name = "context_length_exceeded_behavior"
+
+    assert crossed("fireworks", goes, **{name: "error"}).dropped == ()
+    assert crossed("fireworks", goes, **{name: "truncate"}).dropped == (name,)
+    assert crossed("fireworks", goes).dropped == ()
+
+
+@pytest.mark.parametrize("behaviour", ["error", "truncate"])
+def test_an_upstream_that_can_be_told_is_told(behaviour: str) -> None:
+    name = "context_length_exceeded_behavior"
+
+    fitted = crossed("fireworks", "fireworks", **{name: behaviour})
+
+    assert (fitted.body[name], fitted.dropped) == (behaviour, ())
+
+
+@pytest.mark.parametrize(
+    ("goes", "value", "dropped"),
+    [
+        ("openai", True, True),
+        ("openai", False, False),
+        ("fireworks", True, False),
+        ("fireworks", False, True),
+        ("scale", True, False),
+    ],
+)
+def test_whether_stop_text_is_shown_is_a_loss_where_the_upstream_does_otherwise(
+    goes: str, value: bool, dropped: bool
+) -> None:
+    fitted = crossed("scale", goes, include_stop_str_in_output=value)
+
+    assert fitted.dropped == (("include_stop_str_in_output",) if dropped else ())
+
+
+def test_the_time_a_client_allows_is_kept_by_the_proxy_and_so_not_lost() -> None:
+    assert crossed("scale", "openai", inference_timeout=3).dropped == ()
+
+
+def test_two_bounds_of_a_chat_become_one_and_the_other_is_named() -> None:
+    body = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "p"}],
+        "max_tokens": 3,
+        "max_completion_tokens": 4,
+    }
+
+    fitted = fit(
+        DIALECTS["openai"], DIALECTS["openai"], ("chat", "completions"), body, target("openai")
+    )
+
+    assert (fitted.body["max_tokens"], fitted.dropped) == (4, ("max_tokens",))
+
+
+def test_log_probabilities_that_an_upstream_cannot_give_are_named_however_they_are_asked_for() -> (
+    None
+):
+    body = {"model": "m", "messages": [{"role": "user", "content": "p"}], "logprobs": True}
+
+    fitted = fit(
+        DIALECTS["openai"],
+        DIALECTS["multimodel"],
+        ("chat", "completions"),
+        body,
+        target("multimodel"),
+    )
+
+    assert fitted.dropped == ("logprobs",)

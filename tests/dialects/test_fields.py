@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.fields import Field, check_body, required, string
+from proxy.dialects.fields import Field, check_body, optional, required, string
 from proxy.errors import BadField
 
 BASE: dict[str, dict[str, Any]] = {
@@ -143,7 +143,7 @@ def test_a_missing_field_is_named(name: str) -> None:
 
 def test_a_required_field_may_be_null_only_when_null_has_a_meaning() -> None:
     plain: dict[str, Field] = {"name": required(string())}
-    meant: dict[str, Field] = {"name": required(string(), default="x")}
+    meant: dict[str, Field] = {"name": optional(string(), "x")}
 
     check_body(meant, {"name": None})
     with pytest.raises(BadField):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proxy.dialects import DIALECTS, ROUTES, Came, greeted, read_call, speak
+from proxy.dialects.crossing import fit
 from proxy.errors import MethodNotAllowed, NotFound
-from proxy.types import Door
+from proxy.types import Door, Target, Upstream
 
 
 def test_every_route_is_known_by_name() -> None:
@@ -61,3 +64,49 @@ def test_embeddings_are_never_streamed() -> None:
     door = Door("openai", "embeddings", "/v1/embeddings", "req_1")
 
     assert not read_call(door, {"model": "m", "input": "x", "stream": True}).stream
+
+
+LEFT_OUT = [
+    ("scale", {"max_tokens": 3, "max_new_tokens": 4}, ("max_new_tokens dropped",)),
+    ("scale", {"max_tokens": 3, "max_new_tokens": 3}, ()),
+    ("scale", {"max_tokens": 3, "max_completion_tokens": 4}, ("max_completion_tokens dropped",)),
+    ("scale", {"max_new_tokens": 4}, ()),
+    ("scale", {"logprobs": False, "return_token_log_probs": True}, ()),
+    ("scale", {"inference_extra_headers": {"x-team": "a"}}, ()),
+    (
+        "scale",
+        {"inference_extra_headers": {"x-team": "a", "Authorization": "b"}},
+        ("inference_extra_headers filtered",),
+    ),
+    ("multimodel", {"max_tokens": 3, "max_new_tokens": 4}, ("max_new_tokens dropped",)),
+    ("enkrypt", {"context": "a", "enkrypt_context": "b"}, ("context dropped",)),
+    ("enkrypt", {"context": "a"}, ()),
+]
+
+
+@pytest.mark.parametrize(("dialect", "fields", "warnings"), LEFT_OUT)
+def test_what_a_call_does_not_take_over_from_its_body_is_said(
+    dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
+) -> None:
+    door = Door(dialect, "completions", "/", "r")
+
+    call = read_call(door, {"model": "m", "prompt": "p", **fields})
+
+    assert call.warnings == warnings
+
+
+def target(dialect: str) -> Target:
+    return Target(Upstream("one", dialect, "http://127.0.0.1:9"), "m")
+
+
+def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere() -> None:
+    said = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
+    call = read_call(Door("scale", "completions", "/", "r"), said)
+    scale, openai = DIALECTS["scale"], DIALECTS["openai"]
+    ways: Any = ("completions", "completions")
+
+    here = fit(scale, scale, ways, call.body, target("scale"))
+    there = fit(scale, openai, ways, call.body, target("openai"))
+
+    assert (here.body["stop"], here.body["stop_sequences"], here.dropped) == (["a"], ["b"], ())
+    assert (there.body["stop"], there.dropped) == (["a"], ("stop_sequences",))

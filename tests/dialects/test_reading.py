@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.reading import StreamReader, WholeReader, turning
 from proxy.errors import UpstreamError, UpstreamInvalid
-from proxy.types import Chunk
+from proxy.types import Call, Chunk, Door
 from tests.doubles import chat, chat_events, event, legacy, legacy_events
 
 GOOD = b"".join(map(event, legacy_events(" Par", "is."))) + event(b"[DONE]")
@@ -22,7 +22,7 @@ BROKEN = b"".join(map(event, legacy_events(" Par", "is.")[:2])) + event(b"{oops"
 
 def read(pieces: list[bytes]) -> tuple[list[Chunk], str | None]:
     """Give the chunks and the fault's code."""
-    reader = StreamReader(0, None)
+    reader = StreamReader(0, None, OPENAI.server)
     chunks: list[Chunk] = []
     try:
         for piece in pieces:
@@ -90,7 +90,8 @@ def test_a_whole_chat_becomes_the_events_of_a_stream() -> None:
 
 
 def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
-    reader = StreamReader(0, turning("completions", "chat", streamed=True))
+    call = Call(Door("openai", "completions", "/", "r"), {}, stream=True)
+    reader = StreamReader(0, turning(call, "chat", OPENAI, OPENAI), OPENAI.server)
     wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")
 
     chunks = list(reader.feed(wire))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, read_call, scale
-from proxy.errors import BadField, NotFound
+from proxy.errors import BadField, NotFound, UpstreamRefused
 from proxy.types import Door
 
 DOOR = Door("scale", "completions", "/v5/completions", "req_1")
@@ -79,6 +79,15 @@ def test_a_deployment_may_be_the_third_part_of_a_model(
     call = read(model=model)
 
     assert (call.models, call.deployment) == ((name,), deployment)
+
+
+def test_a_field_that_an_upstream_names_stands_in_the_detail() -> None:
+    refused = UpstreamRefused("a.0: too long", upstream_status=422, param="a.0")
+
+    said = DIALECTS["scale"].client.refuse(refused, "req_1")
+
+    [detail] = said.body["detail"]
+    assert (said.status, detail["loc"], detail["msg"]) == (422, ["body", "a", "0"], "too long")
 
 
 def test_a_wrong_field_is_a_422_and_other_errors_keep_their_status() -> None:

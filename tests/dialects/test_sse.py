@@ -53,3 +53,20 @@ def test_an_endless_line_is_cut_at_the_limit() -> None:
 
 def test_what_is_written_is_read_again() -> None:
     assert EventReader(100).feed(event(b'{"a":1}')) == [b'{"a":1}']
+
+
+def test_empty_lines_of_data_count_by_their_bytes() -> None:
+    reader = EventReader(10_000)
+
+    with pytest.raises(UpstreamInvalid):
+        for _ in range(100):
+            reader.feed(b"data:\n" * 100)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000])
+def test_a_long_line_in_small_pieces_is_one_event(size: int) -> None:
+    reader, line = EventReader(10**7), b"data: " + b"xy" * 50_000
+
+    seen = [e for at in range(0, len(line), size) for e in reader.feed(line[at : at + size])]
+
+    assert (seen, reader.feed(b"\n\n")) == ([], [line[6:]])

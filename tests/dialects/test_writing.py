@@ -95,7 +95,9 @@ def test_what_guards_said_is_told_to_portkeys_clients_beside_the_answer() -> Non
 
 def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
     blocked = GuardBlocked("No.", guard="mails", kind="email")
-    answers = {name: answer_status(each.client, FOUND) for name, each in DIALECTS.items()}
+    answers = {
+        name: answer_status(each.client, FOUND, flagged=False) for name, each in DIALECTS.items()
+    }
     refusals = {
         name: refusal(each.client, blocked, "req_1", FOUND) for name, each in DIALECTS.items()
     }
@@ -111,4 +113,4 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
 
 
 def test_what_is_only_in_shadow_changes_no_status() -> None:
-    assert answer_status(DIALECTS["portkey"].client, FOUND[1:]) == 200
+    assert answer_status(DIALECTS["portkey"].client, FOUND[1:], flagged=False) == 200

@@ -55,3 +55,19 @@ async def test_the_level_of_the_log_is_changed_for_a_while(
         assert "level must be one of debug" in await response.text()
     async with client.put(f"{at}?level=info&seconds=soon") as response:
         assert response.status == 400
+
+
+async def test_what_is_no_number_of_seconds_is_told_in_our_words(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.put(f"{proxy.admin}/loglevel?level=info&seconds=abc") as response:
+        assert response.status == 400
+        assert await response.text() == "seconds must be above 0 and up to 86400\n"
+
+
+async def test_without_a_candidate_it_is_said_that_none_is_served(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    async with client.get(f"{proxy.admin}/candidate") as response:
+        assert response.status == 404
+        assert "No candidate is served" in await response.text()

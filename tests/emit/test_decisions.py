@@ -119,7 +119,7 @@ async def test_a_reload_that_is_rejected_is_a_decision_too(
 
 def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     log, path = Log(), tmp_path / "decisions.log"
-    kept = Decisions(path, Drops(), log)  # type: ignore[arg-type]  # all of it that is used
+    kept = Decisions(path, Drops(), raising, log)  # type: ignore[arg-type]  # all of it that is used
 
     kept.policy("in_force", "abc")
     kept.close()
@@ -132,7 +132,7 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(tmp_path: Path) -> None:
     path.write_text('{"my": "notes"}\n')
 
     with pytest.raises(BadChain):
-        Decisions(path, Drops(), Log())  # type: ignore[arg-type]  # as above
+        Decisions(path, Drops(), raising, Log())  # type: ignore[arg-type]  # as above
 
     assert path.read_text() == '{"my": "notes"}\n'
 
@@ -141,7 +141,7 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), Log()
-    kept = Decisions(full, drops, log)  # type: ignore[arg-type]  # as above
+    kept = Decisions(full, drops, raising, log)  # type: ignore[arg-type]  # as above
 
     for _ in range(MAX_ENTRIES + 5):
         kept.end(ended())
@@ -150,6 +150,26 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     assert drops["queue_full"] >= 5 - 1
     assert drops["queue_full"] + drops["shutdown"] == MAX_ENTRIES + 5
     assert ("decisions.failing", {}) in log.said
+
+
+def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
+    drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
+    kept = Decisions(path, drops, failures.append, Log())  # type: ignore[arg-type]  # as above
+
+    kept.policy("in_force", "abc")
+    kept.put({"event": object()})
+    kept.policy("in_force", "def")
+    kept.close()
+
+    assert [each["policy"] for each in entries(path)] == ["abc", "def"]
+    assert entries(path)[1]["missing"] == 1
+    assert verify(path).broken is None
+    assert (drops["invalid"], len(failures)) == (1, 1)
+
+
+def raising(error: Exception) -> None:
+    """Nothing that was not foreseen may happen in these tests."""
+    raise error
 
 
 def ended() -> Any:

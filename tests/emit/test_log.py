@@ -6,6 +6,8 @@ import fcntl
 import json
 import os
 import re
+import threading
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,12 @@ from proxy.app.site import new_record
 from proxy.emit.levels import Levels
 from proxy.emit.log import MAX_LINES, CallLog, LineWriter, canonical, events
 from proxy.emit.schemas import SCHEMAS
+from proxy.emit.summary import SIZES
 from proxy.errors import UpstreamUnavailable
-from proxy.record import Record
+from proxy.policy.schema.rules import Cap
+from proxy.record import Record, Saved
 from proxy.types import Call, Door, Target, Upstream
+from proxy.usage import NANO, Tokens
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
@@ -35,11 +40,16 @@ class Drops:
         self.counts[reason] = self.counts.get(reason, 0) + count
 
 
+def raising(error: Exception) -> None:
+    """Nothing that was not foreseen may happen in these tests."""
+    raise error
+
+
 def test_lines_arrive_in_order_and_whole(tmp_path: Path) -> None:
     drops = Drops()
     file = tmp_path / "log"
     fd = os.open(file, os.O_WRONLY | os.O_CREAT)
-    writer = LineWriter(fd, drops)
+    writer = LineWriter(fd, drops, raising)
 
     for number in range(1000):
         writer.put(b"%d\n" % number)
@@ -54,7 +64,7 @@ def test_a_stalled_reader_holds_nobody_up_and_the_loss_is_counted() -> None:
     drops = Drops()
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
-    writer = LineWriter(writing, drops)
+    writer = LineWriter(writing, drops, raising)
 
     for _ in range(MAX_LINES * 2):
         writer.put(b"x" * 200 + b"\n")
@@ -72,12 +82,39 @@ def test_a_reader_that_left_and_a_full_disk_are_counted() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
 
     for fd in (writing, full):
-        writer = LineWriter(fd, drops)
+        writer = LineWriter(fd, drops, raising)
         writer.put(b"x\n")
         writer.close()
         os.close(fd)
 
     assert drops.counts == {"write_failed": 2}
+
+
+def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
+    tmp_path: Path,
+) -> None:
+    def clean(data: bytes) -> bytes:
+        if b"hostile" in data:
+            raise RecursionError
+        return data
+
+    drops, failures = Drops(), list[Exception]()
+    broken = threading.Event()
+    fd = os.open(tmp_path / "log", os.O_WRONLY | os.O_CREAT)
+
+    def failed(error: Exception) -> None:
+        failures.append(error)
+        broken.set()
+
+    writer = LineWriter(fd, drops, failed, clean)
+    writer.put(b"hostile\n")
+    assert broken.wait(10)
+    writer.put(b"good\n")
+    writer.close()
+    os.close(fd)
+
+    assert (tmp_path / "log").read_bytes() == b"good\n"
+    assert (drops.counts, [type(each) for each in failures]) == ({"error": 1}, [RecursionError])
 
 
 def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
@@ -88,6 +125,29 @@ def test_a_call_that_reached_nothing_has_nulls_and_no_zeros() -> None:
 
     assert line["tokens"] is line["cost_usd"] is line["deployment"] is None
     assert line["usage_source"] == "none"
+
+
+@pytest.mark.parametrize("nano", [1, 1_350, 123_456_789, 4_000_000_000_000_001])
+def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
+    record = new_record()
+    record.ended = record.started
+    record.saved = Saved(Tokens(), nano)
+
+    line = orjson.dumps(canonical(record))
+
+    assert json.loads(line, parse_float=Decimal)["saved_usd"] * NANO == nano
+
+
+def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
+    record = new_record()
+    door = Door("openai", "completions", "/v1/completions", "req_1")
+    body = {"max_tokens": 20, "temperature": 0.5, "n": "a text", "stop": "another", "seed": None}
+    record.join(door)
+    record.call = Call(door, body, models=("smol",))
+    record.ended = record.started
+
+    assert canonical(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
+    assert {*Cap.model_fields} <= {*SIZES}
 
 
 def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
@@ -171,7 +231,7 @@ def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
 def test_what_looks_like_a_credential_does_not_leave_the_writer(tmp_path: Path) -> None:
     file = tmp_path / "log"
     fd = os.open(file, os.O_WRONLY | os.O_CREAT)
-    writer = LineWriter(fd, Drops())
+    writer = LineWriter(fd, Drops(), raising)
 
     events(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
     writer.close()

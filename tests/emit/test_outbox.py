@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing, suppress
 
 import pytest
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext, TraceFlags
 
-from proxy.emit.outbox import Outbox
+from proxy.emit.outbox import UNDER_WAY_S, Outbox
 
 
 def call(spans: int = 3) -> list[ReadableSpan]:
@@ -48,7 +51,12 @@ def lost() -> Counter[str]:
 
 
 def outbox(gate: SpanExporter, lost: Counter[str], most: int = 300) -> Outbox:
-    return Outbox(gate, time.monotonic, lambda why, count: lost.update({why: count}), most)
+    def dropped(why: str, count: int) -> None:
+        lost.update({why: count})
+
+    return Outbox(
+        gate, time.monotonic, dropped, lambda error: dropped(type(error).__name__, 1), most
+    )
 
 
 def test_what_is_taken_arrives_in_small_batches(lost: Counter[str]) -> None:
@@ -103,6 +111,60 @@ def test_what_a_collector_refuses_is_counted(lost: Counter[str]) -> None:
     box.close()
 
     assert lost == {"export_failed": 3}
+
+
+class Broken(Gate):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        raise AttributeError
+
+
+def test_an_exception_while_spans_are_sent_is_told_and_ends_nothing(lost: Counter[str]) -> None:
+    box = outbox(Broken(), lost)
+
+    box.take(call())
+    box.close()
+
+    assert lost == {"export_failed": 3, "AttributeError": 1}
+
+
+class Dripping:
+    """A collector that says a byte of its head at a time, and never comes to an end."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.asked = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        there, _ = self._listener.accept()
+        with there, suppress(OSError):
+            there.recv(1000)
+            self.asked.set()
+            there.sendall(b"HTTP/1.1 200 OK\r\nx-drip: ")
+            while not self.over.wait(0.05):
+                there.sendall(b".")
+
+    def close(self) -> None:
+        self.over.set()
+        self._thread.join()
+        self._listener.close()
+
+
+def test_a_collector_that_drips_does_not_hold_up_a_stop(lost: Counter[str]) -> None:
+    with closing(Dripping()) as collector:
+        box = outbox(OTLPSpanExporter(f"{collector.url}/v1/traces", timeout=0.2), lost)
+        box.take(call())
+        assert collector.asked.wait(10)
+
+        ending = threading.Thread(target=box.close, args=(0.1,))
+        ending.start()
+        ending.join(UNDER_WAY_S + 8)
+
+        assert not ending.is_alive()
+        assert lost == {"shutdown": 3}
 
 
 def test_closing_waits_no_longer_than_it_is_told_and_counts_the_rest(lost: Counter[str]) -> None:

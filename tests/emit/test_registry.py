@@ -71,6 +71,15 @@ def test_what_is_configured_begins_at_zero() -> None:
     ]
 
 
+def test_losses_of_the_ledger_begin_at_zero_so_that_the_first_one_is_an_increase() -> None:
+    registry = Registry()
+    registry.know(roster("support-chat"), "policies")
+    shown = lines(registry)
+
+    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 0.0' in shown
+    assert 'headrace_writer_failures_total{writer="ledger"} 0.0' in shown
+
+
 def test_a_cost_begins_at_zero_only_where_there_is_a_price() -> None:
     registry = Registry()
 

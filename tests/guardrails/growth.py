@@ -2,27 +2,77 @@
 
 from __future__ import annotations
 
+# ruff: noqa: RUF001  # disguises are what is measured
+import base64
 import gc
+import sys
 from collections.abc import Callable
 from time import thread_time
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 TIMES = 8  # how much longer the longer text is
 LINEAR = TIMES * 4  # a square would be 64; caches and neighbours on the machine take the rest
 
 
 def ratio(call: Callable[[str], object], text: str) -> float:
     """Give how many times longer a text takes that is ``TIMES`` as long: at best of some."""
+    return grown(call, text, text * TIMES)
+
+
+def grown(call: Callable[[T], object], short: T, long: T) -> float:
+    """Give how many times longer a call takes for what is ``TIMES`` as long: at best of some."""
     gc.disable()  # what other tests left is not swept on our time
     try:
-        return best(call, text * TIMES) / max(best(call, text), 1e-4)
+        return best(call, long) / max(best(call, short), 1e-4)
     finally:
         gc.enable()
 
 
-def best(call: Callable[[str], object], text: str) -> float:
+def best(call: Callable[[T], object], text: T) -> float:
     taken = []
     for _ in range(4):
         began = thread_time()
         call(text)
         taken.append(thread_time() - began)
     return min(taken)
+
+
+def lines(call: Callable[[], object]) -> int:
+    """Give how many lines of Python a call runs: the same on every machine."""
+    count = 0
+
+    def trace(frame: Any, event: str, arg: Any) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+# Texts that were made to be slow to read, of about so many characters.
+SHAPES: dict[str, Callable[[int], str]] = {
+    "marks out of order": lambda n: "a" + "\u0315" * n + "\u0316" * n,
+    "marks in order": lambda n: "a" + "\u0316" * n + "\u0315" * n,
+    "marks in turns": lambda n: "a" + "\u0315\u0316" * n,
+    "marks that compose": lambda n: "e" + "\u0301" * 2 * n,
+    "marks of other scripts": lambda n: "a" + "\u0f73\u0f71" * n,
+    "vowels of Korean": lambda n: "\u1100" + "\u1161" * 2 * n,
+    "full width": lambda n: "ａｂｃ ｄｅｆ " * (n // 4),
+    "ligatures": lambda n: "ﬁ… ㍿ " * (n // 3),
+    "accents written apart": lambda n: "e\u0301a\u0300 " * (n // 3),
+    "escapes": lambda n: "%41&#66;\\u0043 " * (n // 8),
+    "escapes of marks": lambda n: "a" + "%CC%95" * (n // 6) + "%CC%96" * (n // 6),
+    "escapes of nothing": lambda n: "%FF%FE&none; \\uD800 " * (n // 8),
+    "letters apart": lambda n: "s e c r e t, " * (n // 7),
+    "what shows nothing": lambda n: "a\u200bb\u00adc\ufe0f" * (n // 3),
+    "base64": lambda n: base64.b64encode(b"it is known to all, and more, ").decode() * (n // 20),
+    "shadows": lambda n: "x\U000e0061\U000e0062" * (n // 2),
+}
+SIZE = 2000

@@ -108,7 +108,9 @@ def test_a_share_of_calls_is_drawn_by_their_traces() -> None:
 
     drawn = [replace(record.ids, trace_id=f"{first}{'0' * 31}") for first in "0123456789abcdef"]
 
-    assert [replace(record, ids=ids).drawn(0.25) for ids in drawn] == [True] * 4 + [False] * 12
+    assert [replace(record, ids=ids, sample_id="").drawn(0.25) for ids in drawn] == [True] * 4 + [
+        False
+    ] * 12
 
 
 class Broken:

@@ -60,6 +60,7 @@ def arguments(text: str, call: int) -> Json:
 
 
 MASK = rule("secret", action="mask")
+FLAG = rule("secret", action="flag")
 BLOCK = rule("secret", action="block")
 
 
@@ -140,6 +141,20 @@ def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
     assert [each.data["choices"][0]["finish_reason"] for each in out if each.data] == [None, "stop"]
 
 
+def test_a_sign_of_life_ends_no_text() -> None:
+    deltas = Deltas.under(tallies(MASK))
+
+    out = fed(deltas, [chunk({"content": "sec"}), Chunk(None), chunk({"content": "ret"})])
+
+    assert said(out, "delta", "content") == "[WORD]"
+
+
+def test_without_rules_that_act_what_follows_a_finish_stays() -> None:
+    chunks = [chunk({"content": "a"}, finish="stop"), chunk({"content": "b"}, finish="stop")]
+
+    assert fed(Deltas.under(tallies(FLAG)), chunks)[:2] == chunks
+
+
 def test_one_choice_does_not_wait_for_another() -> None:
     deltas = Deltas.under(tallies(MASK))
 
@@ -218,6 +233,48 @@ def test_a_name_is_looked_at_at_once() -> None:
     out = Deltas.under(tallies(MASK)).feed(named)
 
     assert said(out, "delta", "tool_calls", 0, "function", "name") == "[WORD]"
+
+
+def call(part: Json) -> Chunk:
+    return chunk({"tool_calls": [{"index": 0, **part}]})
+
+
+@pytest.mark.parametrize("name", ["name", "type"])
+def test_of_a_name_in_pieces_the_first_alone_passes_while_a_guard_acts(name: str) -> None:
+    def put(part: str) -> Chunk:
+        return call({"function": {"name": part}} if name == "name" else {"type": part})
+
+    at = ("delta", "tool_calls", 0, *(("function",) if name == "name" else ()), name)
+    chunks = [put(part) for part in ("sec", "ret", " key")]
+
+    assert said(fed(Deltas.under(tallies(MASK)), chunks), *at) == "sec"
+    assert said(fed(Deltas.under(tallies(FLAG)), chunks), *at) == "secret key"
+
+
+def test_another_call_has_a_name_of_its_own() -> None:
+    chunks = [
+        chunk({"tool_calls": [{"index": number, "function": {"name": name}}]})
+        for number, name in enumerate(("one", "two"))
+    ]
+
+    out = fed(Deltas.under(tallies(MASK)), chunks)
+
+    assert out[:2] == chunks
+
+
+def test_tokens_that_are_not_of_the_text_are_not_shown_while_a_guard_acts() -> None:
+    def token(text: str, other: str) -> Chunk:
+        tops = [{"token": text}, {"token": other}]
+        probs = {"content": [{"token": text, "top_logprobs": tops}]}
+        choice = {"index": 0, "delta": {"content": text}, "logprobs": probs}
+        return Chunk({**HEAD, "choices": [choice]})
+
+    chunks = [token("a", "sec"), token("b", "ret"), token("c", "c")]
+
+    shown = [each.data for each in fed(Deltas.under(tallies(MASK)), chunks) if each.data]
+    assert [bool(data["choices"][0]["logprobs"]) for data in shown] == [False, False, True]
+    assert "".join(data["choices"][0]["delta"]["content"] for data in shown) == "abc"
+    assert fed(Deltas.under(tallies(FLAG)), chunks)[:3] == chunks
 
 
 @given(TEXT, TEXT, st.booleans())

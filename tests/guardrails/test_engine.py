@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ from proxy.app.site import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import request_texts
+from proxy.guardrails.texts import STEP, in_steps, request_texts, request_walk
 from proxy.types import Chunk
 from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Broken, Ticks, rule
@@ -157,6 +159,61 @@ async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoo
     assert inspection.results[1].error == "deadline"
     assert inspection.blocked is not None
     assert inspection.blocked.guard == "late"
+
+
+async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
+    pool: ThreadPoolExecutor,
+) -> None:
+    body = {"messages": [{"role": "user", "content": "s"}] * 20_000}
+    threads: list[str] = []
+    engine = Engine(time.monotonic, pool)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    read = await in_steps(request_walk(body))
+    read_turns = turns
+    rules = [
+        Rule("slow", Slow(0, threads), deadline_s=600),
+        rule("s", action="mask", deadline_s=600),
+    ]
+    inspection = await engine.inspect(rules, read)
+    changed = await engine.aside(
+        len(inspection.changes), partial(replaced, body, inspection.changes)
+    )
+    beside.cancel()
+
+    assert read_turns > 20_000 // STEP
+    assert turns > read_turns + 10
+    assert threading.current_thread().name not in threads
+    assert changed["messages"][-1]["content"] == "[WORD]"
+
+
+async def test_texts_that_are_not_read_in_time_fail_all_rules(pool: ThreadPoolExecutor) -> None:
+    body = {"messages": [{"role": "user", "content": "\uff41" * 100}] * 50}
+    engine = Engine(Ticks(step=1), pool, above=100)
+
+    inspection = await engine.inspect([rule("absent")], request_texts(body).texts)
+
+    assert inspection.results[0].error == "deadline"
+    assert inspection.blocked is not None
+
+
+@pytest.mark.parametrize("action", ["flag", "mask"])
+async def test_what_no_guard_can_read_has_not_passed(action: str) -> None:
+    picture = {"image_url": {"url": "data:image/png;base64,iVBORw0KGgoAAA=="}}
+    body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}]}
+    one = rule("absent", action=action)
+
+    inspection = await Engine(Ticks()).inspect([one], request_texts(body))
+
+    assert inspection.results[0].verdict == "unseen"
+    assert inspection.results[0].bytes > 0
 
 
 async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:

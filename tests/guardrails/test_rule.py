@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import pytest
 
-from proxy.errors import GuardBlocked
+from proxy.dialects import DIALECTS
+from proxy.dialects.base import Dialect
+from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.view import View
-from proxy.types.guard import Rule
+from proxy.types.guard import Detector, Finding, NotReady, Rule
 from tests.guardrails.doubles import Broken, Ticks, Words, rule
 
 
@@ -39,6 +44,34 @@ def test_a_strict_rule_that_fails_stops_the_call() -> None:
         tally.find(View("x"))
     assert blocked.value.kind == "could_not_check"
     assert blocked.value.code == "guardrail_blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """Has not loaded yet what it looks by."""
+
+    reach: int | None = 4
+
+    def find(self, text: str) -> Sequence[Finding]:
+        raise NotReady
+
+
+@pytest.mark.parametrize("detector", [Loading(), Words(("x",))])
+def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
+    tally = Tally(Rule("slow", detector, message="Later."), Ticks(step=2))
+
+    with pytest.raises(GuardUnavailable, match=r"^Later\.$") as late:
+        tally.find(View("x"))
+    assert (late.value.status, late.value.code) == (503, "guard_unavailable")
+    assert (late.value.kind, late.value.retry_after_s) == ("could_not_check", 1.0)
+    assert tally.error in ("deadline", "not_ready")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda each: each.name)
+def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
+    late = GuardUnavailable("Later.", guard="slow", kind="could_not_check")
+
+    assert dialect.client.refuse(late, "r").status == 503
 
 
 def test_time_is_counted_and_bounded() -> None:

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.masking import Spot
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.seams import MOST, seams
 from proxy.guardrails.texts import request_texts
 from proxy.types.guard import Rule
 from tests.guardrails.doubles import Ticks, rule
+from tests.guardrails.growth import lines
 
 PARTS: list[Any] = [{"type": "text", "text": "the se"}, {"text": "c"}, "ret is out"]
 
@@ -70,3 +72,14 @@ async def test_what_judges_a_whole_text_judges_each_part() -> None:
     looked = await inspected(body(*PARTS), rule("secret", unbounded=True))
 
     assert looked.blocked is None
+
+
+def test_many_findings_in_many_parts_are_placed_in_linear_time() -> None:
+    def placed(size: int) -> int:
+        parts = [{"type": "text", "text": "a secret"}] * size
+        read = request_texts({"messages": [{"role": "user", "content": parts}]}).texts
+        (seam,) = seams(read)
+        spots = [Spot(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
+        return lines(lambda: [*seam.across(spots)])
+
+    assert placed(800) < 3 * placed(400)

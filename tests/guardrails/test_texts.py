@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import base64
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,17 +12,22 @@ import pytest
 from proxy.dialects import DIALECTS, Came, greeted, read_call
 from proxy.dialects.fields import Field
 from proxy.errors import BadField
+from proxy.guardrails.logprobs import beside
 from proxy.guardrails.texts import (
     KINDS,
     NESTED,
     REQUEST,
     SILENT,
+    STEP,
     Key,
     Opaque,
     Text,
     answer_texts,
+    in_steps,
     request_texts,
+    request_walk,
 )
+from tests.guardrails.growth import LINEAR, TIMES, grown, lines
 
 MARK = "forbidden"
 SHAPES: list[Any] = [
@@ -189,7 +196,6 @@ def test_every_kind_is_of_the_closed_set() -> None:
             {"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
             Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio"),
         ),
-        ({"any": "data:text/plain;base64,c2VjcmV0"}, Opaque(("any",), "data")),
     ],
     ids=str,
 )
@@ -205,11 +211,134 @@ def test_what_cannot_be_read_is_reported(body: dict[str, Any], opaque: Opaque) -
         {"logit_bias": {"50256": -100}, "seed": 1, "n": 2},
         {"audio": {"voice": "alloy"}},
         {"metadata": {"image": "x"}},
+        {"prompt": f"data:;base64, {MARK}"},
+        {"messages": [{"role": "user", "content": "data:image/png;base64,iVBORw0KGgo="}]},
     ],
     ids=str,
 )
 def test_what_can_be_read_is_not_opaque(body: dict[str, Any]) -> None:
     assert request_texts(body).opaque == ()
+
+
+def url(kind: str, payload: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(payload).decode()}"
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00"
+NOT_DATA = [
+    f"data:;base64, and then {MARK}",
+    f"data:image/png;base64,AAAA {MARK}",
+    f"data:image/png;base64,AAAA={MARK}=",
+    f"data:text/plain;{MARK};base64,AAAA",
+]
+TEXTS = [
+    url("text/plain", MARK.encode()),
+    url("text/html;charset=utf-16", MARK.encode("utf-16")),
+    url("text/plain", b"\xff\x01" + MARK.encode()),
+    url("application/json", f'{{"a": "{MARK}"}}'.encode()),
+    url("image/svg+xml", f"<svg>{MARK}</svg>".encode()),
+]
+
+
+@pytest.mark.parametrize("said", [*NOT_DATA, *TEXTS])
+@pytest.mark.parametrize(
+    "place",
+    [
+        lambda said: {"messages": [{"role": "user", "content": said}]},
+        lambda said: {"messages": [{"role": "user", "content": [{"image_url": {"url": said}}]}]},
+        lambda said: {"messages": [{"role": "user", "content": [{"file": {"file_data": said}}]}]},
+        lambda said: {"unknown": said},
+    ],
+)
+def test_only_what_is_data_to_its_end_and_no_text_is_not_read(
+    said: str, place: Callable[[str], dict[str, Any]]
+) -> None:
+    assert seen(place(said))
+
+
+@pytest.mark.parametrize("said", [*NOT_DATA, url("image/png", PICTURE + MARK.encode())])
+@pytest.mark.parametrize(
+    "message",
+    [
+        lambda said: {"content": said},
+        lambda said: {"content": [{"image_url": {"url": said}}]},
+        lambda said: {"audio": {"data": said}},
+    ],
+)
+def test_of_an_answer_nothing_is_skipped(
+    said: str, message: Callable[[str], dict[str, Any]]
+) -> None:
+    texts = answer_texts({"choices": [{"message": message(said)}]}).texts
+
+    assert said in {text.text for text in texts}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": [{"message": {"tool_calls": [{"function": {"arguments": {"id": MARK}}}]}}]},
+        {"choices": [{"message": {"content": [{"model": MARK, "index": MARK}]}}]},
+        {"choices": [{"usage": MARK, "object": MARK}]},
+        {"choices": [{"finish_reason": MARK}]},
+        {"choices": [{"index": MARK}]},
+        {"id": {"a": MARK}},
+        {"created": MARK},
+        {"usage": {"note": MARK}},
+        {"usage": {MARK: 1}},
+        {"usage": {"prompt_tokens_details": {"note": MARK}}},
+        {"data": [{"embedding": [MARK]}]},
+        {"unknown": [{"id": MARK}]},
+    ],
+    ids=str,
+)
+def test_a_name_is_silent_at_its_place_and_as_what_it_is_alone(answer: dict[str, Any]) -> None:
+    assert [text for text in answer_texts(answer).texts if MARK in text.text]
+
+
+async def test_a_large_body_is_read_in_steps_and_alike() -> None:
+    body = {"messages": [{"role": "user", "content": "a"}, {}] * 3000, "n": 1}
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.ensure_future(others())
+    read = await in_steps(request_walk(body))
+    beside.cancel()
+
+    assert read == request_texts(body)
+    assert turns > len(read.texts) // STEP
+
+
+def test_between_two_values_little_is_done_however_many_there_are() -> None:
+    walk = request_walk({"messages": [{}] * 100_000})
+
+    assert lines(lambda: next(walk)) < 100
+
+
+def test_log_probs_are_read_in_linear_time() -> None:
+    def read(size: int) -> int:
+        tokens = [{"token": f"a{n}", "top_logprobs": [{"token": f"b{n}"}]} for n in range(size)]
+        return lines(lambda: beside({"content": tokens}, ""))
+
+    assert read(2000) < 3 * read(1000)
+    assert (
+        grown(
+            lambda size: beside(
+                {
+                    "tokens": [*map(str, range(size))],
+                    "top_logprobs": [{f"b{n}": 0} for n in range(size)],
+                },
+                "",
+            ),
+            1000,
+            1000 * TIMES,
+        )
+        < LINEAR
+    )
 
 
 ANSWERS: list[dict[str, Any]] = [

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from proxy.guardrails.lookalikes import FOLDS, UNSEEN
 from proxy.guardrails.view import View, beginning, folded, readings
 
+MANY = "\u0336\u0315" * 40
 ODD = st.text(
     st.sampled_from(
         "abcs eéßАаѕ&;#x1%C3a9\\u0073.-=ﬁｓ①각\u1100\u1161\u11a8"
-        "\u200b\u0301\u0336\u00ad\U0001f600\U000e0073\ufe0f\uff9e"
+        "\u200b\u0301\u0315\u0316\u0336\u00ad\U0001f600\U000e0073\ufe0f\uff9e"
     ),
     max_size=30,
 )
@@ -57,6 +58,7 @@ def spots(text: str, word: str) -> list[str]:
         ("a ѕ е с r е t!", "ѕ е с r е t"),
         ("a s\u0336e\u0336cret", "s\u0336e\u0336cret"),
         ("a se\u0301cre\u0301t", "se\u0301cre\u0301t"),
+        (f"a sec{MANY}ret", f"sec{MANY}ret"),
         ("a \U000e0073\U000e0065\U000e0063\U000e0072\U000e0065\U000e0074.", None),
         ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
     ],
@@ -111,6 +113,7 @@ def test_a_torn_run_is_not_decoded() -> None:
 @example("\uff76\uff9e")
 @example("e\u0301\u0302")
 @example("각")
+@example("e" + "\u0315" * 15 + "\u0316" * 15)
 def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
     text = text.translate({ord(each): None for each in "&%\\"})
     whole = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
@@ -141,6 +144,12 @@ def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
 @example("\\", "u0073")
 @example("s e c r e t%73", "")
 @example("C\\\xadА", " C")
+@example("xe", "%CC%81")
+@example("xe%CC%8", "1")
+@example("a" + "\u0315" * 29, "\u0316" * 3)
+@example("a" + "\u0315" * 30, "\u0316" * 3)
+@example("a" + "\u0315" * 31, "\u0316" * 3)
+@example("\u0105" + "\u0336\u200b" * 31, "\u0316")
 def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
     upto = beginning(text).upto
 
@@ -161,7 +170,8 @@ def _closest(text: str) -> View:
     st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40), st.text(alphabet="QUJD ", max_size=8)
 )
 def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
-    _, upto, open_run = beginning(text)
+    read = beginning(text)
+    upto, open_run = read.upto, read.run
     ended = [view.whole for view in readings(text + more) if view.whole]
 
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))

@@ -18,12 +18,14 @@ from proxy.guardrails.view import readings
 from proxy.guardrails.window import MOST_RUN, MOST_WHOLE, Window
 from proxy.types.guard import Result, Rule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
+from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 RUN = base64.b64encode(b"here is a secret").decode()
 BITS = [
     "secret", "secre", "cret", "se", " ", "s e c r e t", "s.e", "aa", "a", "ab", "ba", "b", ".",
     "\u200b", "\u0301", "ｓｅｃret", "%73", "&#115;", "&am", "\\u0073", "%C3%A9", RUN, RUN[:9],
     "the ",
+    "\u0315" * 20, "\u0316" * 15, "\u0336" * 33, "%CC%81",
     "é", "\u1100", "\u1161", "\u11a8", "\U0001f600", "longer words", "\U000e0073\U000e0065",
 ]  # fmt: skip
 TEXT = st.lists(st.sampled_from(BITS) | st.text(max_size=3), max_size=14).map("".join)
@@ -76,6 +78,9 @@ def whole(text: str, rules: tuple[Rule, ...]) -> str:
 @example("x" * 40 + RUN + "x", [45, 60], RULES[0])
 @example("s e c r e t", list(range(11)), RULES[0])
 @example("cafe\u0301", [4], RULES[6])
+@example("cafe%CC%81", [4], RULES[6])
+@example("sec" + "\u0336" * 66 + "ret", list(range(72)), RULES[0])
+@example("se" + "\u0315\u0316" * 40 + "cret", list(range(86)), RULES[4])
 def test_any_cut_gives_what_one_piece_gives(
     text: str, cuts: list[int], rules: tuple[Rule, ...]
 ) -> None:
@@ -268,3 +273,36 @@ def test_what_follows_the_end_is_another_text() -> None:
 
     assert stream(window, ["a secret, sec"]) == ("a [WORD], sec", None)
     assert stream(window, ["ret secret"]) == ("ret [WORD]", None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
+    made = SHAPES[shape]
+
+    assert grown(_streamed, made(SIZE // 8), made(SIZE // 8 * TIMES)) < LINEAR
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
+    text = SHAPES[shape](SIZE)
+
+    assert grown(lambda reach: _streamed(text, reach), 100, 100 * TIMES) < TIMES / 2
+
+
+def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
+    text = "secret, "
+
+    assert grown(_at_once, text * SIZE, text * SIZE * TIMES) < LINEAR
+
+
+def _streamed(text: str, reach: int = 400) -> None:
+    window = Window(tallies(rule("x" * reach, action="mask", on_error="open")))
+    for letter in text:
+        window.feed(letter)
+    window.flush()
+
+
+def _at_once(text: str) -> None:
+    window = Window(tallies(rule("secret", action="mask")))
+    window.feed(text)
+    window.flush()

@@ -9,11 +9,14 @@ from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 
+from proxy import ledger
 from proxy.app.site import new_record
+from proxy.ledger import Ledger
+from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types import Call, Door, Plan, Target, Upstream
@@ -42,7 +45,7 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
         attempt = record.attempt(target, 0, "s", "fallback" if number else "first")
         attempt.began, attempt.status = record.now(), 200
         attempt.meter.feed({"usage": usage()} if said is None else said, record.now())
-        attempt.error = "upstream_invalid_response"
+        attempt.finished, attempt.error = True, "upstream_invalid_response"
     record.attempts[-1].error = None
     record.serve(0, record.attempts[-1])
     record.ended = record.now()
@@ -55,14 +58,52 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.drops: dict[str, int] = {}
+        self.failures: list[Exception] = []
+
+    def failed(self, error: Exception) -> None:
+        self.failures.append(error)
 
     def info(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))
 
-    warning = info
+    warning = error = info
 
     def dropped(self, reason: str, count: int) -> None:
         self.drops[reason] = self.drops.get(reason, 0) + count
+
+
+def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
+    """An open ledger; close it."""
+    at = LedgerAt("sqlite", path, keep_days)
+    return ledger.opened(at, "1", told.dropped, told.failed, cast(Any, told))
+
+
+def as_version(path: Path, version: int) -> None:
+    """Make a ledger the file that an earlier version of Headrace would have made of its rows."""
+    tables = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.execute(f"PRAGMA application_id = {APPLICATION}")
+        old.execute("CREATE TABLE migrations (version INTEGER PRIMARY KEY)")
+        for number, steps in enumerate(MIGRATIONS[:version], 1):
+            for step in steps:
+                old.execute(step)
+            old.execute("INSERT INTO migrations VALUES (?)", [number])
+        for name, rows in tables.items():
+            there = [row[1] for row in old.execute(f"PRAGMA table_info({name})")]
+            for row in rows:
+                values = {column: _as_before(row, column) for column in there}
+                marks = ", ".join(f":{column}" for column in values)
+                old.execute(f"INSERT INTO {name} ({', '.join(values)}) VALUES ({marks})", values)  # noqa: S608
+
+
+def _as_before(row: dict[str, Any], column: str) -> Any:
+    """Money was in micro-USD."""
+    if column in row:
+        return row[column]
+    nano = row[column.replace("micro", "nano")]
+    return None if nano is None else nano // 1000
 
 
 def kept(path: Path, table: str = "calls") -> list[dict[str, Any]]:
@@ -82,11 +123,17 @@ async def until(true: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def ledgered(
-    folder: Path, upstream: ScriptedUpstream, said: str = "", kind: str = "sqlite"
+    folder: Path,
+    upstream: ScriptedUpstream,
+    said: str = "",
+    kind: str = "sqlite",
+    policies_too: str = "",
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession, Path]]:
     """A proxy that keeps a ledger. Costs are whole micro-USD: 5 tokens in and 3 out cost 22; the
-    deployment ``resilient`` says more."""
-    policies = world(upstream.url).replace("input: 0.15, output: 0.6", "input: 2, output: 4")
+    deployment ``resilient`` says more, and so may the rest of the policies."""
+    policies = (world(upstream.url) + policies_too).replace(
+        "input: 0.15, output: 0.6", "input: 2, output: 4"
+    )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {said}\n")
     path = folder / "ledger"
     at = LedgerAt(kind, path)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy.ledger.audit import CHECKS, audit
+from proxy.ledger.audit import CHECKS, LOOKS, audit
 from proxy.ledger.store import Unusable
-from tests.ledger.kept import PRICED, UNPRICED, finished
+from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
 from tests.ledger.test_spending import written
 from tests.test_cli import headrace
 
@@ -18,7 +18,7 @@ MEDDLED = {
     "more or fewer rows": "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2",
     "attempts without a call": "DELETE FROM calls WHERE seq = 1",
     "attempts are not all there": "DELETE FROM attempts WHERE seq = 1 AND number = 1",
-    "cost is not that of": "UPDATE attempts SET cost_micro_usd = 1 WHERE seq = 1 AND number = 1",
+    "cost is not that of": "UPDATE attempts SET cost_nano_usd = 1 WHERE seq = 1 AND number = 1",
     "tokens are not those of": "UPDATE calls SET tokens = tokens + 1 WHERE seq = 2",
     "without having used anything": "UPDATE attempts SET usage_source = 'none' WHERE seq = 1",
     "there twice": "UPDATE calls SET (trace_id, span_id) = "
@@ -80,3 +80,20 @@ def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:
 
     with pytest.raises(Unusable, match="no ledger of Headrace"):
         audit(tmp_path / "empty")
+
+
+def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path: Path) -> None:
+    """Its counts lie beside the ledger; the writing thread has not written for long."""
+    path, told = tmp_path / "ledger", Told()
+    keeping = ledger_at(path, told)
+    slept: list[float] = []
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        keeping.begin(finished())
+        keeping.end(finished())
+        behind = audit(path, sleep=slept.append)
+    keeping.close()
+
+    assert behind.violations == ("1 calls that ended are in no row",)
+    assert len(slept) == LOOKS
+    assert audit(path).violations == ()

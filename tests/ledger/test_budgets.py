@@ -17,7 +17,7 @@ from tests.ledger.test_init import call
 
 BUDGET = """
 policies:
-  default: {limits: [{name: month, usd: 0.0001 per month, per: [key, tag.team]}]}
+  default: {limits: [{name: month, usd: 0.0001 per month, unpriced: allow, per: [key, tag.team]}]}
 """
 
 
@@ -62,29 +62,29 @@ async def test_calls_that_come_while_a_budget_is_recalled_do_not_overtake_that(
 
 
 @pytest.mark.parametrize(
-    ("of", "micro_usd"),
+    ("of", "nano_usd"),
     [
-        ({}, 66),
-        ({"key": "support-widget"}, 66),
+        ({}, 66_000),
+        ({"key": "support-widget"}, 66_000),
         ({"key": "somebody"}, 0),
-        ({"deployment": "resilient"}, 22),
-        ({"tag.team": "support"}, 66),
+        ({"deployment": "resilient"}, 22_000),
+        ({"tag.team": "support"}, 66_000),
         ({"tag.team": "search"}, 0),
-        ({"tag.env": ""}, 22),
-        ({"model": "support-chat"}, 44),
-        ({"key": "support-widget", "deployment": "resilient"}, 22),
+        ({"tag.env": ""}, 22_000),
+        ({"model": "gpt-4o-mini"}, 44_000),
+        ({"key": "support-widget", "deployment": "resilient"}, 22_000),
         ({"user": "someone"}, None),
     ],
 )
 async def test_the_ledger_knows_whose_money_was_spent(
-    of: dict[str, str], micro_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
+    of: dict[str, str], nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
         for model in ("support-chat", "support-chat", "resilient"):
             await call(client, model=model)
         await proxy.sink.wait(3)
 
-    assert await spent(path, 0, of) == micro_usd
+    assert await spent(path, 0, of) == nano_usd
 
 
 async def test_a_ledger_that_is_not_there_knows_nothing(tmp_path: Path) -> None:

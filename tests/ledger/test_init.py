@@ -109,6 +109,11 @@ async def hedge(client: Client, upstream: ScriptedUpstream) -> None:
     await call(client, model="resilient", prompt="x" * 40)
 
 
+async def asked_again(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.then(answer(legacy("a hippo")), answer(legacy("a horse")))
+    await call(client, model="resilient")
+
+
 async def gone_before(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     await leave_unanswered(client, ROUTE, upstream, streamed=False)
@@ -139,8 +144,10 @@ class Expected:
     outcome: str
     attempts: tuple[tuple[str, str, int | None, int, str], ...] = ()
     said: str = ""
+    policies: str = ""
 
 
+AGAIN = "policies: {again: {output: [{guard: keywords, words: [hippo], action: retry}]}}"
 GOOD = ("first", "provider", 22, 1, "useful")
 FAILED = ("first", "none", None, 0, "abandoned")
 RETRIED = ("first", "none", None, 0, "retried")
@@ -176,7 +183,16 @@ WAYS: dict[Way, Expected] = {
         ),
         "hedge: {after: 20ms}",
     ),
-    gone_before: Expected("client_abort", (FAILED,)),
+    asked_again: Expected(
+        "success",
+        (
+            ("first", "provider", 22, 0, "blocked"),
+            ("guard", "provider", 22, 1, "useful"),
+        ),
+        "policy: again",
+        AGAIN,
+    ),
+    gone_before: Expected("client_abort", (("first", "partial_estimate", 12, 0, "abandoned"),)),
     gone_midway: Expected("client_abort", (("first", "partial_estimate", 20, 1, "abandoned"),)),
     cut_stream: Expected("upstream_error", (("first", "partial_estimate", 20, 1, "abandoned"),)),
     several: Expected("success", (GOOD, FAILED)),
@@ -188,7 +204,8 @@ async def test_every_way_out_leaves_its_rows_and_all_accounts_agree(
     way: Way, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     expected = WAYS[way]
-    async with ledgered(tmp_path, upstream, expected.said) as (proxy, client, path):
+    more = {"said": expected.said, "policies_too": expected.policies}
+    async with ledgered(tmp_path, upstream, **more) as (proxy, client, path):
         await way(client, upstream)
         [record] = await proxy.sink.wait()
         metrics = sums(await scraped(proxy, client))
@@ -198,7 +215,7 @@ async def test_every_way_out_leaves_its_rows_and_all_accounts_agree(
     line = canonical(record)
     assert row["outcome"] == expected.outcome == line["outcome"]
     assert [
-        (a["why"], a["usage_source"], a["cost_micro_usd"], a["served"], a["money"])
+        (a["why"], a["usage_source"], micro(a["cost_nano_usd"]), a["served"], a["money"])
         for a in attempts
     ] == list(expected.attempts)
     assert [a["number"] for a in attempts] == list(range(1, len(attempts) + 1))
@@ -209,13 +226,17 @@ async def test_every_way_out_leaves_its_rows_and_all_accounts_agree(
     tokens, cost, lost = (added(attempts, name) for name in ("tokens", "cost", "lost"))
     assert (row["tokens"] or 0) == tokens == sum((line["tokens"] or {}).values())
     if line["cost_usd"] is not None:
-        assert (row["cost_micro_usd"] or 0) == cost == round(float(line["cost_usd"]) * 1e6)
+        assert (row["cost_nano_usd"] or 0) == cost == round(float(line["cost_usd"]) * 1e9)
     assert metrics["headrace_requests"] == 1
     assert metrics.get("headrace_upstream_attempts", 0) == len(attempts)
     assert metrics.get("headrace_tokens", 0) == tokens
-    assert round(metrics.get("headrace_cost_usd", 0) * 1e6) == cost
-    assert round(metrics.get("headrace_lost_cost_usd", 0) * 1e6) == lost
+    assert round(metrics.get("headrace_cost_usd", 0) * 1e9) == cost
+    assert round(metrics.get("headrace_lost_cost_usd", 0) * 1e9) == lost
     assert audit(path).violations == ()
+
+
+def micro(nano: int | None) -> int | None:
+    return None if nano is None else nano // 1000
 
 
 def sums(exposition: str) -> dict[str, float]:
@@ -231,7 +252,7 @@ def added(attempts: list[dict[str, Any]], what: str) -> int:
     if what == "tokens":
         return sum((a["tokens_in"] or 0) + (a["tokens_out"] or 0) for a in attempts)
     lost_only = what == "lost"
-    return sum(a["cost_micro_usd"] or 0 for a in attempts if not (lost_only and a["served"]))
+    return sum(a["cost_nano_usd"] or 0 for a in attempts if a["loss"] or not lost_only)
 
 
 async def test_all_ways_together_add_up(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -249,8 +270,8 @@ async def test_all_ways_together_add_up(tmp_path: Path, upstream: ScriptedUpstre
     assert len(calls) == len(ways) == metrics["headrace_requests"]
     assert len(attempts) == len(upstream.requests) == metrics["headrace_upstream_attempts"]
     assert added(attempts, "tokens") == metrics["headrace_tokens"]
-    assert added(attempts, "cost") == round(metrics["headrace_cost_usd"] * 1e6)
-    assert added(attempts, "lost") == round(metrics["headrace_lost_cost_usd"] * 1e6)
+    assert added(attempts, "cost") == round(metrics["headrace_cost_usd"] * 1e9)
+    assert added(attempts, "lost") == round(metrics["headrace_lost_cost_usd"] * 1e9)
     assert {"useful", "retried", "abandoned"} == {a["money"] for a in attempts}
     assert audit(path).violations == ()
 
@@ -272,7 +293,7 @@ async def test_lines_of_json_say_the_same(tmp_path: Path, upstream: ScriptedUpst
     said = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["row"] for line in said] == ["call", "attempt", "attempt"]
     assert len({line["request_id"] for line in said}) == 1
-    assert (said[0]["tags"]["team"], said[0]["cost_micro_usd"]) == ("support", 22)
+    assert (said[0]["tags"]["team"], said[0]["cost_nano_usd"]) == ("support", 22_000)
     assert [line["money"] for line in said[1:]] == ["retried", "useful"]
 
 
@@ -340,10 +361,13 @@ async def test_a_kill_loses_the_last_batch_and_the_next_start_says_how_many(
         await stopped(served)
 
     mended = await headrace("verify-ledger", str(path))
+    known, _ = await headrace("verify-ledger", str(path), "--known-missing", "7")
     assert (crashed["lost"], crashed["running"], crashed["exact"]) == (7, 0, True)
     assert len(kept(path)) == 10 + 1
+    assert known == 0
     for code, said in (unmended, mended):
-        assert code == 0
+        assert code == 1
+        assert "violation: 7 calls that ended are in no row" in said
         assert "run 1 crashed: 7 calls that ended are in no row, 0 were under way" in said
 
 
@@ -449,6 +473,6 @@ async def test_an_answer_that_was_kept_is_a_row_of_what_it_saved(
 
     assert [row["cache"] for row in kept(path)] == ["miss", "hit", "hit"]
     assert [row["money"] for row in attempts] == ["useful", "cached", "cached"]
-    assert [row["cost_micro_usd"] for row in attempts] == [22, None, None]
-    assert [row["saved_micro_usd"] for row in attempts] == [0, 22, 22]
+    assert [row["cost_nano_usd"] for row in attempts] == [22_000, None, None]
+    assert [row["saved_nano_usd"] for row in attempts] == [0, 22_000, 22_000]
     assert audit(path).violations == ()

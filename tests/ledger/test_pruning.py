@@ -8,19 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from proxy import ledger
 from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.pruning import AT_ONCE, bound
 from proxy.ledger.rows import attempt_rows, call_row, noted
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, Run, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
-from proxy.settings import LedgerAt
-from tests.ledger.kept import PRICED, Told, finished, kept, until
+from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 from tests.test_cli import headrace
 
@@ -74,7 +72,7 @@ def test_rows_that_are_too_old_go_and_stay_counted(path: Path) -> None:
     assert [row["seq"] for row in kept(path)] == [4, 5]
     assert {row["seq"] for row in kept(path, "attempts")} == {4, 5}
     [run] = kept(path, "runs")
-    assert (run["written"], run["pruned"], run["pruned_micro_usd"]) == (5, 3, 132)
+    assert (run["written"], run["pruned"], run["pruned_nano_usd"]) == (5, 3, 132_000)
     found = audit(path)
     assert found.violations == ()
     assert "3 calls were pruned and counted, which had cost $0.000132" in found.text()
@@ -143,7 +141,7 @@ def test_what_a_budget_may_have_to_recall_is_kept(now: str, begin: str) -> None:
 async def test_the_writer_prunes_by_itself(path: Path) -> None:
     written(path, aged(200, datetime.now(UTC)), finished())
     told = Told()
-    opened = ledger.opened(LedgerAt("sqlite", path, 90), "1", told.dropped, cast(Any, told))
+    opened = ledger_at(path, told, 90)
     opened.begin(finished())
     opened.end(finished())
     try:
@@ -181,10 +179,6 @@ async def test_the_command_says_what_is_no_ledger(tmp_path: Path) -> None:
 
 def test_a_ledger_of_before_can_be_checked_as_it_is(path: Path) -> None:
     written(path, finished())
-    with closing(sqlite3.connect(path)) as file:
-        file.executescript(
-            "ALTER TABLE runs DROP COLUMN pruned; ALTER TABLE runs DROP COLUMN pruned_micro_usd;"
-            "DELETE FROM migrations WHERE version = 2"
-        )
+    as_version(path, 1)
 
     assert audit(path).violations == ()

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.app.site import new_record
 from proxy.errors import ClientGone
-from proxy.ledger.rows import ATTEMPT, CALL, MAX_NAME, attempt_rows, call_row, noted
+from proxy.ledger.rows import ATTEMPT, CALL, MAX_MODELS, MAX_NAME, attempt_rows, call_row, noted
 from proxy.record import Record
 from proxy.types import Call
 from proxy.usage import Price
@@ -31,7 +31,7 @@ def test_a_good_call_is_one_row_with_its_sums_and_one_for_its_attempt() -> None:
     call, [attempt] = rows(finished())
 
     assert (call["outcome"], call["attempts"], call["tokens"]) == ("success", 1, 8)
-    assert call["cost_micro_usd"] == attempt["cost_micro_usd"] == 22
+    assert call["cost_nano_usd"] == attempt["cost_nano_usd"] == 22_000
     assert (orjson.loads(call["tags"]), orjson.loads(call["models"])) == (
         {"team": "support"},
         ["gpt-4o-mini"],
@@ -45,7 +45,7 @@ def test_what_is_not_known_is_null_and_never_zero() -> None:
     call, attempts = rows(stranger)
 
     assert attempts == []
-    for name in ("request_id", "key", "tags", "models", "stream", "tokens", "cost_micro_usd"):
+    for name in ("request_id", "key", "tags", "models", "stream", "tokens", "cost_nano_usd"):
         assert call[name] is None, name
 
 
@@ -57,21 +57,23 @@ def test_an_attempt_that_nobody_accepted_used_nothing_that_is_known() -> None:
     call, [attempt] = rows(record)
 
     assert (attempt["usage_source"], attempt["input_tokens"]) == ("none", None)
-    assert attempt["cost_micro_usd"] is call["cost_micro_usd"] is call["tokens"] is None
+    assert attempt["cost_nano_usd"] is call["cost_nano_usd"] is call["tokens"] is None
 
 
 def test_a_sum_with_an_unknown_part_is_unknown() -> None:
     call, attempts = rows(finished(UNPRICED, PRICED))
 
-    assert [each["cost_micro_usd"] for each in attempts] == [None, 22]
-    assert (call["cost_micro_usd"], call["tokens"]) == (None, 16)
+    assert [each["cost_nano_usd"] for each in attempts] == [None, 22_000]
+    assert (call["cost_nano_usd"], call["tokens"]) == (None, 16)
 
 
-@pytest.mark.parametrize(("price", "whole"), [("0.5", 2), ("0.7", 4), ("0.1", 0), ("0.3", 2)])
+@pytest.mark.parametrize(
+    ("price", "whole"), [("0.0005", 2), ("0.0007", 4), ("0.0001", 0), ("0.1", 500)]
+)
 def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(price), output=Decimal(0)),))
 
-    assert rows(finished(target))[1][0]["cost_micro_usd"] == whole
+    assert rows(finished(target))[1][0]["cost_nano_usd"] == whole
 
 
 def test_a_cost_beyond_all_sense_is_unknown() -> None:
@@ -79,7 +81,7 @@ def test_a_cost_beyond_all_sense_is_unknown() -> None:
 
     call, _ = rows(finished(target, said={"usage": usage(2**53, 0)}))
 
-    assert call["cost_micro_usd"] is None
+    assert call["cost_nano_usd"] is None
 
 
 def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned() -> None:
@@ -110,7 +112,7 @@ def test_a_clients_words_are_cut_and_printable() -> None:
     call, _ = rows(record)
 
     models = orjson.loads(call["models"])
-    assert len(models) == 16
+    assert len(models) == MAX_MODELS
     assert all(len(model) == MAX_NAME and model.isprintable() for model in models)
     assert orjson.loads(call["tags"]) == {"feature": "a?b"}
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from proxy.ledger.shown import BAR, FORMS, as_csv, as_json, table
 from proxy.ledger.spending import Line, Spent
 
-SUPPORT = Line(("support",), 3, 1500, 900, 2_500_000, 22, 0, 3, 0, 1)
-SEARCH = Line(("search",), 2, 10, 6, 1_250_000, 0, 0, 2, 1, 0)
+SUPPORT = Line(("support",), 3, 1500, 900, 2_500_000_000, 22_000, 0, 3, 0, 1)
+SEARCH = Line(("search",), 2, 10, 6, 1_250_000_000, 0, 0, 2, 1, 0)
 UNKNOWN = Line((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
-TOTAL = Line((), 6, 1510, 906, 3_750_000, 22, 0, 6, 2, 2)
+TOTAL = Line((), 6, 1510, 906, 3_750_000_000, 22_000, 0, 6, 2, 2)
 SINCE, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
 SPENT = Spent(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from proxy import ledger
 from proxy.ledger.spending import Line, Spent, spent
 from proxy.ledger.store import Unusable
 from proxy.record import Record
-from proxy.settings import LedgerAt
-from tests.ledger.kept import PRICED, UNPRICED, Told, finished
+from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
 
 NOW = datetime.now(UTC)
 
@@ -22,7 +20,7 @@ NOW = datetime.now(UTC)
 def written(path: Path, *records: Record) -> Path:
     """A ledger of these calls."""
     told = Told()
-    opened = ledger.opened(LedgerAt("sqlite", path), "1", told.dropped, cast(Any, told))
+    opened = ledger_at(path, told)
     for record in records:
         opened.begin(record)
         opened.end(record)
@@ -47,9 +45,11 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_calls_are_summed_by_what_is_asked_for(path: Path) -> None:
-    assert groups(summed(path, "tag.team").lines) == [("support", 3, 66), ("search", 1, 22)]
-    assert groups(summed(path, "key", "model").lines) == [("support-widget", "gpt-4o-mini", 4, 88)]
-    assert groups(summed(path, "day").lines) == [(f"{NOW:%Y-%m-%d}", 4, 88)]
+    assert groups(summed(path, "tag.team").lines) == [("support", 3, 66_000), ("search", 1, 22_000)]
+    assert groups(summed(path, "key", "model").lines) == [
+        ("support-widget", "gpt-4o-mini", 4, 88_000)
+    ]
+    assert groups(summed(path, "day").lines) == [(f"{NOW:%Y-%m-%d}", 4, 88_000)]
     for name in ("deployment", "provider", "upstream"):
         assert [line.calls for line in summed(path, name).lines] == [4]
 
@@ -57,8 +57,8 @@ def test_calls_are_summed_by_what_is_asked_for(path: Path) -> None:
 def test_a_call_of_two_groups_is_in_both_and_once_in_all(path: Path) -> None:
     by_money = summed(path, "money")
 
-    assert groups(by_money.lines) == [("useful", 4, 66), ("retried", 1, 22)]
-    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost) == (4, 88, 22)
+    assert groups(by_money.lines) == [("useful", 4, 66_000), ("retried", 1, 22_000)]
+    assert (by_money.total.calls, by_money.total.cost, by_money.total.lost) == (4, 88_000, 22_000)
 
 
 def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_has_no_price_is_unknown_alone_and_a_share_among_others(tmp_path: P
 
     found = {line.group[0]: line for line in summed(path, "tag.team").lines}
 
-    assert (found["support"].cost, found["search"].cost) == (None, 22)
+    assert (found["support"].cost, found["search"].cost) == (None, 22_000)
     assert (found["search"].unpriced, found["search"].answers) == (1, 2)
 
 
@@ -109,3 +109,13 @@ def test_another_file_is_told(tmp_path: Path) -> None:
     for name, why in (("text", "no SQLite file"), ("missing", "cannot be opened")):
         with pytest.raises(Unusable, match=why):
             summed(tmp_path / name)
+
+
+def test_a_tag_that_no_row_has_is_told(path: Path) -> None:
+    with pytest.raises(Unusable, match=r"no call of the ledger has a tag 'nope'"):
+        summed(path, "tag.nope")
+
+
+def test_a_time_that_ends_before_it_begins_is_told(path: Path) -> None:
+    with pytest.raises(Unusable, match="ends before it begins"):
+        spent(path, (), NOW, NOW - timedelta(days=1))

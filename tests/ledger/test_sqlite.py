@@ -5,16 +5,21 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from proxy.attempts import Money, Why
+from proxy.errors import ClientGone
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import ATTEMPT, CALL, Row, attempt_rows, call_row, noted
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.ledger.sqlite import Crash, Run, SqliteStore
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.ledger.tally import Tally
-from tests.ledger.kept import PRICED, finished, kept
+from proxy.usage import Source
+from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at
+from tests.ledger.test_spending import summed
 
 NAMES = iter(f"{number:016x}" for number in range(1000))
 
@@ -90,7 +95,7 @@ def test_columns_are_those_of_the_tables(path: Path) -> None:
 def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
-        assert file.execute("SELECT version FROM migrations").fetchall() == [(1,), (2,)]
+        assert file.execute("SELECT version FROM migrations").fetchall() == [(1,), (2,), (3,), (4,)]
         file.execute("INSERT INTO migrations VALUES (?)", [len(MIGRATIONS) + 1])
         file.commit()
 
@@ -123,7 +128,9 @@ def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(pa
     store(path, crashes)[0].open()
 
     assert crashes == [Crash(1, lost=2, running=2, exact=False)]
-    assert "cannot be seen: at least 2 calls that ended are in no row" in audit(path).text()
+    found = audit(path, sleep=lambda seconds: None)
+    assert "cannot be seen: at least 2 calls that ended are in no row" in found.text()
+    assert found.violations == ("2 calls that ended are in no row",)
 
 
 def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:
@@ -179,3 +186,68 @@ def test_a_lock_passes(path: Path) -> None:
     kept_in.write(*batch(1), counted(1))
 
     assert len(kept(path)) == 1
+
+
+def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing(
+    path: Path,
+) -> None:
+    before, _ = store(path)
+    before.write(*batch(1, 2), counted(2))
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        query = "SELECT sql FROM sqlite_master WHERE name = 'attempts'"
+        [(made,)] = file.execute(query).fetchall()
+        file.execute("PRAGMA writable_schema = ON")
+        old = made.replace(", 'guard'", "")
+        file.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'attempts'", [old])
+    assert old != made
+    rows = kept(path, "attempts")
+
+    record = finished(PRICED, PRICED)
+    record.attempts[1].why = "guard"
+    entry = noted(1, record)
+    made_now = attempt_rows(entry)
+    after, _ = store(path)
+    after.write([call_row(entry, made_now)], made_now, counted(1))
+
+    assert kept(path, "attempts")[: len(rows)] == rows
+    assert [row["why"] for row in kept(path, "attempts")[len(rows) :]] == ["first", "guard"]
+    with closing(sqlite3.connect(path)) as file:
+        assert file.execute(query).fetchone()[0].split() == made.split()
+
+
+def test_every_word_of_a_record_may_stand_in_the_file(path: Path) -> None:
+    store(path)[0].open()
+    with closing(sqlite3.connect(path)) as file:
+        [made] = file.execute("SELECT sql FROM sqlite_master WHERE name = 'attempts'").fetchone()
+
+    for words in (Why, Source, Money):
+        for word in get_args(words):
+            assert f"'{word}'" in made
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
+    version: int, path: Path
+) -> None:
+    left = finished(PRICED)
+    left.error, left.attempts[0].finished = ClientGone(), False
+    told = Told()
+    keeping = ledger_at(path, told)
+    for record in (finished(PRICED, PRICED), left):
+        keeping.begin(record)
+        keeping.end(record)
+    keeping.close()
+    now = {name: kept(path, name) for name in ("runs", "calls", "attempts")}
+    sums = summed(path, "loss")
+
+    as_version(path, version)
+    assert summed(path, "loss") == sums
+    assert audit(path).violations == ()
+    assert kept(path, "attempts") != now["attempts"]
+
+    store(path)[0].open()
+    assert {name: kept(path, name) for name in ("calls", "attempts")} == {
+        name: now[name] for name in ("calls", "attempts")
+    }
+    assert kept(path, "runs")[0] == now["runs"][0]
+    assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -9,14 +10,20 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from proxy import ledger
+from proxy.app.telling import writer_failed
+from proxy.emit.metrics import Metrics
+from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.audit import audit
 from proxy.ledger.rows import Row, noted
-from proxy.ledger.store import Counts, Unwritten
+from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.tally import Tally
 from proxy.ledger.writer import MAX_CALLS, Writer
-from proxy.settings import LedgerAt
-from tests.ledger.kept import PRICED, Told, finished, kept, until
+from tests.doubles import ScriptedUpstream
+from tests.ledger.kept import PRICED, Told, finished, kept, ledger_at, ledgered, until
+from tests.test_pipeline import BEARER
+from tests.upstream.test_retry import scraped
+
+NOWHERE = Path("/nonexistent")
 
 
 class Memory:
@@ -47,9 +54,11 @@ class Memory:
         self.counts, self.closed = counts, True
 
 
-def writing(store: Any, told: Told) -> tuple[Writer, Tally]:
+def writing(store: Any, told: Told, folder: Path = NOWHERE) -> tuple[Writer, Tally]:
     tally = Tally(None, "")
-    return Writer(store, tally, told.dropped, cast(Any, told)), tally
+    refused = RefusedRows(folder / "refused", "run")
+    log = cast(Any, told)
+    return Writer(store, refused, tally, told.dropped, told.failed, log), tally
 
 
 def put(writer: Writer, tally: Tally, count: int) -> None:
@@ -104,22 +113,23 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
     tmp_path: Path,
 ) -> None:
     path, told, again = tmp_path / "ledger", Told(), Told()
-    opened = ledger.opened(LedgerAt("sqlite", path), "1", told.dropped, cast(Any, told))
+    keeping = ledger_at(path, told)
     with closing(sqlite3.connect(path, isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
         for _ in range(4):
             record = finished(PRICED)
-            opened.begin(record)
-            opened.end(record)
-        opened._writer.close(0.1)
-        opened._writer._thread.join(5)  # it may still be waiting for the lock, and get it
+            keeping.begin(record)
+            keeping.end(record)
+        keeping._writer.close(0.1)
+        keeping._writer._thread.join(5)  # it may still be waiting for the lock, and get it
 
-    ledger.opened(LedgerAt("sqlite", path), "1", again.dropped, cast(Any, again)).close()
+    ledger_at(path, again).close()
 
     assert told.drops == {"shutdown": 4}
     assert again.drops == {"crash": 4}
     assert again.events == [("ledger.crashed", {"run": 1, "lost": 4, "running": 0, "exact": True})]
-    assert (kept(path), audit(path).violations) == ([], ())
+    missing = ("4 calls that ended are in no row",)
+    assert (kept(path), audit(path).violations) == ([], missing)
 
 
 def test_a_call_that_ends_after_the_end_is_counted() -> None:
@@ -140,3 +150,132 @@ def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
     writer.close(5)
 
     assert ([row[0] for row in store.calls], told.drops) == ([2, 3], {"invalid": 1})
+
+
+class Picky(Memory):
+    """A store that refuses some calls, as a table with a check does, or breaks at them."""
+
+    def __init__(self, refuses: dict[int, Exception]) -> None:
+        super().__init__()
+        self.refuses = refuses
+        self.writes = 0
+
+    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+        self.writes += 1
+        for row in calls:
+            if (error := self.refuses.get(cast(int, row[0]))) is not None:
+                raise error
+        super().write(calls, attempts, counts)
+
+
+def test_a_row_that_the_store_refuses_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:
+    told = Told()
+    store = Picky({7: RowsRefused("SQLITE_CONSTRAINT"), 200: OverflowError("too large")})
+    writer, tally = writing(store, told, tmp_path)
+    put(writer, tally, 256)
+    writer.close(10)
+
+    assert sorted(cast(int, row[0]) for row in store.calls) == [
+        n for n in range(1, 257) if n not in (7, 200)
+    ]
+    lines = [json.loads(line) for line in (tmp_path / "refused").read_text().splitlines()]
+    assert [(line["reason"], line["call"]["seq"]) for line in lines] == [
+        ("SQLITE_CONSTRAINT", 7),
+        ("OverflowError", 200),
+    ]
+    assert [attempt["cost_nano_usd"] for attempt in lines[0]["attempts"]] == [22_000]
+    assert (told.drops, store.counts) == ({"refused": 2}, Counts(256, 256, 2, 9))  # 256, 128 ... 1
+    assert [type(error) for error in told.failures] == [OverflowError]
+    told_of = {"calls": 2, "reasons": ["OverflowError", "SQLITE_CONSTRAINT"]}
+    assert told.events == [("ledger.rows_refused", {**told_of, "file": str(tmp_path / "refused")})]
+
+
+def test_a_store_that_refuses_everything_costs_two_writes_for_each_call(tmp_path: Path) -> None:
+    store = Picky(dict.fromkeys(range(1, 257), RowsRefused("SQLITE_CONSTRAINT")))
+    told = Told()
+    writer, tally = writing(store, told, tmp_path)
+    put(writer, tally, 256)
+    writer.close(10)
+
+    assert (told.drops, writer.waiting) == ({"refused": 256}, 0)
+    assert store.writes <= 2 * 256
+
+
+def test_where_nothing_can_be_set_aside_the_others_go_on_as_well() -> None:
+    told, store = Told(), Picky({2: RowsRefused("SQLITE_CONSTRAINT")})
+    writer, tally = writing(store, told)
+    put(writer, tally, 3)
+    writer.close(10)
+
+    assert [row[0] for row in store.calls] == [1, 3]
+    assert told.drops == {"refused": 1}
+    assert "ledger.not_set_aside" in dict(told.events)
+
+
+class Pruning(Memory):
+    """A store whose pruning breaks in a way that nobody foresaw."""
+
+    def prune(self) -> bool:
+        raise AttributeError
+
+
+async def test_an_exception_in_the_thread_is_told_and_does_not_end_it() -> None:
+    told, store = Told(), Pruning()
+    writer, tally = writing(store, told)
+    put(writer, tally, 1)
+    await until(lambda: bool(told.failures))
+    put(writer, tally, 1)
+    await until(lambda: len(store.calls) == 2)
+    writer.close(5)
+
+    assert (store.closed, told.drops) == (True, {})
+    assert {type(error) for error in told.failures} == {AttributeError}
+
+
+def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) -> None:
+    path, told = tmp_path / "ledger", Told()
+    keeping = ledger_at(path, told)
+    for status in (200, 2**70, 200):
+        record = finished(PRICED)
+        record.status = status
+        keeping.begin(record)
+        keeping.end(record)
+    keeping.close()
+
+    found = audit(path)
+    assert [row["seq"] for row in kept(path)] == [1, 3]
+    assert json.loads(aside_of(path).read_text())["call"]["status"] == 2**70
+    assert found.violations == ("1 calls that ended are in no row",)
+    assert str(aside_of(path)) in found.text()
+    assert audit(path, known_missing=1).violations == ()
+
+
+async def test_a_ledger_that_somebody_broke_is_counted_and_its_rows_are_set_aside(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("DROP TABLE attempts")
+        body = {"model": "resilient", "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            assert response.status == 200
+        await until(aside_of(path).exists)
+        await until(lambda: aside_of(path).read_text().endswith("\n"))
+        metrics = await scraped(proxy, client)
+
+    line = json.loads(aside_of(path).read_text())
+    assert (line["reason"], line["attempts"][0]["cost_nano_usd"]) == ("SQLITE_ERROR", 22_000)
+    assert 'headrace_telemetry_dropped_total{reason="refused",signal="ledger"} 1.0' in metrics
+
+
+def test_an_exception_is_counted_each_time_and_logged_now_and_then() -> None:
+    metrics, told = Metrics("1"), Told()
+    failed = writer_failed(metrics, cast(Any, told))
+
+    for _ in range(3):
+        failed("ledger", OverflowError("the words of a client"))
+
+    assert 'headrace_writer_failures_total{writer="ledger"} 3.0' in metrics.render()[0].decode()
+    assert told.events == [
+        ("writer.failed", {"writer": "ledger", "type": "OverflowError", "at": "?"})
+    ]

@@ -26,17 +26,17 @@ from tests.limits.world import Clock
 from tests.servers import Server
 
 CALLS, ALLOWED = 500, 40
-TOKENS, MICRO_USD = 30, 14  # what one call claims: 10 tokens in, 20 out, 13.5 micro-USD to the even
+TOKENS, NANO_USD = 30, 13_500  # what one call claims: 10 tokens in, 20 out
 WIDE = {
     "calls": "requests: 100k per day",
     "tokens": "tokens: 100k per day",
-    "money": "usd: 900 per month",
+    "money": "usd: 900 per month, unpriced: allow",
     "at-once": "concurrency: 10000",
 }
 NARROW = {
     "calls": f"requests: {ALLOWED} per day",
     "tokens": f"tokens: {ALLOWED * TOKENS} per day",
-    "money": f"usd: {Decimal(ALLOWED * MICRO_USD).scaleb(-6):f} per month",
+    "money": f"usd: {Decimal(ALLOWED * NANO_USD).scaleb(-9):f} per month, unpriced: allow",
     "at-once": f"concurrency: {ALLOWED}",
 }
 
@@ -49,7 +49,7 @@ async def bounded(
     said = {**WIDE, narrow: NARROW[narrow]}
     limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
     policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{more}"
-    policies = policies.replace("1500ms", "30s").replace("total: 5s", "total: 30s")
+    policies = policies.replace("1500ms", "30s").replace("total: 3s", "total: 30s")
     policies = policies.replace(
         "  resilient:\n", "  resilient:\n    retry: {times: 1, wait: 1ms, max_wait: 2ms}\n"
     )
@@ -73,7 +73,7 @@ def held(go: asyncio.Event, then: Script) -> Script:
 
 
 async def gauges(proxy: Proxy) -> dict[str, float]:
-    """Where the limits stand: money in micro-USD as spent, the rest as the share that is left."""
+    """Where the limits stand: money in nano-USD as spent, the rest as the share that is left."""
     async with aiohttp.ClientSession() as client, client.get(f"{proxy.admin}/metrics") as response:
         text = await response.text()
     samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
@@ -81,11 +81,11 @@ async def gauges(proxy: Proxy) -> dict[str, float]:
         s.labels["limit"]: s.value for s in samples if s.name == "headrace_limit_remaining_ratio"
     }
     spent = [s.value for s in samples if s.name == "headrace_budget_spent_usd"]
-    return {**left, "money": round(spent[0] * 1_000_000)}
+    return {**left, "money": round(spent[0] * 1e9)}
 
 
 def really_spent(records: Sequence[Any]) -> int:
-    return sum(bill.whole or 0 for record in records for bill in record.bills())
+    return sum(bill.cost or 0 for record in records for bill in record.bills())
 
 
 @pytest.mark.parametrize("narrow", NARROW)
@@ -106,18 +106,18 @@ async def test_as_many_as_a_limit_allows_are_under_way_at_once(
     assert refused == CALLS - ALLOWED
     assert (statuses.count(200), statuses.count(429)) == (ALLOWED, CALLS - ALLOWED)
     assert len(upstream.requests) == ALLOWED
-    assert standing["money"] == really_spent(proxy.records) == ALLOWED * 3  # 2.55 each, rounded
+    assert standing["money"] == really_spent(proxy.records) == ALLOWED * 2550
     assert standing["at-once"] == 1.0
 
 
 KINDS = {
     "requests": Limit("calls", "requests", ALLOWED, 86_400),
     "tokens": Limit("tokens", "tokens", ALLOWED * TOKENS, 86_400),
-    "usd": Limit("money", "usd", ALLOWED * MICRO_USD, Calendar("month")),
+    "usd": Limit("money", "usd", ALLOWED * NANO_USD, Calendar("month")),
     "concurrency": Limit("at-once", "concurrency", ALLOWED),
 }
-CLAIMED = {"requests": 1, "tokens": TOKENS, "usd": MICRO_USD, "concurrency": 1}
-USED = {"requests": 1, "tokens": 8, "usd": 3, "concurrency": 0}
+CLAIMED = {"requests": 1, "tokens": TOKENS, "usd": NANO_USD, "concurrency": 1}
+USED = {"requests": 1, "tokens": 8, "usd": 2550, "concurrency": 0}
 
 
 @pytest.mark.parametrize("instances", [1, 2])

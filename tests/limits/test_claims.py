@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated
+from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, unseen
 from proxy.policy.suppose import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Bound, Call, Changes, Leg, Plan, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
-from tests.doubles import legacy
+from tests.doubles import legacy, usage
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 CHEAP, DEAR = (
@@ -51,20 +52,22 @@ def plan(*bounds: Bound, legs: tuple[Leg, ...] = (Leg("m", (CHEAP, DEAR)),)) -> 
         (
             {"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
             Changes(),
-            (10, 7),
+            (13, 7),
         ),
+        ({"prompt": "x" * 40, "guided_json": {"title": "y" * 35}}, Changes(), (20, ASSUMED_TOKENS)),
+        ({"prompt": "注文" * 120, "max_tokens": 7}, Changes(), (240, 7)),
     ],
 )
 def test_tokens_are_estimated_on_the_high_side(
     body: dict[str, Any], changes: Changes, tokens: tuple[int, int]
 ) -> None:
-    assert estimated(asked(**body), Leg("m", (CHEAP,), changes=changes)) == tokens
+    assert estimated(asked(**body), CHEAP, changes) == tokens
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:
     call = suppose({"model": "m", "input": "x" * 40}, {}, AT, "/v1/embeddings")
 
-    assert estimated(call, Leg("m", (CHEAP,))) == (10, 0)
+    assert estimated(call, CHEAP) == (10, 0)
 
 
 def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
@@ -72,7 +75,7 @@ def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() 
 
     claims = claims_of(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
 
-    assert [claim.amount for claim in claims] == [1, 30, 10 * 5 + 20 * 10, 1]
+    assert [claim.amount for claim in claims] == [1, 30, 10 * 5000 + 20 * 10_000, 1]
 
 
 def test_a_target_without_a_price_claims_no_money() -> None:
@@ -90,7 +93,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
         (("tag.team",), "tag.team:support"),
         (("tag.env",), "tag.env:"),
         (("user",), "user:someone"),
-        (("model",), "model:m"),
+        (("model",), "model:cheap"),
     ],
 )
 def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
@@ -107,8 +110,8 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
 
     assert [(claim.scope, claim.amount) for claim in claims] == [
         ("", 90),
-        ("model:a", 60),
-        ("model:b", 30),
+        ("model:cheap", 60),
+        ("model:dear", 30),
     ]
 
 
@@ -116,10 +119,25 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     record = Record(TraceIds("", "", ""), 0.0, AT, lambda: 0.0)
     record.call = call
     attempt = record.attempt(CHEAP if price else Target(UP, "m"), 0, "")
-    attempt.began = 0.0
+    attempt.began, attempt.finished = 0.0, True
     record.serve(0, attempt)
     record.account(0, legacy())
     return record
+
+
+def test_one_that_reasons_may_have_written_all_that_it_claims_unseen() -> None:
+    call, more = asked(prompt="x" * 40, max_tokens=20), {"reasoning_effort": "low"}
+    record = recorded(call)
+    [attempt] = record.attempts
+
+    assert unseen(plan(), call, attempt) == 0
+    assert unseen(plan(), asked(prompt="x" * 40, max_tokens=20, **more), attempt) == 20
+    attempt.target = replace(CHEAP, model="o3-mini")
+    assert unseen(plan(), call, attempt) == 20
+    attempt.target = CHEAP
+    details = {"reasoning_tokens": 1}
+    attempt.meter.feed({"usage": usage(5, 3) | {"completion_tokens_details": details}}, 0.0)
+    assert unseen(plan(), call, attempt) == 20
 
 
 def test_what_was_used_is_known_in_the_end() -> None:
@@ -127,7 +145,7 @@ def test_what_was_used_is_known_in_the_end() -> None:
     bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
     claims = claims_of(plan(*bounds), call)
 
-    assert actuals(claims, recorded(call)) == [1, 8, 5 + 3 * 2, 0]
+    assert actuals(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
 
 
 def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:

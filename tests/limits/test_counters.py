@@ -208,6 +208,24 @@ def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
     assert used(store, limit) == 0
 
 
+def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
+    clock, limit = Clock(), Limit("at-once", "concurrency", 2, lease_s=30)
+    store = clock.memory()
+    admit(store, "long", limit)
+    for _ in range(5):
+        clock.ms += 20_000
+        store.renew_now()
+    assert used(store, limit) == 1
+
+    clock.ms += 40_000  # the process was stopped meanwhile
+    assert used(store, limit) == 0
+    store.renew_now()
+    assert used(store, limit) == 1
+    store.settle_now("long", [1])
+    store.renew_now()
+    assert used(store, limit) == 0
+
+
 @given(
     parts=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 60)), max_size=12),
     late=st.integers(0, 5),

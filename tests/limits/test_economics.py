@@ -17,19 +17,19 @@ from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.limits.test_init import ask, counted, limited
 from tests.test_pipeline import BEARER
 
-# 10 tokens in at 0.15 and 20 out at 0.6 USD per million: 13.5 micro-USD, rounded to the even 14
-COST = 14
+# 10 tokens in at 0.15 and 20 out at 0.6 USD per million, in nano-USD
+COST = 13_500
 
 
 def guarded(usd: float, more: str = "") -> str:
-    return f"    input: [{{guard: economics, max_cost_usd: {usd:.6f}{more}}}]\n"
+    return f"    input: [{{guard: economics, max_cost_usd: {usd:.9f}{more}}}]\n"
 
 
 CALLS = "{name: calls, requests: 100 per day}"
 
 
 @pytest.mark.parametrize(
-    ("micro_usd", "more", "status", "verdict"),
+    ("nano_usd", "more", "status", "verdict"),
     [
         (COST, "", 200, "passed"),
         (COST - 1, "", 400, "blocked"),
@@ -38,9 +38,9 @@ CALLS = "{name: calls, requests: 100 per day}"
     ],
 )
 async def test_a_call_passes_up_to_what_it_may_cost(
-    micro_usd: int, more: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
+    nano_usd: int, more: str, status: int, verdict: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    rules = guarded(micro_usd / 1e6, more)
+    rules = guarded(nano_usd / 1e9, more)
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (proxy, client):
         got, _, said = await ask(client)
         [record] = await proxy.sink.wait()
@@ -66,7 +66,7 @@ async def test_a_call_passes_up_to_what_it_may_cost(
 async def test_all_that_multiplies_a_call_counts(
     more: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    rules = guarded(COST / 1e6)
+    rules = guarded(COST / 1e9)
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (_, client):
         status, _, _ = await ask(client, **more)
 
@@ -77,7 +77,7 @@ async def test_a_call_of_several_models_is_all_of_them(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     upstream.answer_with(answer(legacy()))
-    rules = guarded(COST * 1.5 / 1e6)
+    rules = guarded(COST * 1.5 / 1e9)
     statuses = []
     async with limited(tmp_path, upstream, CALLS, rules=rules) as (_, client):
         for models in (["first"], ["first", "second"]):
@@ -136,7 +136,7 @@ async def test_rules_bring_and_take_it_like_any_guard(
 
     assert said[0] == (400, "Ask for less.")
     assert [status for status, _ in said] == [400, 200, 400]
-    assert "input cheap: block above 2e-06 USD" in explained
+    assert "input cheap: block above 0.000002 USD" in explained
 
 
 WRONG = {

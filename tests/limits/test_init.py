@@ -83,7 +83,7 @@ async def test_a_rate_admits_its_amount_and_says_when_to_come_back(
 async def test_a_budget_refuses_without_a_wish_to_be_asked_again(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    limit = "{name: month, usd: 0.000004 per month, per: tag.team}"
+    limit = "{name: month, usd: 0.000004 per month, unpriced: allow, per: tag.team}"
     async with limited(tmp_path, upstream, limit) as (_, client):
         upstream.answer_with(answer(legacy(usage=usage(100_000, 0))))
         first = await ask(client, prompt="x", max_tokens=1)
@@ -205,7 +205,7 @@ async def test_a_limit_in_shadow_counts_what_it_would_refuse(
 async def test_a_mark_that_is_passed_is_told_once(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    limit = "{name: month, usd: 1 per month, warn_at: 50%}"
+    limit = "{name: month, usd: 1 per month, unpriced: allow, warn_at: 50%}"
     async with limited(tmp_path, upstream, limit) as (proxy, client):
         upstream.answer_with(answer(legacy(usage=usage(2_000_000, 0))))
         for _ in range(3):

@@ -20,7 +20,7 @@ from tests.limits.test_init import ask
 from tests.servers import Server, eventually
 
 CALLS, FIRST, AT_ONCE, BATCH = 500, 150, 50, 64
-MONEY = "{name: money, usd: 1000 per month}"
+MONEY = "{name: money, usd: 1000 per month, unpriced: allow}"
 PLACES = "{name: places, concurrency: 1000}"
 
 
@@ -61,9 +61,9 @@ class Instances:
                 await asyncio.sleep(0.05)  # over the wire there is no event
 
     def spent(self) -> int:
-        """What all calls together have cost, in micro-USD, as their records say."""
+        """What all calls together have cost, in nano-USD, as their records say."""
         records = [record for proxy in self.proxies for record in proxy.sink.records]
-        return sum(bill.whole or 0 for record in records for bill in record.bills())
+        return sum(bill.cost or 0 for record in records for bill in record.bills())
 
 
 @asynccontextmanager
@@ -118,7 +118,7 @@ async def test_a_server_that_hangs_loses_no_money_and_holds_no_place(
         await those.recovered()
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        await eventually(lambda: used(server, "usd:money") == those.spent() > 0)
+        await eventually(lambda: used(server, "nano_usd:money") == those.spent() > 0)
         assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 0
 
 
@@ -137,7 +137,7 @@ async def test_a_server_that_dies_and_comes_back_empty_is_told_by_the_ledgers(
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
         kept = before // number  # each ledger knows the calls of its own proxy
-        assert used(server, "usd:money") >= kept
+        assert used(server, "nano_usd:money") >= kept
         assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) >= 1
 
 
@@ -155,7 +155,7 @@ async def test_a_server_that_is_flushed_raises_an_alarm_and_is_told_by_the_ledge
         assert await those.calls_and(flush) == {200: CALLS}
 
         await eventually(lambda: used(server, "concurrency:places") == 0)
-        assert used(server, "usd:money") >= before // number
+        assert used(server, "nano_usd:money") >= before // number
         assert sum(await those.metric('headrace_budget_lost_total{limit="money"}')) == 1
 
 
@@ -178,7 +178,8 @@ async def test_calls_in_the_middle_of_an_outage_are_let_as_the_limit_says(
     async with instances(tmp_path, upstream, server, number, limit) as those:
         statuses = await those.calls_and(server.kill)
 
-    assert statuses.keys() <= {200, 429}
+    refusals = {429, 503} if says == "closed" else {429}
+    assert statuses.keys() <= {200} | refusals
     assert statuses.total() == CALLS
     unheard = BATCH if number == 2 and says == "local" else 0  # what the other was let last
     assert statuses[200] in range(allowed.start, allowed.stop + unheard)

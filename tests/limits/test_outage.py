@@ -17,7 +17,7 @@ from proxy.beside import beside
 from proxy.limits.alone import Alone
 from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
-from proxy.types.limit import Limit
+from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
@@ -34,7 +34,7 @@ class Instance:
     store: Sheltered
     remote: RedisStore
     told: list[str]
-    lost: list[Limit]
+    lost: list[Claim]
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
@@ -54,7 +54,7 @@ async def instance(
     server: Server | Cluster, prefix: str = "", replicas: int = 1
 ) -> AsyncIterator[Instance]:
     told: list[str] = []
-    lost: list[Limit] = []
+    lost: list[Claim] = []
     rests: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -166,7 +166,7 @@ async def test_a_budget_that_the_store_has_lost_raises_an_alarm(server: Server) 
         await one.store.admit("after", claims((BUDGET, 100), (other, 100), (REQUESTS, 1)))
         await one.store.admit("next", claims((BUDGET, 100)))
 
-    assert one.lost == [BUDGET]
+    assert [claim.limit for claim in one.lost] == [BUDGET]
 
 
 async def test_what_a_ledger_knows_is_counted_here_while_the_store_is_away(

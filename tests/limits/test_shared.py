@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.limits.test_init import ask, counted
 from tests.servers import Server
+from tests.test_pipeline import ROUTES
 
 Instance = tuple[Proxy, aiohttp.ClientSession]
 
@@ -42,7 +45,10 @@ async def admitted(*clients: aiohttp.ClientSession, calls: int) -> int:
 async def test_together_they_admit_exactly_what_is_allowed(
     tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
-    limits = ("{name: calls, requests: 41 per day}", "{name: money, usd: 1 per month}")
+    limits = (
+        "{name: calls, requests: 41 per day}",
+        "{name: money, usd: 1 per month, unpriced: allow}",
+    )
     async with two(tmp_path, upstream, server, *limits) as ((first, one), (second, other)):
         assert await admitted(one, other, calls=250) == 41
         records = [*await first.sink.wait(250), *await second.sink.wait(250)]
@@ -71,17 +77,45 @@ async def test_without_it_each_keeps_to_its_share_and_both_come_back_to_it(
                 await asyncio.sleep(0.05)
 
 
-async def test_a_limit_that_says_closed_refuses_while_it_is_away(
+@pytest.mark.parametrize("name", ROUTES)
+async def test_a_limit_that_says_closed_is_unavailable_while_its_store_is_away(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream, server: Server
+) -> None:
+    limit = "{name: money, usd: 1 per month, unpriced: allow, on_store_error: closed}"
+    route = ROUTES[name]
+    body = route.body(streamed=route.streams)
+    async with two(tmp_path, upstream, server, limit) as ((proxy, one), _second):
+        server.kill()
+        async with one.post(route.path, headers=route.credential, json=body) as response:
+            said = await response.json()
+        [record] = await proxy.sink.wait()
+
+    assert response.status == 503
+    assert int(response.headers["retry-after"]) >= 1
+    assert said["error"]["code"] == "limit_store_unavailable"
+    assert "money" in said["error"]["message"]
+    assert "reached" not in said["error"]["message"]
+    assert (record.outcome, record.attempts) == ("proxy_error", [])
+
+
+async def test_a_stop_tells_a_server_that_comes_back_in_time_what_was_spent(
     tmp_path: Path, upstream: ScriptedUpstream, server: Server
 ) -> None:
-    limit = "{name: money, usd: 1 per month, on_store_error: closed}"
-    async with two(tmp_path, upstream, server, limit) as ((_, one), _second):
-        assert (await ask(one))[0] == 200
-        server.kill()
-        status, headers, _ = await ask(one)
+    limit = "{name: money, usd: 1 per month, unpriced: allow}"
+    async with two(tmp_path, upstream, server, limit) as ((first, one), _second):
+        assert await admitted(one, calls=1) == 1
+        server.signal(signal.SIGSTOP)
+        for _ in range(8):
+            assert (await ask(one))[0] == 200
+        assert await counted(first, one, "headrace_limit_store_degraded 1.0")
+        records = await first.sink.wait(9)
+        asyncio.get_running_loop().call_later(0.5, server.signal, signal.SIGCONT)
+    server.signal(signal.SIGCONT)
 
-    assert status == 429
-    assert int(headers["retry-after"]) >= 1
+    [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
+    with server.admin as admin:
+        spent = sum(int(each) for name, each in admin.hgetall(budget).items() if name.isdigit())
+    assert spent == sum(bill.cost or 0 for record in records for bill in record.bills()) > 0
 
 
 async def test_a_server_that_was_never_there_does_not_keep_a_proxy_from_starting(

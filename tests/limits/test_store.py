@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import uuid4
 
 import pytest
@@ -135,6 +135,34 @@ async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
     await store.settle("call", [-1000, -1000])
 
     assert [standing.used for standing in await instances.standings(asked)] == [0, 0]
+
+
+@pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind)
+async def test_a_negative_claim_is_refused_for_good_and_changes_nothing(
+    instances: Instances, limit: Limit
+) -> None:
+    store, shadow = instances.stores[0], replace(limit, name="shadow", shadow=True)
+    await store.admit("before", claims((limit, 3), (shadow, 3)))
+
+    refused = await store.admit("negative", claims((limit, -2)))
+    unseen = await store.admit("in-shadow", claims((shadow, -2)))
+    await store.charge("from-ledger", claims((limit, -2), (shadow, -2)))
+    await store.settle("in-shadow", [0])
+
+    assert not refused.admitted
+    assert refused.refusal is not None
+    assert refused.refusal.retry_after_s is None
+    assert unseen.would_refuse == ("shadow",)
+    assert [each.used for each in await store.read(claims((limit, 0), (shadow, 0)))] == [3, 3]
+
+
+async def test_a_negative_use_gives_back_no_more_than_was_claimed(instances: Instances) -> None:
+    store, asked = instances.stores[0], claims((REQUESTS, 5), (BUDGET, 5))
+    await store.admit("others", asked)
+    await store.admit("call", asked)
+    await store.settle("call", [-1000, -1000])
+
+    assert [standing.used for standing in await instances.standings(asked)] == [5, 5]
 
 
 async def test_a_limit_in_shadow_counts_as_if_in_force_and_refuses_nobody(

@@ -25,7 +25,7 @@ def test_all_keys_have_one_hash_tag(scope: str) -> None:
 def test_claims_are_numbers_alone() -> None:
     told = Wire(Clock().seconds).claims(claims((REQUESTS, 2), (PLACES, 1)))
 
-    assert json.loads(told) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 900_000]]
+    assert json.loads(told) == [[2, 0, 1, 100, 0, 600, 1], [1, 0, 3, 100, 0, 30_000]]
     assert json.loads(wire.settle(told, [1, 1]))[3] == [1, 1]
 
 

@@ -77,7 +77,7 @@ async def inside(
     snapshot, sink = read_folder(folder, None), MemorySink()
     async with HttpClient() as http:
         now = asyncio.get_running_loop().time
-        health = Health(now, lambda target, state: None)
+        health = Health(now, lambda target, endpoint, state: None)
         rooms = Rooms(
             Admission(MemoryStore(now, now), lambda standing: None),
             Guards(Engine(now)),
@@ -117,7 +117,7 @@ async def test_what_a_guard_asks_is_a_call_of_its_own_in_the_trace_of_the_client
     assert record.key == "guard/house"
     assert (record.plan.deployment, record.plan.tags) == ("judge-smol", {"team": "search"})
     assert (record.outcome, record.status) == ("success", 200)
-    assert record.cost == 5 * 1 + 3 * 2
+    assert record.cost == 5 * 1000 + 3 * 2000
     assert record.ids.trace_id == client.ids.trace_id
     assert record.door.parent.span_id == client.ids.server_span
     assert record.door.request_id != "req_1"

@@ -19,7 +19,7 @@ policies:
     input: [{guard: secrets}]
     output: [{guard: code}]
     cache: {ttl: 1h}
-    limits: [{name: month, usd: 5 per month}]
+    limits: [{name: month, usd: 5 per month, unpriced: allow}]
     rules:
       - {name: strict, when: {key: {glob: 'guard/*'}}, input: [{guard: sponge}], model: other}
 deployments:

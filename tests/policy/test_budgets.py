@@ -26,15 +26,17 @@ policies:
   default:
     match: all
     limits:
-      - {name: month, usd: 5 per month, per: [key, tag.team]}
-      - {name: all, usd: 50 per month}
-      - {name: taken, usd: 5 per month}
-      - {name: users, usd: 5 per month, per: user}
+      - {name: month, usd: 5 per month, unpriced: allow, per: [key, tag.team]}
+      - {name: all, usd: 50 per month, unpriced: allow}
+      - {name: taken, usd: 5 per month, unpriced: allow}
+      - {name: users, usd: 5 per month, unpriced: allow, per: user}
       - {name: calls, requests: 5 per minute}
     rules:
       - {name: free, when: {stream: true}, without: {limits: [taken]}}
-      - {name: more, when: {stream: true}, limits: [{name: brought, usd: 5 per month}]}
-  other: {limits: [{name: own, usd: 5 per day, per: deployment}]}
+      - name: more
+        when: {stream: true}
+        limits: [{name: brought, usd: 5 per month, unpriced: allow}]
+  other: {limits: [{name: own, usd: 5 per day, unpriced: allow, per: deployment}]}
 """
 
 
@@ -95,7 +97,7 @@ async def test_the_ledger_tells_of_all_counters_of_a_budget_at_once(
         nobody = await kept_budgets.by(at.path, since, month.per, frozenset({"legacy-only"}))
         later = await kept_budgets.by(at.path, since * 2, month.per, month.deployments)
 
-    assert before == {("support-widget", "support"): 3 * 3}  # 2.55 micro-USD each
+    assert before == {("support-widget", "support"): 3 * 2550}
     assert (nobody, later) == ({}, {})
     assert await kept_budgets.by(tmp_path / "none.db", 0, (), frozenset()) is None
 

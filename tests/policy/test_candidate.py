@@ -87,9 +87,9 @@ async def test_examples_are_told_with_what_was_and_what_would_be(both: Proxy) ->
     of_one = await told(both, "/explain/call-1")
 
     assert "parameters: 2 calls would be decided otherwise (by default/short)" in text
-    assert "call: call-2 (unchanged -> max_tokens at most 5)" in text
+    assert "call: call-2 (no max_tokens -> max_tokens 5)" in text
     assert "candidate: decides otherwise" in of_one
-    assert "parameters: unchanged -> max_tokens at most 5 (by default/short)" in of_one
+    assert "parameters: no max_tokens -> max_tokens 5 (by default/short)" in of_one
 
 
 async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
@@ -125,7 +125,7 @@ async def test_a_candidate_that_breaks_keeps_its_last_good_and_disturbs_nobody(
         await ask(proxy, "support-chat", "call-1")
         await proxy.sink.wait()
 
-        assert "max_tokens at most 5" in await told(proxy, "/candidate")
+        assert "max_tokens 5" in await told(proxy, "/candidate")
 
 
 async def test_without_a_candidate_there_is_nothing_to_tell(
@@ -135,3 +135,30 @@ async def test_without_a_candidate_there_is_nothing_to_tell(
         pass
     async with client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
+
+
+@pytest.mark.parametrize("more", ["revoked: [support-widget]\n", "expires"])
+async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and_of_one_call(
+    more: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = world(upstream.url)
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    assert digest in policies
+    other = policies + more
+    if more == "expires":
+        other = policies.replace(digest, f"[{{digest: {digest}, until: 2026-01-01}}]")
+    candidate = tmp_path / "candidate"
+    candidate.mkdir()
+    (candidate / "p.yaml").write_text(other)
+    async with running_proxy(tmp_path / "policies", policies, candidate=candidate) as proxy:
+        assert await ask(proxy, "support-chat", "call-1") == 200
+        await proxy.sink.wait()
+
+        of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
+
+    why = "expired at 2026-01-02 00:00 UTC" if more == "expires" else "revoked"
+    assert "key: 1 calls would be decided otherwise" in of_all
+    assert f"key support-widget -> {why}" in of_all
+    assert "candidate: decides otherwise" in of_one
+    assert f"key: key support-widget -> {why}" in of_one
+    assert "refusal: allowed" not in of_one

@@ -43,7 +43,7 @@ def compared(folder: Path, old: str, new: str, **body: Any) -> list[Divergence]:
     keys = [snapshot.key_named("widget") for snapshot in (before, after)]
     assert keys[0] is not None
     assert keys[1] is not None
-    return divergences(decided(before, keys[0], call), decided(after, keys[1], call))
+    return divergences(call, decided(before, keys[0], call), decided(after, keys[1], call))
 
 
 def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
@@ -83,13 +83,37 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "max_tokens: 9",
             "max_tokens: 8",
             {},
-            Divergence("parameters", "max_tokens at most 9", "max_tokens at most 8"),
+            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
         ),
         (
             "policy: public",
             "retry: {times: 2}",
             {},
-            Divergence("routing", "no retry, no hedge", "2 retries, no hedge", "public/short"),
+            Divergence("routing", "no retry, no hedge", "2 retries, no hedge"),
+        ),
+        (
+            "max_tokens: 9",
+            "max_tokens: 8",
+            {"max_tokens": 20},
+            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
+        ),
+        (
+            "  - {name: short, cap: {max_tokens: 9}}",
+            "  - {name: calm, set: {temperature: 0}}\n      - {name: short, cap: {max_tokens: 9}}",
+            {"temperature": 1},
+            Divergence("parameters", "temperature 1", "temperature 0.0", "public/calm"),
+        ),
+        (
+            "    match: all\n",
+            "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
+            {},
+            Divergence("limits", "none", "each 5"),
+        ),
+        (
+            "{name: short,",
+            "{name: short, limits: [{name: each, requests: 5 per minute}],",
+            {},
+            Divergence("limits", "none", "each 5", "public/short"),
         ),
     ],
 )
@@ -97,3 +121,31 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
     old: str, new: str, body: dict[str, Any], divergence: Divergence, tmp_path: Path
 ) -> None:
     assert divergence in compared(tmp_path, old, new, **body)
+
+
+@pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])
+def test_a_cap_that_a_call_does_not_reach_changes_nothing(
+    asked: dict[str, int], tmp_path: Path
+) -> None:
+    assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **asked) == []
+
+
+def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> None:
+    more = """  - {name: first, set: {seed: 1}}
+      - {name: second, targets: [{upstream: one, model: other}]}
+      - {name: short,"""
+
+    found = compared(tmp_path, "  - {name: short,", more)
+
+    assert {each.kind: each.rule for each in found} == {
+        "parameters": "public/first",
+        "targets": "public/second",
+    }
+
+
+def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
+    rule = "{name: hard, set: {reasoning_effort: high}}\n      - {name: short,"
+
+    [found] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
+
+    assert (found.was, found.now) == ("reasoning_effort as asked", "reasoning_effort high")

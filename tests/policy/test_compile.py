@@ -62,7 +62,7 @@ def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
     }
     assert (upstream.timeouts.connect, upstream.timeouts.idle, upstream.timeouts.total) == (
         1,
-        30,
+        600,
         120,
     )
     assert (upstream.accepts, upstream.max_answer_bytes) == (frozenset({"top_k"}), 2**20)

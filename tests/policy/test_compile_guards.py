@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.guardrails.injection import _book
 from proxy.guardrails.kinds import KINDS
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import PolicyError
@@ -52,6 +53,14 @@ WRITTEN = {
     "presidio": "{guard: presidio, url: 'http://p.test:3000/', entities: [PERSON], language: de}",
     "moderation": "{guard: moderation, upstream: up, model: omni, categories: {self-harm: 0.2}}",
 }
+
+
+def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
+    _book.cache_clear()
+
+    read(tmp_path, "{guard: injection, action: block}")
+
+    assert _book.cache_info().currsize == 1
 
 
 SONG = "When the river bends below the mill and the evening is slow to go"

@@ -156,11 +156,81 @@ def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Pat
     assert dict(found.ways) == {("key", ""): 1}
 
 
+def differences(folder: Path, old: str, new: str) -> list[str]:
+    """Return what changes from one text of a folder to another, as the command tells it."""
+    for name, text in (("a", old), ("b", new)):
+        (folder / name).mkdir()
+        (folder / name / "p.yaml").write_text(text)
+    told = CliRunner().invoke(main, ["diff", str(folder / "a"), str(folder / "b")])
+    assert told.exit_code == 0, told.output
+    assert told.stderr == ""
+    return told.stdout.splitlines()
+
+
+def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None:
+    extended = """  private:
+    extends: [stricter]
+  stricter:
+    extends: [public]
+    rules: [{name: away, targets: [{upstream: two, model: n}]}]
+"""
+    old = POLICIES.replace("policy: public", "policy: private").replace(
+        "deployments:\n  chat", f"{extended}deployments:\n  chat"
+    )
+    two = "  two: {dialect: openai, base_url: 'https://two.example.test'}\n"
+    old = old.replace("tags: {team: [s", f"{two}tags: {{team: [s")
+
+    rule = differences(tmp_path, old, old.replace("max_tokens: 9", "max_tokens: 8"))
+    (tmp_path / "other").mkdir()
+    upstream = differences(tmp_path / "other", old, old.replace("two.ex", "three.ex"))
+
+    assert rule[:2] == ["deployment chat", "    it extends public, which changes"]
+    assert upstream[:2] == ["deployment chat", "    its upstream two changes"]
+
+
+def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
+    tier = "{above: 200000, input: 2.5, cached_input: 0.625, cache_write: 3.125, output: 15}"
+    price = f"{{input: 1.25, cached_input: 0.3125, output: 10.00, tiers: [{tier}]}}"
+    table = f"prices:\n  one:\n    m: {price}\n"
+
+    before = f"{POLICIES}prices: {{one: {{n: {{input: 1}}}}}}\n"
+    of_model = differences(tmp_path, before, POLICIES + table)
+
+    [line] = [line for line in of_model if " m: " in line]
+    assert "is new" in line
+    assert '"output":10.0' in line
+    assert '"output":15}' in line
+
+
+def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "p.yaml").write_text(POLICIES)
+    (tmp_path / "b" / "p.yaml").write_text(POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
+    old, new = (read_folder(tmp_path / name, None) for name in "ab")
+    call = {
+        "event": "call",
+        "time": "2026-01-01T00:00:00+00:00",
+        "models": ["m"],
+        "endpoint": "chat",
+        "key": "widget",
+        "deployment": "chat",
+    }
+    asked = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
+    lines = [orjson.dumps({**call, **({"parameters": each} if each else {})}) for each in asked]
+
+    found = replay(old, new, lines)
+
+    assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
+    assert dict(found.ways) == {("parameters", "public/short"): 1}
+    assert "1 lines tell no parameters" in "\n".join(found.lines())
+
+
 def test_the_command_tells_both(tmp_path: Path) -> None:
     for name, text in (("a", POLICIES), ("b", POLICIES.replace("model: s", "model: t"))):
         (tmp_path / name).mkdir()
         (tmp_path / name / "p.yaml").write_text(text)
-    (tmp_path / "calls.jsonl").write_bytes(b"")
+    (tmp_path / "calls.jsonl").write_bytes(b"[]\n")
     folders = [str(tmp_path / "a"), str(tmp_path / "b")]
 
     same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
@@ -172,4 +242,7 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         '    targets.one/s: {"upstream":"one","model":"s"} is gone',
         '    targets.one/t: {"upstream":"one","model":"t"} is new',
         "0 of 0 calls would be decided otherwise",
+        "1 lines are no calls",
+        f"Error: {tmp_path / 'calls.jsonl'} has no line that is a call",
     ]
+    assert (same.exit_code, other.exit_code) == (0, 1)

@@ -134,6 +134,50 @@ def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> Non
     assert "cap max_tokens 200 (a lower one counts)" in rules.parts[5].why
 
 
+@pytest.mark.parametrize(("mode", "refused"), [("shadow", 0), ("enforce", 1)])
+def test_what_no_guard_can_read_is_refused_only_where_one_is_in_force(
+    mode: str, refused: int, tmp_path: Path
+) -> None:
+    guard = f"    input: [{{guard: keywords, words: [hippo], mode: {mode}}}]\n"
+    text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
+    (tmp_path / "p.yaml").write_text(text)
+
+    guards = about(told(read_folder(tmp_path, {})), "guards")
+
+    said = [part.decided for part in guards.parts]
+    assert said.count("content that no guard can read is refused") == refused
+
+
+def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
+    calm = "{name: calm, set: {temperature: 0}}"
+    later = "{name: calm, fallback: [{upstream: openai, model: spare}]}"
+    (tmp_path / "p.yaml").write_text(POLICIES.replace(calm, later))
+
+    explained = told(read_folder(tmp_path, {}), headers={"x-region": "eu"})
+
+    assert "fallback openai/spare (no: public/europe picked the targets)" in explained.text()
+    assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
+
+
+def test_a_reason_does_not_depend_on_the_order_in_which_a_condition_is_written(
+    tmp_path: Path,
+) -> None:
+    tags = "when: {tag: {team: support, feature: x}, header: {x-b: '1', x-a: '1'}}"
+    turned = "when: {header: {x-a: '1', x-b: '1'}, tag: {feature: x, team: support}}"
+    said = []
+    for number, when in enumerate((tags, turned)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        text = POLICIES.replace("{name: short, ", f"{{name: short, {when}, ")
+        text = text.replace(
+            "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
+        )
+        (folder / "p.yaml").write_text(text)
+        said.append(told(read_folder(folder, {})).text().splitlines()[1:])
+
+    assert said[0] == said[1]
+
+
 def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
     decided = about(told(snapshot, stream=True), "decided")
 

@@ -187,10 +187,11 @@ def test_models_lists_what_a_key_may_name(snapshot: Snapshot) -> None:
 
 
 def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
-    key = next(each for each in snapshot.keys.values() if each.name == "support-widget")
+    [found] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
+    key = found.key
     both = (key.deployments["support-chat"], key.deployments["compare"])
     doubled = replace(key, named={"m": both})
-    changed = replace(snapshot, keys={key.digest: doubled})
+    changed = replace(snapshot, credentials={found.digest: replace(found, key=doubled)})
 
     with pytest.raises(BadField, match="compare, support-chat"):
         decide(changed, call("m"))

@@ -15,6 +15,10 @@ from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Door, Secret
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import outcome
+from proxy.types.windows import Calendar
+from proxy.usage import NANO
 from tests.conftest import KEY, world
 
 DOOR = Door(
@@ -62,6 +66,13 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
     assert "words" not in repr(kept)
 
 
+def test_no_long_parameter_is_kept() -> None:
+    said = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
+    kept = without_texts(replace(CALL, body={**CALL.body, **said}), frozenset())
+
+    assert kept.body == {"seed": 7}
+
+
 def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
     past = Past(lambda revision: snapshot)
     for number in range(MAX_CALLS + 5):
@@ -97,3 +108,21 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
 
 def test_an_unknown_id_is_told_as_such() -> None:
     assert Past(lambda revision: None).explain("nothing") is None
+
+
+def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot: Snapshot) -> None:
+    month = Limit("month", "usd", 500 * NANO, Calendar("month"))
+    rate = Limit("rate", "tokens", 9000, 60)
+    claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
+    record = recorded(snapshot)
+    record.admission = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
+    past = Past(lambda revision: snapshot)
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert [part.why for part in told.reasons[-1].parts] == [
+        "the call claimed 0.00000135 USD, 1234.56789135 USD of 500 USD used",
+        "the call claimed 90, 0 of 9000 used",
+    ]

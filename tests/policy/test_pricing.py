@@ -105,6 +105,43 @@ def test_a_call_that_nobody_could_price_is_refused(snapshot: Snapshot) -> None:
     assert decided(snapshot, asked("lenient")).refusal is None
 
 
+BUDGET = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
+keys: {widget: {sha256: AAAA, deployments: [vectors]}}
+deployments:
+  vectors:
+    limits: [{name: month, usd: 5 per month, LIMIT}]
+    targets: [{upstream: openai, model: text-embedding-3-small}]
+    fallback: [{upstream: openai, model: later, price: {from: 2026-06-02, input: 1, output: 2}}]
+""".replace("AAAA", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("limit", "endpoint", "day", "targets"),
+    [
+        ("mode: enforce", "/v1/embeddings", 1, ["text-embedding-3-small"]),
+        ("mode: enforce", "/v1/completions", 1, None),
+        ("mode: enforce", "/v1/completions", 2, ["later"]),
+        ("mode: shadow", "/v1/completions", 1, ["text-embedding-3-small", "later"]),
+        ("unpriced: allow", "/v1/completions", 1, ["text-embedding-3-small", "later"]),
+    ],
+)
+def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
+    limit: str, endpoint: str, day: int, targets: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "p.yaml").write_text(BUDGET.replace("LIMIT", limit))
+    body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
+
+    plan = decided(read_folder(tmp_path, {}), suppose(body, {}, AT.replace(day=day), endpoint))
+
+    if targets is None:
+        assert plan.refusal is not None
+        assert plan.refusal.message.endswith("the limit month covers nothing without a price.")
+    else:
+        assert plan.refusal is None
+        assert models(plan) == targets
+
+
 def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -> None:
     spared, never = (
         explain(snapshot, widget(snapshot), asked(name)).text() for name in ("spared", "never")

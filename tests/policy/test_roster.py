@@ -29,7 +29,7 @@ policies:
     input: [{{guard: secrets, action: block}}]
     limits:
       - {{name: per-key, requests: 10 per minute, per: key}}
-      - {{name: per-team, usd: 5 per day, per: tag.team}}
+      - {{name: per-team, usd: 5 per day, unpriced: allow, per: tag.team}}
       - {{name: per-env, requests: 10 per minute, per: tag.env}}
       - {{name: per-feature, requests: 10 per minute, per: tag.feature}}
       - {{name: per-user, requests: 10 per minute, per: user}}
@@ -73,10 +73,13 @@ def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path
         ("per-key", "key:search-box"),
         ("per-team", "tag.team:support"),
         ("per-team", "tag.team:search"),
-        ("per-env", "tag.env:"),
-        ("per-env", "tag.env:prod"),
-        ("per-env", "tag.env:staging"),
-        ("per-feature", "tag.feature:"),
+        *(
+            ("per-env", f"key:{key}|tag.env:{env}")
+            for key in ("support-widget", "search-box")
+            for env in ("", "prod", "staging")
+        ),
+        ("per-feature", "key:support-widget|tag.feature:"),
+        ("per-feature", "key:search-box|tag.feature:"),
     }
     assert found.prices_as_of is not None
 
@@ -93,7 +96,7 @@ def test_guards_that_ask_a_deployment_are_callers_of_it(tmp_path: Path) -> None:
         """
 deployments: {judge-smol: {targets: [{upstream: local, model: smol}], policy: judging}}
 policies:
-  judging: {limits: [{name: judging, usd: 5 per day, per: key}]}
+  judging: {limits: [{name: judging, usd: 5 per day, unpriced: allow, per: key}]}
   other:
     extends: default
     rules: [{name: r, output: [{guard: bias, name: fair, deployment: judge-smol}]}]

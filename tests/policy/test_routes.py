@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proxy.errors import NotFound
 from proxy.policy import decide
 from proxy.policy.routes import Candidates
 from proxy.policy.snapshot import Snapshot
@@ -51,6 +52,20 @@ def test_a_target_without_weight_is_never_tried() -> None:
     assert Candidates((A, B, C), (1, 1, 0)).order(1) == (B, A)
 
 
+def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_path: Path) -> None:
+    text = POLICIES.replace("sticky: STICKY", "tags: {}")
+    text = text.replace(
+        "upstream: spare, model: m, weight: 1", "upstream: spare, model: old, weight: 0"
+    )
+    (tmp_path / "p.yaml").write_text(text)
+    snapshot = read_folder(tmp_path, {})
+    named = Call(replace(DOOR, deployment="split"), {}, models=("old",))
+
+    with pytest.raises(NotFound):
+        decide(snapshot, Call(DOOR, {}, models=("old",)))
+    assert [t.model for t in decide(snapshot, named).legs[0].targets] == ["m", "last"]
+
+
 @pytest.fixture
 def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
     (tmp_path / "p.yaml").write_text(POLICIES.replace("STICKY", request.param))
@@ -85,3 +100,21 @@ def test_a_user_stays_with_one_target_and_users_are_shared_out(snapshot: Snapsho
 
     assert all(len(targets) == 1 for targets in by_user.values())
     assert {target for targets in by_user.values() for target in targets} == {"openai", "spare"}
+
+
+@pytest.mark.parametrize("recipe", [False, True], ids=["without", "with"])
+def test_a_canary_of_another_model_gets_calls_once_a_rule_names_the_deployment(
+    recipe: bool, tmp_path: Path
+) -> None:
+    text = POLICIES.replace("sticky: STICKY", "tags: {}")
+    text = text.replace("spare, model: m, weight: 1", "spare, model: larger, weight: 1")
+    if recipe:
+        text += "policies: {default: {rules: [{name: c, when: {model: m}, model: split}]}}\n"
+    (tmp_path / "p.yaml").write_text(text)
+    snapshot = read_folder(tmp_path, {})
+
+    asked = (Call(replace(DOOR, nonce=f"n{n}"), {}, models=("m",)) for n in range(200))
+    first = Counter(decide(snapshot, call).legs[0].targets[0].model for call in asked)
+
+    assert first["m"] > 150
+    assert (first["larger"] > 5) is recipe

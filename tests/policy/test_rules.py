@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from proxy.dialects.bounds import BOUNDS
+from proxy.dialects.changing import changed
 from proxy.policy.conditions import (
     ALWAYS,
     All,
@@ -22,10 +24,11 @@ from proxy.policy.conditions import (
 )
 from proxy.policy.routes import Candidates, Routes
 from proxy.policy.rules import SILENT, Rule, Ruling, Section, course, follow
-from proxy.types import Changes, Refusal, Target, Upstream
+from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", "there"))
+SPARE = (Target(UP, "spare"),)
 NEVER = Streamed(stream=True)
 KNOWN = Known("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts("k", "openai", "chat", "m", False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC))
@@ -58,8 +61,62 @@ def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
     )
 
     assert ruling.rules == ("b", "c", "d")
-    assert (ruling.routes, ruling.model, ruling.fallback) == (HERE, "smol", ())
+    assert (ruling.routes, ruling.model, ruling.fallback) == (HERE, "smol", None)
     assert ruling.changes.set == {"temperature": 0.1, "n": 1}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"max_tokens": 5}, {"max_completion_tokens": 9}, {"max_tokens": 7}],
+        [{"max_completion_tokens": 5}, {"max_tokens": 9}, {"max_completion_tokens": 7}],
+        [{"n": 2}, {"max_tokens": 5}, {"max_completion_tokens": 9}, {"n": 1, "max_tokens": 3}],
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
+    values: list[dict[str, int]], endpoint: Endpoint
+) -> None:
+    rules = [rule(str(at), changes=Changes(each)) for at, each in enumerate(values)]
+
+    body = changed(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
+
+    assert {body[name] for name in BOUNDS if name in body} == {5}
+
+
+@pytest.mark.parametrize(
+    ("rules", "fallback", "by"),
+    [
+        ([{"routes": HERE}, {"fallback": SPARE}], None, None),
+        ([{"routes": HERE, "fallback": ()}, {"fallback": SPARE}], (), "0"),
+        ([{"fallback": SPARE}, {"routes": HERE}], SPARE, "0"),
+        ([{"routes": HERE, "fallback": SPARE}, {"routes": THERE}], SPARE, "0"),
+        ([{"model": "m"}, {"fallback": SPARE}], SPARE, "1"),
+    ],
+)
+def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
+    rules: list[dict[str, Any]], fallback: tuple[Target, ...] | None, by: str | None
+) -> None:
+    ruling = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
+
+    assert ruling.fallback == fallback
+    assert ruling.by.get("fallback") == by
+
+
+def test_each_effect_names_the_rule_behind_it() -> None:
+    ruling = followed(
+        rule("a", changes=Changes({"seed": 1}, {"n": 5})),
+        rule("b", changes=Changes({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
+        rule("c", changes=Changes(cap={"n": 4}), routes=HERE, model="large"),
+    )
+
+    assert ruling.by == {
+        "set seed": "a",
+        "set n": "b",
+        "cap n": "b",
+        "model": "b",
+        "targets": "c",
+    }
 
 
 def test_under_first_nothing_counts_after_the_first_that_holds() -> None:

@@ -177,7 +177,7 @@ async def test_a_secret_that_changed_is_in_force_though_the_files_are_the_same(
     secret.write_text("sk-new")
     after = (await stored.store.read(DOOR)).snapshot
 
-    target = identify(after, DOOR).deployments["support-chat"].deployment.routes.targets[0]
+    target = identify(after, DOOR).key.deployments["support-chat"].deployment.routes.targets[0]
     assert target.upstream.api_key == Secret("sk-new")
     assert after.revision == before.revision
 

@@ -79,22 +79,28 @@ def test_another_word_is_no_rate(text: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "budget"),
     [
-        ("500 per month", (500_000_000, "month")),
-        ("500 usd per month", (500_000_000, "month")),
-        ("0.50 per day", (500_000, "day")),
-        ("0.000001 per hour", (1, "hour")),
+        ("500 per month", (500 * 10**9, "month")),
+        ("500 usd per month", (500 * 10**9, "month")),
+        ("0.50 per day", (500_000_000, "day")),
+        ("0.000000001 per hour", (1, "hour")),
+        ("9000000 per month", (9 * 10**15, "month")),
     ],
 )
-def test_a_budget_is_micro_usd_and_a_unit_of_the_calendar(
+def test_a_budget_is_nano_usd_and_a_unit_of_the_calendar(
     text: str, budget: tuple[int, str]
 ) -> None:
     assert units.budget(text) == budget
 
 
-@pytest.mark.parametrize("text", [500, "500", "0 per day", "0.0000001 per day", "5 per 2 days"])
+@pytest.mark.parametrize("text", [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"])
 def test_another_word_is_no_budget(text: Any) -> None:
     with pytest.raises(ValueError, match="must be USD"):
         units.budget(text)
+
+
+def test_a_budget_is_no_larger_than_what_every_store_counts_exactly() -> None:
+    with pytest.raises(ValueError, match="must be 9,000,000 USD at most"):
+        units.budget("9000000.000000001 per month")
 
 
 @pytest.mark.parametrize(("text", "count"), [(5, 5), ("5", 5), ("2k", 2000), ("1.5M", 1_500_000)])

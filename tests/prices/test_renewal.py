@@ -12,6 +12,7 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
+from proxy.policy import price_table
 from proxy.policy.load import load
 from proxy.policy.source import PolicyError
 from proxy.prices import renewal
@@ -19,7 +20,7 @@ from proxy.usage import listed
 from tests.test_cli import headrace
 
 TODAY = date(2026, 12, 24)
-SHIPPED = Path(__file__).parents[2] / "policies" / renewal.FILE
+SHIPPED = price_table.FOLDER / renewal.FILE
 MINI = "    gpt-4o-mini: {input: 0.15, cached_input: 0.075, output: 0.6}\n"
 
 

@@ -8,11 +8,10 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
-from proxy.policy import load, schema
+from proxy.policy import load, price_table, schema
 from proxy.usage import Price, Tier, Tokens
 
 if not os.environ.get("CI"):
@@ -22,7 +21,7 @@ from genai_prices import data, types  # only a missing package in CI is a failur
 from proxy.prices import renewal, source
 from tests.doubles import PriceBook
 
-FOLDER = Path(__file__).parents[2] / "policies"
+FOLDER = price_table.FOLDER
 TAKEN = date(2026, 11, 21)
 SMALL = Tokens(input=200, cached_input=1000, cache_write=70, output=300)
 LARGE = Tokens(input=300_000, cached_input=1000, output=300)
@@ -52,7 +51,7 @@ def _price(row: object) -> Price:
 
 
 def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | None:
-    """What the source charges in micro-USD, in the dearest hour; None when it knows no model."""
+    """What the source charges in nano-USD, in the dearest hour; None when it knows no model."""
     model = SOURCE[provider].find_model(name, all_providers=data.providers)
     if model is None:
         return None
@@ -69,7 +68,7 @@ def _charged(provider: str, name: str, tokens: Tokens, day: date) -> Decimal | N
         model.calc_price(usage, SOURCE[provider], genai_request_timestamp=moment)
         for moment in moments
     )
-    return max(each.total_price for each in priced) * 10**6
+    return max(each.total_price for each in priced) * 10**9
 
 
 def _sold(price: Price, tokens: Tokens) -> Tokens:
@@ -102,7 +101,7 @@ def test_a_model_is_priced_by_its_short_and_its_dated_name(book: PriceBook, mode
     price = book.find("openai", model, TAKEN)
 
     assert price is not None
-    assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285
+    assert price.cost(Tokens(input=200, cached_input=1000, output=300)) == 285_000
 
 
 @pytest.mark.parametrize("provider", source.PROVIDERS)

@@ -215,3 +215,26 @@ def test_nobody_is_asked_about_a_call_that_is_played(tmp_path: Path) -> None:
     report = play(tmp_path, {"deployment": "sturdy"}, {"guards": {"input.sponge": "passed"}})
 
     assert [result.differences for result in report.results] == [()]
+
+
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [("widget", 200), ("gone", 401), ("ended", 401), ("changed", 401), ("nobody", 401)],
+)
+def test_a_key_that_counts_no_more_is_refused_as_one_that_never_was(
+    key: str, status: int, tmp_path: Path
+) -> None:
+    (tmp_path / "keys.yaml").write_text(
+        f"""\
+keys:
+  gone: {{sha256: {"1" * 64}, deployments: [chat]}}
+  ended: {{sha256: {"2" * 64}, expires: 2026-01-04, deployments: [chat]}}
+  changed: {{sha256: [{{digest: {"3" * 64}, until: 2026-01-04}}], deployments: [chat]}}
+revoked: [gone]
+"""
+    )
+    error = "none" if status == 200 else "invalid_api_key"
+
+    found = play(tmp_path, {"key": key, "deployment": "chat"}, {"status": status, "error": error})
+
+    assert not found.failed, found

@@ -53,12 +53,12 @@ async def test_an_sdk_raises_its_own_exception_for_each_refusal(
     upstream.then(answer({"error": {"message": "slow down"}}, 429), answer({}, 500))
 
     wrong, limited, failing = await drive(
-        sdk, step(do, extra_body={"temperature": 9}), step(do), step(do)
+        sdk, step(do, extra_body={"temperature": "hot"}), step(do), step(do)
     )
     [stranger] = await drive(sdk, step(do), key="hr-wrong")
 
-    if sdk in SCALE:  # its temperature has no upper bound: the upstream's own range refuses it
-        assert wrong["status"] in (400, 422)
+    if sdk in SCALE:  # whose clients read a wrong field as FastAPI tells it
+        assert wrong["status"] == 422
     else:
         assert ("BadRequestError" in wrong["mro"], wrong["status"]) == (True, 400)
     assert "temperature" in wrong["message"]
@@ -125,7 +125,7 @@ async def test_the_openai_sdk_does_not_retry_a_refusal_and_waits_before_a_retry(
 
     refused, served = await drive(
         "openai",
-        {**step("completion", extra_body={"n": 1000}), **retrying},
+        {**step("completion", extra_body={"n": "many"}), **retrying},
         {**step("completion"), **retrying},
     )
 

@@ -13,6 +13,7 @@ from proxy.types.windows import Calendar, Unit
 
 UNITS: list[Unit] = ["second", "minute", "hour", "day", "week", "month"]
 ZONES = ["UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata", "Pacific/Apia"]
+ZONES += ["Australia/Lord_Howe", "Asia/Kathmandu", "Asia/Pyongyang"]
 
 
 def ms(*when: int, zone: str = "UTC") -> int:
@@ -52,6 +53,24 @@ def test_a_day_is_as_long_as_the_zone_makes_it(month: int, day: int, hours: int)
     bounds = Calendar("day", "Europe/Berlin").around(noon)
 
     assert bounds[2] - bounds[1] == hours * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("zone", "minute"), [("Asia/Kolkata", 30), ("Asia/Kathmandu", 15), ("Europe/Berlin", 0)]
+)
+def test_an_hour_begins_when_the_zones_clocks_say_so(zone: str, minute: int) -> None:
+    begin = ms(2026, 1, 15, 12, zone=zone)
+    bounds = Calendar("hour", zone).around(begin + 40 * 60_000)
+
+    assert bounds == (begin - 3_600_000, begin, begin + 3_600_000, begin + 7_200_000)
+    assert begin // 60_000 % 60 == minute
+
+
+def test_a_change_of_half_an_hour_ends_an_hour_and_begins_one() -> None:
+    change = ms(2026, 10, 4, 2, zone="Australia/Lord_Howe")  # at two the clocks show half past two
+    bounds = Calendar("hour", "Australia/Lord_Howe").around(change + 60_000)
+
+    assert bounds == (change - 3_600_000, change, change + 1_800_000, change + 5_400_000)
 
 
 @given(

@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.errors import CircuitOpen, UpstreamBusy, UpstreamRefused, UpstreamUnavailable
-from proxy.types import Breaker, Target, Upstream
+from proxy.errors import (
+    AnswerTooLarge,
+    CircuitOpen,
+    ProxyError,
+    UpstreamBusy,
+    UpstreamDenied,
+    UpstreamForbids,
+    UpstreamRefused,
+    UpstreamUnavailable,
+)
+from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.health import MAX_TARGETS, Health
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
@@ -25,10 +34,17 @@ class Watched:
     told: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.health = Health(lambda: self.now, lambda t, state: self.told.append((t.model, state)))
+        self.health = Health(
+            lambda: self.now, lambda t, endpoint, state: self.told.append((t.model, state))
+        )
 
-    def ask(self, target: Target = HERE, error: BaseException | None = None) -> None:
-        slot = self.health.take(target)
+    def ask(
+        self,
+        target: Target = HERE,
+        error: BaseException | None = None,
+        endpoint: Endpoint = "chat",
+    ) -> None:
+        slot = self.health.take(target, endpoint)
         slot.worked = True
         if error is not None:
             slot.failed(error)
@@ -41,7 +57,7 @@ def test_failures_in_a_row_open_the_circuit_and_nothing_is_asked_then() -> None:
     watched.ask(error=DOWN)
 
     with pytest.raises(CircuitOpen) as skipped:
-        watched.health.take(HERE)
+        watched.health.take(HERE, "chat")
 
     assert skipped.value.retry_after_s == 10.0
     assert watched.told == [("here", "open")]
@@ -56,19 +72,47 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
     assert watched.told == []
 
 
+@pytest.mark.parametrize(
+    "failure",
+    [
+        UpstreamRefused("x", upstream_status=501),
+        UpstreamDenied("x", upstream_status=446),
+        UpstreamForbids("x", upstream_status=403),
+        AnswerTooLarge("x"),
+    ],
+    ids=["refused", "denied", "forbidden", "too large"],
+)
+def test_what_may_be_a_requests_own_fault_never_opens_the_circuit(failure: ProxyError) -> None:
+    watched = Watched()
+    for _ in range(5):
+        watched.ask(error=failure)
+
+    assert watched.told == []
+
+
+def test_each_endpoint_of_a_target_has_a_circuit_of_its_own() -> None:
+    watched = Watched()
+    for _ in range(2):
+        watched.ask(error=DOWN, endpoint="embeddings")
+
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "embeddings")
+    watched.ask(endpoint="chat")
+
+
 def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
     watched = Watched()
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 10.0
 
-    probe = watched.health.take(HERE)
+    probe = watched.health.take(HERE, "chat")
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE)
+        watched.health.take(HERE, "chat")
     probe.failed(DOWN)
     probe.give_back()
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE)
+        watched.health.take(HERE, "chat")
     watched.now = 20.0
     watched.ask()
     watched.ask()
@@ -84,7 +128,7 @@ def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
     watched.ask(error=DOWN)
     watched.now = 10.0
 
-    watched.health.take(HERE).give_back()
+    watched.health.take(HERE, "chat").give_back()
 
     watched.ask()
     assert watched.told[-1] == ("here", "closed")
@@ -92,7 +136,7 @@ def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
 
 def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
     watched = Watched()
-    slow = watched.health.take(HERE)
+    slow = watched.health.take(HERE, "chat")
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 9.0
@@ -114,19 +158,22 @@ def test_without_a_breaker_a_target_is_always_asked() -> None:
 def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
     health = Watched().health
     capped = Upstream("up", "openai", "http://127.0.0.1:9", max_concurrency=2)
-    first, _ = health.take(Target(capped, "here")), health.take(Target(capped, "there"))
+    first, _ = (
+        health.take(Target(capped, "here"), "chat"),
+        health.take(Target(capped, "there"), "chat"),
+    )
 
     with pytest.raises(UpstreamBusy) as skipped:
-        health.take(Target(capped, "here"))
+        health.take(Target(capped, "here"), "chat")
     assert skipped.value.retry_after_s == 1.0
 
     first.give_back()
-    health.take(Target(capped, "here"))
+    health.take(Target(capped, "here"), "chat")
 
 
 def test_the_least_loaded_of_the_equals_goes_first() -> None:
     health = Watched().health
-    health.take(HERE)
+    health.take(HERE, "chat")
     last = Target(UP, "last")
 
     assert health.least_loaded_first((HERE, THERE, last), 2) == (THERE, HERE, last)
@@ -160,4 +207,5 @@ def test_what_is_kept_of_targets_is_bounded() -> None:
         watched.ask(Target(replace(UP, name=f"up-{number}"), f"model-{number}"))
 
     assert len(watched.health._targets) <= MAX_TARGETS
+    assert len(watched.health._circuits) <= MAX_TARGETS
     assert len(watched.health._upstreams) <= MAX_TARGETS

@@ -160,6 +160,36 @@ async def test_what_a_target_cannot_express_is_refused_and_what_tunes_is_dropped
     assert "mirostat_lr" not in asked.json
 
 
+async def test_what_is_left_out_of_a_request_is_named_to_its_client(
+    upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES["scale-5"]
+    fields = {
+        "stop": ["a"],
+        "stop_sequences": ["b"],
+        "max_tokens": 3,
+        "max_new_tokens": 4,
+        "inference_extra_headers": {"x-team": "support", "authorization": "x"},
+    }
+    headers = {**route.credential, "x-headrace-deployment": "via-scale"}
+    warnings = []
+    for deployment in ("via-scale", "support-chat"):
+        headers["x-headrace-deployment"] = deployment
+        body = route.body(streamed=False, **fields)
+        async with client.post(route.path, headers=headers, json=body) as response:
+            assert response.status == 200
+            warnings.append(response.headers["x-headrace-warning"].split("; "))
+
+    left_out = ["max_new_tokens dropped", "inference_extra_headers filtered"]
+    here, there = warnings
+    assert here == left_out
+    assert there == ["stop_sequences dropped", "inference_extra_headers dropped", *left_out]
+    sent = upstream.requests[0].json
+    assert sent["inference_extra_headers"] == {"x-team": "support"}
+    assert (sent["stop"], sent["stop_sequences"]) == (["a"], ["b"])
+    assert (sent["max_tokens"], "max_new_tokens" in sent) == (3, False)
+
+
 async def test_several_models_answer_side_by_side_with_their_own_usage(
     proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
@@ -197,3 +227,26 @@ async def test_all_models_failing_is_an_error(
 
     assert response.status == 503
     assert said["error"]["code"] == "upstream_unavailable"
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "warning"),
+    [
+        ("enkrypt", {"context": "c"}, "context dropped"),
+        ("scale-5", {"return_token_log_probs": True}, "return_token_log_probs dropped"),
+        (
+            "scale-5",
+            {"logprobs": True, "top_logprobs": 2},
+            "top_logprobs dropped; logprobs dropped",
+        ),
+    ],
+)
+async def test_what_is_dropped_is_named_as_the_client_said_it(
+    name: str, asked: dict[str, Any], warning: str, client: aiohttp.ClientSession
+) -> None:
+    route = ROUTES[name]
+    headers = {**route.credential, "x-headrace-deployment": "via-multimodel"}
+
+    body = route.body(streamed=False, **asked)
+    async with client.post(route.path, headers=headers, json=body) as response:
+        assert response.headers["x-headrace-warning"] == warning

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from proxy.attempts import Why
+from proxy.upstream.forwarded import Forwarded
+from proxy.upstream.race import Race
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retry import ask, models, scraped, under
 
@@ -29,8 +35,11 @@ async def test_a_slow_target_is_joined_by_the_next_and_cut(
         ("hedge", False),
     ]
     assert [bill.served for bill in record.bills()] == [False, True]
-    assert float(record.lost) == 10 * 0.15
-    assert 'headrace_lost_cost_usd_total{deployment="resilient",model="primary"' in metrics
+    assert record.lost == 10 * 150
+    assert (
+        'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
+        in metrics
+    )
 
 
 async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -112,3 +121,39 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
         [record] = await proxy.sink.wait()
 
     assert record.outcome == "client_abort"
+
+
+class Begun(Forwarded):
+    """An answer that has begun, and that notes when it is left."""
+
+    def __init__(self) -> None:
+        self.left = False
+        self.asked = SimpleNamespace(attempt=SimpleNamespace(lost=False))  # type: ignore[assignment]
+
+    async def __aexit__(self, *error: object) -> None:
+        self.left = True
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
+    answer, ended = Begun(), asyncio.Event()
+
+    async def first(why: Why) -> Forwarded:
+        try:
+            await asyncio.Event().wait()
+        finally:  # it takes its time to be cancelled
+            await ended.wait()
+        raise AssertionError
+
+    async def second(why: Why) -> Forwarded:
+        return answer
+
+    hedge = asyncio.ensure_future(Race(0.0, lambda: True, spare=True).run(first, second))
+    for _ in range(20):  # until the second has won, and the first is being cancelled
+        await asyncio.sleep(0)
+    hedge.cancel()
+    await asyncio.sleep(0)
+    ended.set()
+    with pytest.raises(asyncio.CancelledError):
+        await hedge
+
+    assert answer.left

@@ -121,11 +121,11 @@ async def test_nothing_is_tried_again_after_the_first_chunk(
     async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
         upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
 
-        with pytest.raises(aiohttp.ClientPayloadError):
-            body = {"model": "resilient", "prompt": "Hi", "stream": True}
-            async with client.post("/v1/completions", headers=BEARER, json=body) as response:
-                await response.read()
+        body = {"model": "resilient", "prompt": "Hi", "stream": True}
+        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            raw = await response.read()
 
+    assert b'"error"' in raw
     assert len(upstream.requests) == 1
 
 
@@ -147,7 +147,7 @@ async def test_tries_together_take_no_longer_than_the_client_allows(
 
         took = loop.time() - began
 
-    assert response.status == 503
+    assert response.status in (408, 503)  # its time is up in the middle of a try, or before one
     assert took < 1
     assert 2 <= len(upstream.requests) <= 9
 
@@ -177,7 +177,7 @@ async def test_a_breaker_opens_lets_one_probe_through_and_closes(
         assert models(upstream).count("primary") == 2
         records = await proxy.sink.wait(4)
         assert [skip.reason for skip in records[-1].skips] == ["upstream_circuit_open"]
-        labels = 'model="primary",upstream="openai"'
+        labels = 'endpoint="completions",model="primary",upstream="openai"'
         assert f"headrace_circuit_state{{{labels}}} 2.0" in await scraped(proxy, client)
 
         upstream.by_model = {}

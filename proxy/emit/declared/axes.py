@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from proxy.attempts import TIMED_OUT, Loss, Money, Outcome
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.errors import ProxyError
-from proxy.record import CacheResult, Money, Outcome
+from proxy.record import CacheResult
 from proxy.types import Endpoint, Target
 from proxy.types.guard import Verdict
 from proxy.types.roster import Roster
@@ -15,7 +16,6 @@ from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
 NONE = "none"
-PHASES = ("connect", "first_byte", "idle", "total")
 
 
 def _codes(kind: type[ProxyError] = ProxyError) -> Iterator[str]:
@@ -24,7 +24,7 @@ def _codes(kind: type[ProxyError] = ProxyError) -> Iterator[str]:
         yield from _codes(each)
 
 
-ERRORS = ("cancelled", *sorted({*_codes(), *(f"upstream_{phase}_timeout" for phase in PHASES)}))
+ERRORS = ("cancelled", *sorted({*_codes(), *TIMED_OUT}))
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 DIALECTS = ("openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt", UNKNOWN)
 ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
@@ -115,6 +115,10 @@ def _keys(roster: Roster) -> list[Values]:
     return [*((name,) for name in roster.keys), (UNKNOWN,)]
 
 
+def _credentials(roster: Roster) -> tuple[Values, ...]:
+    return roster.credentials
+
+
 def _rules(roster: Roster) -> list[Values]:
     return [(name, rule) for name, listed in roster.deployments.items() for rule in listed.rules]
 
@@ -164,9 +168,11 @@ COST_TYPE = closed("cost_type", "input", "output", "cached", "other", usual=("in
 ESTIMATED = closed("estimated", "true", "false", usual=("false",))
 DIRECTION = closed("direction", "input", "output")
 USE = closed("use", *get_args(Money), usual=("useful", "retried", "abandoned", "blocked"))
+LOSS = closed("cause", *get_args(Loss))
 TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_usual)
 INFO = Axis(("deployment", "tag", "value"), _info, _info)
 KEY = Axis(("key",), _keys, _keys)
+CREDENTIAL = Axis(("key", "digest"), _credentials, _credentials)
 UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
 FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)
 RESULT = closed("result", *STATUSES, *ERRORS, usual=("2xx",))
@@ -199,9 +205,10 @@ ALIKE = closed(
     usual=("hit", "would_hit"),
 )
 EMBEDDED = closed("result", "done", "long", "busy", "failed", usual=("done",))
-EVICTED = closed("reason", "full", "expired", "dropped")
+EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
-DROPPED = closed("signal", "logs", "ledger", *SINKS, usual=("logs",))
+WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")
+DROPPED = closed("signal", "logs", *SINKS, usual=("logs", "ledger"))
 DROP = closed(
     "reason",
     "queue_full",
@@ -210,9 +217,10 @@ DROP = closed(
     "oversize",
     "shutdown",
     "invalid",
+    "refused",
     "closed",
     "crash",
     "error",
-    usual=("queue_full", "write_failed", "shutdown"),
+    usual=("queue_full", "write_failed", "refused", "shutdown"),
 )
 OPEN = closed("side", "client", "upstream")

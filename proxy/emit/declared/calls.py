@@ -19,6 +19,20 @@ METRICS = (
         "Calls that ended, by how they ended.",
     ),
     Declared(
+        "headrace_unauthenticated_requests_total",
+        "counter",
+        (),
+        "Calls without a known key; the log, the ledger and traces tell of some of them only.",
+    ),
+    Declared(
+        "headrace_key_last_used_timestamp_seconds",
+        "gauge",
+        (axes.CREDENTIAL,),
+        "When a call with this text of a key ended last, in seconds since the epoch; `digest` is "
+        "how its SHA-256 begins. There is none before the first such call of a process.",
+        lazy=True,
+    ),
+    Declared(
         "headrace_request_duration_seconds",
         "histogram",
         (axes.DEPLOYMENT, axes.ENDPOINT, axes.STREAM),

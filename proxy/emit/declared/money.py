@@ -1,4 +1,4 @@
-"""Metrics of what was used and what it cost. Cost is in whole micro-USD, rounded for each attempt
+"""Metrics of what was used and what it cost. Cost is in whole nano-USD, rounded for each attempt
 as the ledger does, so that the two agree."""
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ METRICS = (
     Declared(
         "headrace_lost_cost_usd_total",
         "counter",
-        (axes.PRICED,),
-        "The part of the cost whose answer nobody got: failed attempts, and losers of a hedge.",
+        (axes.PRICED, axes.LOSS),
+        "The part of the cost whose answer nobody got to its end, by why.",
     ),
     Declared(
         "headrace_key_cost_usd_total",

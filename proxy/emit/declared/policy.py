@@ -188,7 +188,7 @@ METRICS = (
         "headrace_cache_evictions_total",
         "counter",
         (axes.EVICTED,),
-        "Kept answers let go: full, expired, or dropped as the store could not take them.",
+        "Kept answers let go: full, expired, dropped as the store could not take them, or changed.",
     ),
     Declared(
         "headrace_cache_store_failures_total",

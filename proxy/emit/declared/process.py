@@ -30,10 +30,23 @@ METRICS = (
         lazy=True,
     ),
     Declared(
+        "headrace_request_body_bytes",
+        "gauge",
+        (),
+        "What the bodies of the requests under way take.",
+        lazy=True,
+    ),
+    Declared(
         "headrace_telemetry_dropped_total",
         "counter",
         (axes.DROPPED, axes.DROP),
         "Log lines, spans and records that could not be emitted.",
+    ),
+    Declared(
+        "headrace_writer_failures_total",
+        "counter",
+        (axes.WRITER,),
+        "Exceptions that nobody foresaw in a thread that writes or sends.",
     ),
     Declared("headrace_build_info", "gauge", (VERSION,), "Always 1; says what runs.", lazy=True),
     _told("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),

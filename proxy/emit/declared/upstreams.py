@@ -41,8 +41,8 @@ METRICS = (
     Declared(
         "headrace_circuit_state",
         "gauge",
-        (axes.UPSTREAM,),
-        "0 closed, 1 half open, 2 open; a target that never failed for long has none.",
+        (axes.UPSTREAM, axes.ENDPOINT),
+        "0 closed, 1 half open, 2 open; an endpoint that never failed for long has none.",
         lazy=True,
     ),
     Declared(

@@ -13,7 +13,7 @@ from pydantic import Field
 from proxy.policy.schema.cache import Cache, Semantic
 from proxy.policy.schema.capture import Capture
 from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
-from proxy.policy.schema.keys import Key
+from proxy.policy.schema.keys import Credential, Key, Revocation, is_revocation
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.prices import Price, PriceTable, Tier
 from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When, Without
@@ -27,6 +27,7 @@ __all__ = [
     "Cache",
     "CallerTags",
     "Capture",
+    "Credential",
     "Deployment",
     "Hedge",
     "Hours",
@@ -39,6 +40,7 @@ __all__ = [
     "PriceTable",
     "Refusal",
     "Retry",
+    "Revocation",
     "Rule",
     "Section",
     "Semantic",
@@ -50,6 +52,7 @@ __all__ = [
     "Upstream",
     "When",
     "Without",
+    "is_revocation",
 ]
 
 
@@ -64,6 +67,8 @@ class Policies(Section):
     """What becomes of a caller's tag that is not allowed."""
     keys: dict[Name, Key] = Field(default_factory=dict)
     """Who may call what."""
+    revoked: list[Revocation] = Field(default_factory=list)
+    """Keys, by name or digest, that count no more, whatever is wrong in the rest of the folder."""
     policies: dict[Name, Policy] = Field(default_factory=dict)
     """Rules that deployments follow."""
     deployments: dict[Name, Deployment] = Field(default_factory=dict)

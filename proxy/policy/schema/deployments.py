@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, model_validator
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.limits import Limit
 from proxy.policy.schema.prices import Price
 from proxy.policy.schema.scalars import Duration, HeaderName, Model, Name, Section, TagKey
+from proxy.policy.schema.shapes import (
+    Condition,
+    JsonSchema,
+    Requirement,
+    has,
+    needs,
+    one,
+    some,
+)
 
 
 def _dated(value: Any) -> Any:
@@ -35,14 +42,28 @@ class Target(Section):
     """Its own price, or dated prices; they win over the table."""
 
 
-def are_weighed(targets: Sequence[Target]) -> bool:
-    """Say whether targets have weights. Raises ``ValueError`` when only some have, or all are 0."""
-    weights = [target.weight for target in targets]
-    if None in weights and weights.count(None) < len(weights):
-        raise ValueError("must give all targets a weight, or none")
-    if None not in weights and not sum(weight or 0 for weight in weights):
-        raise ValueError("must give at least one target a weight above 0")
-    return None not in weights
+def _weighed(judge: Callable[[list[bool]], bool], content: JsonSchema, least: int = 0) -> Condition:
+    """True if ``judge`` says so of which targets have a weight of ``least`` or more. ``content``
+    says the same of the list in JSON Schema."""
+
+    def test(part: BaseModel) -> bool:
+        targets = cast("Deployment", part).targets or []
+        return judge([each.weight is not None and each.weight >= least for each in targets])
+
+    return Condition(test, lambda _: {"properties": {"targets": content}})
+
+
+_WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
+_ABOVE_0: JsonSchema = {"required": ["weight"], "properties": {"weight": {"minimum": 1}}}
+ALL_WEIGHED = _weighed(all, {"items": _WEIGHT})
+NONE_WEIGHED = _weighed(lambda found: not any(found), {"items": {"not": _WEIGHT}})
+WEIGHTS = (
+    Requirement(some(ALL_WEIGHED, NONE_WEIGHED), "must give all targets a weight, or none"),
+    Requirement(
+        some(NONE_WEIGHED, _weighed(any, {"contains": _ABOVE_0}, least=1)),
+        "must give at least one target a weight above 0",
+    ),
+)
 
 
 Cause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 503, 504, 529]
@@ -69,6 +90,9 @@ class Hedge(Section):
     """How long the first may take to begin its answer before the second is asked."""
 
 
+STICKY = "must be key, user or {header: name}"
+
+
 class Sticky(Section):
     """Whose calls stay with one target: one key's, one user's, or those with one header's value."""
 
@@ -77,36 +101,30 @@ class Sticky(Section):
     header: HeaderName | None = None
     """The request header whose value keeps calls together."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short forms too."""
-        return {"anyOf": [{"enum": ["key", "user"]}, handler(core)]}
+    SHORT_FORMS = ({"enum": ["key", "user"]},)
+    REQUIREMENTS = (Requirement(one(has("by"), has("header")), STICKY),)
 
     @model_validator(mode="before")
     @classmethod
     def _short_form(cls, value: Any) -> Any:
+        if isinstance(value, str) and value not in ("key", "user"):
+            raise ValueError(STICKY)
         return {"by": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> Self:
-        if (self.by is None) == (self.header is None):
-            raise ValueError("must be key, user or {header: name}")
-        return self
 
 
 class Deployment(Section):
     """The saved name that an application calls."""
 
-    @model_validator(mode="after")
-    def _all_weighed_or_none(self) -> Self:
-        weighed = are_weighed(self.targets)
-        if self.sticky is not None and not weighed:
-            raise ValueError("must give its targets weights to be sticky")
-        if self.balance is not None and weighed:
-            raise ValueError("must give its targets weights or balance them, not both")
-        return self
+    REQUIREMENTS = (
+        *WEIGHTS,
+        Requirement(
+            needs(has("sticky"), ALL_WEIGHED), "must give its targets weights to be sticky"
+        ),
+        Requirement(
+            needs(has("balance"), NONE_WEIGHED),
+            "must give its targets weights or balance them, not both",
+        ),
+    )
 
     description: str = ""
     """For people."""
@@ -128,6 +146,8 @@ class Deployment(Section):
     """Limits of its calls, beside those of its policy."""
     cache: Cache | None = None
     """How the answers to its calls are kept; it goes before that of its policy."""
+    max_models: Annotated[int, Field(ge=1, le=1000)] = 32
+    """How many models a call for a list of them may name, each of which is asked; 32."""
     unpriced: Literal["warn", "refuse"] = "warn"
     """Whether a call is served, and counted, when no price of a target is known, or refused."""
     policy: Name | None = None

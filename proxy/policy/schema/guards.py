@@ -5,12 +5,23 @@ The keys of a class, beside those that all have, are those of its detector.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints, WithJsonSchema, model_validator
+from pydantic import Field, StringConstraints, WithJsonSchema
 
 from proxy.policy.schema.deployments import Target
-from proxy.policy.schema.scalars import Duration, Name, Section, Usd
+from proxy.policy.schema.scalars import Duration, Name, PositiveUsd, Section
+from proxy.policy.schema.shapes import (
+    Requirement,
+    equals,
+    filled,
+    has,
+    names,
+    needs,
+    no,
+    one,
+    some,
+)
 
 Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -28,6 +39,21 @@ FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 class Guard(Section):
     """What all guards have in common."""
+
+    REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (
+        Requirement(
+            one(no(equals("action", "route")), filled("to")),
+            "route says where to, and nothing else does",
+        ),
+        Requirement(
+            needs(equals("restore", True), equals("action", "mask")),
+            "restore puts back what is masked: it needs action: mask",
+        ),
+        Requirement(
+            needs(filled("restore_hosts"), equals("restore", True)),
+            "restore_hosts says where values are put back: it needs restore: true",
+        ),
+    )
 
     name: Name | None = None
     """Its name in logs, metrics and refusals; that of its kind where it is not said."""
@@ -51,18 +77,9 @@ class Guard(Section):
     restore: bool = False
     """Whether what is masked in a question is put back into its answer: the upstream sees
     placeholders, the client its own values."""
-
-    @model_validator(mode="after")
-    def _routes_somewhere(self) -> Self:
-        if (self.action == "route") != bool(self.to):
-            raise ValueError("route says where to, and nothing else does")
-        return self
-
-    @model_validator(mode="after")
-    def _masks_to_restore(self) -> Self:
-        if self.restore and self.action != "mask":
-            raise ValueError("restore puts back what is masked: it needs action: mask")
-        return self
+    restore_hosts: Annotated[list[Label], Field(max_length=100)] | None = None
+    """Hosts whose links and pictures may hold what is put back: `example.com` is that host alone,
+    `*.example.com` all below it. In all other addresses placeholders stay."""
 
 
 class Keywords(Guard):
@@ -123,6 +140,13 @@ class Code(Guard):
 class Length(Guard):
     """Texts that are too long."""
 
+    REQUIREMENTS = (
+        Requirement(
+            some(has("characters"), has("lines"), has("tokens")),
+            "must say characters, lines or tokens",
+        ),
+    )
+
     guard: Literal["length"]
     """Its kind."""
     characters: Most | None = None
@@ -131,12 +155,6 @@ class Length(Guard):
     """The most lines."""
     tokens: Most | None = None
     """The most tokens, by estimate."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.characters is None and self.lines is None and self.tokens is None:
-            raise ValueError("must say characters, lines or tokens")
-        return self
 
 
 class Sponge(Guard):
@@ -287,18 +305,19 @@ class Relevant(Guard):
 class Economics(Guard):
     """Calls that may cost too much, by the estimate that limits claim. It stands under `input`."""
 
+    REQUIREMENTS = (
+        Requirement(
+            no(some(names("roles"), names("fields"), names("deadline"))),
+            "must not say roles, fields or a deadline: it reads no text",
+        ),
+    )
+
     guard: Literal["economics"]
     """Its kind."""
     action: Literal["block", "flag"] = "block"
     """What a call that may cost more leads to: `flag` only notes it."""
-    max_cost_usd: Annotated[Usd, Field(gt=0)]
+    max_cost_usd: PositiveUsd
     """The most that a call may cost, in USD."""
-
-    @model_validator(mode="after")
-    def _reads_no_text(self) -> Self:
-        if self.model_fields_set & {"roles", "fields", "deadline"}:
-            raise ValueError("must not say roles, fields or a deadline: it reads no text")
-        return self
 
 
 Own = (

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import Field, PlainValidator, StringConstraints, TypeAdapter
 
 from proxy.policy.schema.guards import Guard, Most, Own, Share
 from proxy.policy.schema.plugged import Plugged, installed, read
-from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url
+from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url, text
+from proxy.policy.schema.shapes import Requirement, equals, has, needs, no
 
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]
 
 
-def _entity(value: str) -> str:
-    if not re.fullmatch(r"[A-Z][A-Z0-9_]{0,63}", value):
-        raise ValueError("must be in the analyzer's own words, such as PERSON")
-    return value
-
-
-def _language(value: str) -> str:
-    if not re.fullmatch(r"[a-z]{2,3}", value):
-        raise ValueError("must be a language's code, such as en")
-    return value
+Entity = Annotated[
+    str,
+    *text("[A-Z][A-Z0-9_]{0,63}", "must be in the analyzer's own words, such as PERSON", "PERSON"),
+]
+LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language's code, such as en", "en")]
 
 
 class ByModel(Guard):
@@ -50,20 +38,26 @@ class ByModel(Guard):
 class Judge(ByModel):
     """Whatever can be said in words, judged by a model."""
 
+    REQUIREMENTS = (
+        Requirement(
+            needs(equals("check", "criteria"), has("criteria")),
+            "must have criteria, or check something else",
+        ),
+        *(
+            Requirement(
+                needs(equals("check", check), no(has("criteria"))),
+                f"must not have criteria: check {check} has its own",
+            )
+            for check in ("grounded", "relevant")
+        ),
+    )
+
     guard: Literal["judge"]
     """Its kind."""
     check: Literal["criteria", "grounded", "relevant"] = "criteria"
     """By what: your criteria, the call's context, or what its user asked."""
     criteria: Prose | None = None
     """What a text must be or must not be, as you would tell it to a person."""
-
-    @model_validator(mode="after")
-    def _has_one_rule(self) -> Self:
-        if self.check == "criteria" and self.criteria is None:
-            raise ValueError("must have criteria, or check something else")
-        if self.check != "criteria" and self.criteria is not None:
-            raise ValueError(f"must not have criteria: check {self.check} has its own")
-        return self
 
 
 class PolicyViolation(ByModel):
@@ -104,11 +98,11 @@ class Presidio(Guard):
     """Its kind."""
     url: Url
     """The analyzer's address, without `/analyze`."""
-    entities: Annotated[list[Annotated[str, AfterValidator(_entity)]], Field(min_length=1)] = Field(
+    entities: Annotated[list[Entity], Field(min_length=1)] = Field(
         default_factory=lambda: ["PERSON", "LOCATION"]
     )
     """What it looks for, in Presidio's words."""
-    language: Annotated[str, AfterValidator(_language)] = "en"
+    language: LanguageCode = "en"
     """The language of the texts."""
     threshold: Share = 0.5
     """How certain it must be."""

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from collections.abc import Callable
+from typing import Annotated, Literal, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from proxy.policy import units
-from proxy.policy.schema.scalars import Name, Section, listed
+from proxy.policy.schema.scalars import Name, Section, Zone, listed, one_or_several
+from proxy.policy.schema.shapes import Condition, Requirement, each, has, needs, no, one, some
 
 KINDS = ("requests", "tokens", "concurrency", "usd")
 PER = r"^(key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63})$"
@@ -38,17 +34,51 @@ Budget = Annotated[
     tuple[int, str],
     BeforeValidator(units.budget),
     WithJsonSchema(
-        {"type": "string", "pattern": f"^{units.BUDGET}$", "examples": ["500 per month"]}
+        {
+            "type": "string",
+            "pattern": f"^{units.AT_MOST}{units.BUDGET}$",
+            "examples": ["500 per month"],
+        }
     ),
 ]
 Count = Annotated[
-    int, BeforeValidator(units.count), WithJsonSchema({"type": ["integer", "string"]})
+    int,
+    BeforeValidator(units.count),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "string", "pattern": f"^{units.COUNT}$"},
+            ]
+        }
+    ),
 ]
 Share = Annotated[
     float,
     BeforeValidator(units.share),
-    WithJsonSchema({"type": "string", "pattern": r"^\d{1,3}%$", "examples": ["80%"]}),
+    WithJsonSchema({"type": "string", "pattern": f"^(?:{units.SHARE})%$", "examples": ["80%"]}),
 ]
+
+
+def may_be_said(per: list[str]) -> bool:
+    """True if a caller may have a say in whose counter a limit has: by its user or a tag."""
+    return any(name == "user" or name.startswith("tag.") for name in per)
+
+
+def _per_what_is_said() -> Condition:
+    return _listed(may_be_said, r"^(user|tag\..*)$")
+
+
+def _per_key() -> Condition:
+    return _listed(lambda per: "key" in per, "^key$")
+
+
+def _listed(test: Callable[[list[str]], bool], pattern: str) -> Condition:
+    """True if what a limit is per, one or several, has a name of a pattern."""
+    name = {"type": "string", "pattern": pattern}
+    found = {"anyOf": [name, {"type": "array", "contains": name}]}
+    schema = {"required": ["per"], "properties": {"per": found}}
+    return Condition(lambda limit: test(cast("Limit", limit).per), lambda _: schema)
 
 
 def _once(value: list[str]) -> list[str]:
@@ -59,6 +89,20 @@ def _once(value: list[str]) -> list[str]:
 
 class Limit(Section):
     """How much may be used: requests, tokens, calls at once, or money."""
+
+    REQUIREMENTS = (
+        Requirement(one(*map(has, KINDS)), f"must say one of {', '.join(KINDS)}"),
+        Requirement(
+            needs(has("burst"), some(has("requests"), has("tokens"))),
+            "must not say a burst but for requests or tokens",
+        ),
+        Requirement(needs(has("zone"), has("usd")), "must not say a zone but for usd"),
+        Requirement(needs(has("unpriced"), has("usd")), "must not say unpriced but for usd"),
+        Requirement(
+            needs(has("across"), each(_per_what_is_said(), no(_per_key()))),
+            "must not say across but per user or tag, without key",
+        ),
+    )
 
     name: Name
     """Its name, one of its own in the whole folder: counters, metrics and refusals go by it."""
@@ -74,29 +118,22 @@ class Limit(Section):
         list[Per],
         BeforeValidator(listed),
         AfterValidator(_once),
-        WithJsonSchema(
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-        ),
+        WithJsonSchema(one_or_several({"type": "string", "pattern": PER}, uniqueItems=True)),
     ] = Field(default_factory=list)
-    """Whose it is: each key, deployment, model, user, tag.NAME, or mix of them has its own."""
+    """Whose it is: each key, deployment, model, user, tag.NAME, or mix of them has its own. What a
+    caller says itself, its user or a tag with `caller: true`, counts within its key."""
+    across: Literal["keys"] | None = None
+    """`keys`: what callers say themselves counts for all keys together."""
     burst: Count | None = None
     """How much of a rate may be used at once; as much as a whole time's."""
-    zone: str | None = None
+    zone: Zone | None = None
     """The time zone of the calendar; UTC."""
     warn_at: Share | None = None
     """The share at which an event is logged and counted."""
     mode: Literal["enforce", "shadow"] = "enforce"
     """`shadow` counts what it would refuse, and refuses nothing."""
+    unpriced: Literal["refuse", "allow"] | None = None
+    """Of a limit of money: targets without a known price are an error; `allow` serves them, and
+    counts 0 for them."""
     on_store_error: Literal["local", "open", "closed"] = "local"
     """Without its store: count in this process alone, let all pass, or refuse all."""
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        said = [kind for kind in KINDS if getattr(self, kind) is not None]
-        if len(said) != 1:
-            raise ValueError(f"must say one of {', '.join(KINDS)}")
-        if self.burst is not None and said[0] not in ("requests", "tokens"):
-            raise ValueError("must not say a burst but for requests or tokens")
-        if self.zone is not None and said[0] != "usd":
-            raise ValueError("must not say a zone but for usd")
-        return self

@@ -2,43 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from decimal import Decimal
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from proxy.policy.schema.scalars import Day, Section, Usd
+from proxy.policy.schema.shapes import Requirement, has, some
+
+LEAST_USD = Decimal("0.001")
+AT_LEAST_A_THOUSANDTH = r"(?=\d*[1-9]|\d+\.0{0,2}[1-9])\d+(?:\.\d+)?"
+
+
+def _per_million(value: Decimal) -> Decimal:
+    """Refuse what can only be meant per token: no model costs so little per million."""
+    if 0 < value < LEAST_USD:
+        dollars = f"{(value * 1_000_000).normalize():f}"
+        raise ValueError(f"must be USD per million tokens: {dollars}, if that is per token")
+    return value
+
+
+PerMillion = Annotated[
+    Usd,
+    AfterValidator(_per_million),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": 0},
+                {"type": "number", "minimum": float(LEAST_USD)},
+                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{AT_LEAST_A_THOUSANDTH})$"},
+            ]
+        }
+    ),
+]
 
 
 class Tier(Section):
     """Other prices for prompts above a number of tokens."""
 
     above: Annotated[int, Field(gt=0)]
-    input: Usd | None = None
-    cached_input: Usd | None = None
-    cache_write: Usd | None = None
-    output: Usd | None = None
+    input: PerMillion | None = None
+    cached_input: PerMillion | None = None
+    cache_write: PerMillion | None = None
+    output: PerMillion | None = None
+
+
+OF_TOKENS = (
+    *("input", "output", "cached_input", "cache_write", "reasoning"),
+    *("audio_input", "audio_output"),
+)
 
 
 class Price(Section):
     """USD per million tokens, from a day on."""
 
+    # An empty price would make every call unpriced: leaving it out says that plainly.
+    REQUIREMENTS = (
+        Requirement(some(*map(has, OF_TOKENS)), "must say a price, such as input: 0.15"),
+    )
+
     since: Day = Field(None, alias="from")
     """The day from which it counts."""
-    input: Usd | None = None
-    output: Usd | None = None
-    cached_input: Usd | None = None
-    cache_write: Usd | None = None
-    reasoning: Usd | None = None
-    audio_input: Usd | None = None
-    audio_output: Usd | None = None
+    input: PerMillion | None = None
+    output: PerMillion | None = None
+    cached_input: PerMillion | None = None
+    cache_write: PerMillion | None = None
+    reasoning: PerMillion | None = None
+    audio_input: PerMillion | None = None
+    audio_output: PerMillion | None = None
     tiers: list[Tier] = Field(default_factory=list)
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        """An empty price would make every call unpriced: leaving it out says that plainly."""
-        if not self.model_dump(exclude={"since", "tiers"}, exclude_none=True):
-            raise ValueError("must say a price, such as input: 0.15")
-        return self
 
 
 class PriceTable(Section):

@@ -9,29 +9,37 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from proxy.policy.schema.cache import Cache
 from proxy.policy.schema.capture import Capture
-from proxy.policy.schema.deployments import Target, are_weighed
+from proxy.policy.schema.deployments import WEIGHTS, Target
 from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.limits import Limit
-from proxy.policy.schema.scalars import HeaderName, Model, Name, Section, TagKey, listed
+from proxy.policy.schema.scalars import (
+    NAME,
+    HeaderName,
+    Model,
+    Name,
+    Section,
+    TagKey,
+    Zone,
+    listed,
+    one_or_several,
+)
+from proxy.policy.schema.shapes import Requirement, filled, has, names, needs, one, several, some
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"
-BETWEEN = rf"{MINUTE}-({MINUTE}|24:00)"
+BETWEEN = rf"(?!(.{{5}})-\1){MINUTE}-({MINUTE}|24:00)"
 MODES = Literal["enforce", "shadow"]
 
 
 def _between(value: str) -> str:
-    if not re.fullmatch(BETWEEN, value) or len(set(value.split("-"))) < 2:
+    if not re.fullmatch(BETWEEN, value):
         raise ValueError("must be two different times such as 09:00-17:30")
     return value
 
@@ -46,13 +54,13 @@ class Match(Section):
     glob: Annotated[str, StringConstraints(min_length=1, max_length=256)] | None = None
     """It matches a pattern in which * stands for any text and ? for one character."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short forms too."""
-        words = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-        return {"anyOf": [{"type": ["string", "boolean"]}, words, handler(core)]}
+    SHORT_FORMS = (
+        {"type": ["string", "boolean"]},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    )
+    REQUIREMENTS = (
+        Requirement(some(has("equals"), has("in"), has("glob")), "must say equals, in or glob"),
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -63,15 +71,11 @@ class Match(Section):
             return {"equals": value}
         return {"in": value} if isinstance(value, list) else value
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if not self.model_dump(exclude_none=True):
-            raise ValueError("must say equals, in or glob")
-        return self
-
 
 class Hours(Section):
     """A time of day, on some days of the week."""
+
+    REQUIREMENTS = (Requirement(some(has("between"), has("days")), "must say between or days"),)
 
     between: (
         Annotated[
@@ -86,18 +90,25 @@ class Hours(Section):
     """From the first minute on, up to the second; past midnight where the second is earlier."""
     days: Annotated[list[Day], Field(min_length=1)] | None = None
     """The days on which it begins; every day where none is said."""
-    zone: str = "UTC"
+    zone: Zone = "UTC"
     """The time zone, as the IANA database names it."""
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.between is None and self.days is None:
-            raise ValueError("must say between or days")
-        return self
+
+CONDITIONS = (
+    *("key", "dialect", "endpoint", "model", "stream", "tag", "header", "time"),
+    *("all", "any", "not"),
+)
 
 
 class When(Section):
     """What must be true of a call: all that is said here."""
+
+    REQUIREMENTS = (
+        Requirement(
+            some(*map(names, CONDITIONS)),
+            "must say a condition; leave `when` out to mean every call",
+        ),
+    )
 
     key: Match | None = None
     """The name of its key."""
@@ -122,12 +133,6 @@ class When(Section):
     not_: When | None = Field(None, alias="not")
     """A condition that must not hold."""
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if not self.model_fields_set:
-            raise ValueError("must say a condition; leave `when` out to mean every call")
-        return self
-
 
 Tokens = Annotated[int, Field(ge=1)]
 Few = Annotated[int, Field(ge=1, le=128)]
@@ -140,9 +145,9 @@ class Cap(Section):
     """The most that a request's parameters may say."""
 
     max_tokens: Tokens | None = None
-    """Of max_tokens and max_completion_tokens; a request that says neither gets max_tokens."""
+    """Of max_tokens and all other names of it; a request that says none gets max_tokens."""
     max_completion_tokens: Tokens | None = None
-    """The same; a request that says neither gets max_completion_tokens."""
+    """The same; a request that says none gets max_completion_tokens."""
     n: Few | None = None
     """Of n: how many choices."""
     best_of: Few | None = None
@@ -157,9 +162,9 @@ class Set(Section):
     """Parameters that every request gets, whatever it says itself."""
 
     max_tokens: Tokens | None = None
-    """Takes the place of max_completion_tokens too."""
+    """Takes the place of all other names of it too."""
     max_completion_tokens: Tokens | None = None
-    """Takes the place of max_tokens too."""
+    """Takes the place of all other names of it too."""
     n: Few | None = None
     """How many choices."""
     best_of: Few | None = None
@@ -190,12 +195,7 @@ class Refusal(Section):
     status: Annotated[int, Field(ge=400, le=499)] = 403
     """The HTTP status; 403."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short form too."""
-        return {"anyOf": [{"type": "string"}, handler(core)]}
+    SHORT_FORMS = ({"type": "string", "minLength": 1, "maxLength": 500},)
 
     @model_validator(mode="before")
     @classmethod
@@ -206,16 +206,12 @@ class Refusal(Section):
 class Without(Section):
     """What does not hold for the calls of a rule."""
 
+    REQUIREMENTS = (Requirement(some(has("limits"), has("guards")), "must say limits or guards"),)
+
     limits: Annotated[list[Name], Field(min_length=1)] | None = None
     """Limits that do not count for them."""
     guards: Annotated[list[Name], Field(min_length=1)] | None = None
     """Guards that do not look at them."""
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if self.limits is None and self.guards is None:
-            raise ValueError("must say limits or guards")
-        return self
 
 
 EFFECTS = (
@@ -235,6 +231,15 @@ EFFECTS = (
 
 class Rule(Section):
     """One sentence of a policy: when it holds, and what it does then."""
+
+    REQUIREMENTS = (
+        Requirement(some(*map(has, EFFECTS)), f"must do something: {', '.join(EFFECTS)}"),
+        Requirement(
+            needs(has("refuse"), one(*map(has, EFFECTS))),
+            "must not do anything else when it refuses",
+        ),
+        *WEIGHTS,
+    )
 
     name: Name
     """Its name within the policy, for tests, logs and metrics."""
@@ -267,29 +272,30 @@ class Rule(Section):
     refuse: Refusal | None = None
     """Refuse the call with a message."""
 
-    @model_validator(mode="after")
-    def _does_something(self) -> Self:
-        does = [name for name in EFFECTS if getattr(self, name) is not None]
-        if not does:
-            raise ValueError(f"must do something: {', '.join(EFFECTS)}")
-        if self.refuse is not None and len(does) > 1:
-            raise ValueError("must not do anything else when it refuses")
-        if self.targets is not None:
-            are_weighed(self.targets)
-        return self
-
 
 class Policy(Section):
     """Rules under a name; deployments follow them, other policies extend them."""
+
+    REQUIREMENTS = (
+        Requirement(
+            needs(several("rules"), has("match")),
+            "must say match: first or match: all when it has several rules",
+        ),
+        Requirement(
+            some(
+                *map(filled, ("rules", "extends", "limits", "input", "output")),
+                *map(has, ("cache", "capture")),
+            ),
+            "must have rules, guards, limits, a cache or a capture, or extend a policy",
+        ),
+    )
 
     description: str = ""
     """For people."""
     extends: Annotated[
         list[Name],
         BeforeValidator(listed),
-        WithJsonSchema(
-            {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-        ),
+        WithJsonSchema(one_or_several({"type": "string", "pattern": f"^{NAME}$"})),
     ] = Field(default_factory=list)
     """Policies whose rules come after these."""
     mode: MODES = "enforce"
@@ -312,16 +318,9 @@ class Policy(Section):
     """Which texts are shown in traces, redacted; none where it is not said."""
 
     @model_validator(mode="after")
-    def _order_is_said(self) -> Self:
-        if self.match is None and len(self.rules) > 1:
-            raise ValueError("must say match: first or match: all when it has several rules")
+    def _names_are_different(self) -> Self:
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"has several rules named {', '.join(twice)}")
-        said = (self.rules, self.extends, self.limits, self.cache, self.input, self.output)
-        if not any(said) and self.capture is None:
-            raise ValueError(
-                "must have rules, guards, limits, a cache or a capture, or extend a policy"
-            )
         return self

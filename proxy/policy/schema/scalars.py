@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -23,14 +23,41 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from proxy.policy import units
+from proxy.policy.schema.shapes import Requirement
+
+
+def any_case(word: str) -> str:
+    """Return a pattern for a word in capitals or not, as JSON Schema has no flag for it."""
+    return "".join(f"[{each.lower()}{each.upper()}]" if each.isalpha() else each for each in word)
+
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
-CREDENTIAL = re.compile(r"auth|api-?key|token|secret|password|cookie", re.IGNORECASE)
+CREDENTIAL = "|".join(map(any_case, ("auth", "api-?key", "token", "secret", "password", "cookie")))
+USD = r"\d+(?:\.\d+)?"
+MOMENT = {
+    "type": "string",
+    "pattern": rf"^{units.DAY}([T ]{units.MINUTE}(:[0-5]\d)?(Z|[+-]{units.MINUTE}))?$",
+    "examples": ["2026-12-31", "2026-12-31T18:00Z"],
+}
+_PORT = r"0*(?:[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
+URL = rf"https?://(?:(?![/?#@:\[\]\\])[!-~])+(?::{_PORT})?(?:/(?:(?![?#])[!-~])*)?"
+VISIBLE = r"^[^\s\x00-\x1f\x7f-\xa0]+(?: [^\s\x00-\x1f\x7f-\xa0]+)*$"
 VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}"
 
 
 def _pattern(pattern: str, example: str) -> dict[str, Any]:
     return {"type": "string", "pattern": f"^(?:{pattern})$", "examples": [example]}
+
+
+def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, WithJsonSchema]:
+    """Return what a text has to be as a whole, for ``check`` and for editors."""
+
+    def fits(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(message)
+        return value
+
+    return AfterValidator(fits), WithJsonSchema(_pattern(pattern, example))
 
 
 DialectName = Literal["openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt"]
@@ -45,13 +72,43 @@ Usd = Annotated[
     Decimal,
     BeforeValidator(units.money),
     Field(ge=0),
-    WithJsonSchema({"type": ["number", "string"], "minimum": 0}),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": f"^{USD}$"}]}
+    ),
+]
+
+
+def _above_0(value: Decimal) -> Decimal:
+    if not value:
+        raise ValueError("must be greater than 0")
+    return value
+
+
+PositiveUsd = Annotated[
+    Usd,
+    AfterValidator(_above_0),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0},
+                {"type": "string", "pattern": f"^(?=.*[1-9]){USD}$"},
+            ]
+        }
+    ),
 ]
 Day = Annotated[
     date | None,
     BeforeValidator(units.day),
-    WithJsonSchema({"type": "string", "format": "date"}),
+    WithJsonSchema({"type": "string", "format": "date", "pattern": f"^{units.DAY}$"}),
 ]
+
+
+Moment = Annotated[
+    datetime | None,
+    BeforeValidator(units.moment),
+    WithJsonSchema(MOMENT),
+]
+Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}$")]
 
 
 class Section(BaseModel):
@@ -60,6 +117,33 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
     )
+    REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
+    """What must be true of its keys together, beside what holds for the classes it is one of."""
+    SHORT_FORMS: ClassVar[tuple[JsonSchemaValue, ...]] = ()
+    """What may stand in place of it, as JSON Schema."""
+
+    @classmethod
+    def requirements(cls) -> list[Requirement]:
+        """Return what must be true of the keys of this class, that of its bases first."""
+        own = [base.__dict__.get("REQUIREMENTS", ()) for base in reversed(cls.__mro__)]
+        return [requirement for each in own for requirement in each]
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Tell editors what must be true, and of the short forms."""
+        schema = handler.resolve_ref_schema(handler(core))
+        if required := [each.condition.schema(cls) for each in cls.requirements()]:
+            schema["allOf"] = required
+        return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema
+
+    @model_validator(mode="after")
+    def _meets_requirements(self) -> Self:
+        for condition, message in self.requirements():
+            if not condition.test(self):
+                raise ValueError(message)
+        return self
 
 
 class Switched(Section):
@@ -68,12 +152,7 @@ class Switched(Section):
     off: bool = False
     """Whether there is none; `off` for short."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short form too."""
-        return {"anyOf": [{"const": "off"}, handler(core)]}
+    SHORT_FORMS = ({"const": "off"},)
 
     @model_validator(mode="before")
     @classmethod
@@ -81,38 +160,32 @@ class Switched(Section):
         return {"off": True} if value == "off" else value
 
 
-def _secret(value: str) -> str:
-    if not re.fullmatch(rf"{VARIABLE}|file:.+", value):
-        raise ValueError("must be ${VARIABLE} or file:/path, never the secret itself")
-    return value
-
-
-def _digest(value: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{64}", value):
-        raise ValueError("must be a SHA-256 in hex: `headrace key NAME` gives one")
-    return value
-
-
-def _header(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9-]{1,64}", value):
-        raise ValueError("must be a header's name in lower case")
-    if CREDENTIAL.search(value):
-        raise ValueError("must not be a header that carries a credential")
-    return value
-
-
-HeaderName = Annotated[str, AfterValidator(_header)]
+HEADER_NAME = "[a-z0-9-]{1,64}"
+TELLS_NO_SECRET = rf"(?!.*(?:{CREDENTIAL}))"
+HeaderName = Annotated[
+    str,
+    *text(HEADER_NAME, "must be a header's name in lower case", "x-app"),
+    *text(
+        f"{TELLS_NO_SECRET}{HEADER_NAME}",
+        "must not be a header that carries a credential",
+        "x-app",
+    ),
+]
 Digest = Annotated[
-    str, AfterValidator(_digest), WithJsonSchema({"type": "string", "pattern": "^[0-9a-f]{64}$"})
+    str, *text("[0-9a-f]{64}", "must be a SHA-256 in hex: `headrace key NAME` gives one", "0" * 64)
 ]
 SecretRef = Annotated[
     str,
-    AfterValidator(_secret),
-    WithJsonSchema(_pattern(rf"{VARIABLE}|file:.+", "${OPENAI_API_KEY}")),
+    *text(
+        rf"{VARIABLE}|file:.+",
+        "must be ${VARIABLE} or file:/path, never the secret itself",
+        "${OPENAI_API_KEY}",
+    ),
 ]
 
 
 def _url(value: str) -> str:
+    """Tell apart what is wrong with an address that the pattern does not take."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("must be an http or https URL")
@@ -123,7 +196,12 @@ def _url(value: str) -> str:
     return value
 
 
-Url = Annotated[str, AfterValidator(_url)]
+Url = Annotated[str, AfterValidator(_url), WithJsonSchema(_pattern(URL, "https://api.example.com"))]
+
+
+def one_or_several(item: JsonSchemaValue, **more: Any) -> JsonSchemaValue:
+    """Return the JSON Schema of one of a kind, or several."""
+    return {"anyOf": [item, {"type": "array", "items": item} | more]}
 
 
 def listed(value: Any) -> Any:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    GetJsonSchemaHandler,
-    field_validator,
-    model_validator,
-)
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from proxy.policy import patterns
-from proxy.policy.schema.scalars import Section
+from proxy.policy.schema.scalars import VISIBLE, Section
+from proxy.policy.schema.shapes import Requirement, equals, has, one
+
+TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": patterns.MAX_VALUE, "pattern": VISIBLE}
 
 
 def _tag_value(value: str) -> str:
@@ -24,7 +19,7 @@ def _tag_value(value: str) -> str:
     return value
 
 
-TagValue = Annotated[str, AfterValidator(_tag_value)]
+TagValue = Annotated[str, AfterValidator(_tag_value), WithJsonSchema(TAG_VALUE)]
 
 
 class Tag(Section):
@@ -39,13 +34,16 @@ class Tag(Section):
     caller: bool = False
     """Whether callers may set it by header."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Tell editors of the short forms too."""
-        words = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-        return {"anyOf": [words, {"const": "flag"}, handler(core)]}
+    SHORT_FORMS = (
+        {"type": "array", "items": TAG_VALUE, "minItems": 1},
+        {"const": "flag"},
+    )
+    REQUIREMENTS = (
+        Requirement(
+            one(has("values"), has("pattern"), equals("flag", True)),
+            "must be a list of values, a pattern, or flag",
+        ),
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -53,12 +51,6 @@ class Tag(Section):
         if isinstance(value, list):
             return {"values": value}
         return {"flag": True} if value == "flag" else value
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if [self.values is not None, self.pattern is not None, self.flag].count(True) != 1:
-            raise ValueError("must be a list of values, a pattern, or flag")
-        return self
 
     @field_validator("pattern")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, field_validator
 
 from proxy.policy.schema.scalars import (
     CREDENTIAL,
@@ -18,6 +18,7 @@ from proxy.policy.schema.scalars import (
     Size,
     Switched,
     Url,
+    any_case,
 )
 
 FRAMING = frozenset(
@@ -26,15 +27,50 @@ FRAMING = frozenset(
 )
 
 
+NAMES_NO_VARIABLE = rf"(?:(?!\$\{{)[ -~]|{VARIABLE})*"
+_FRAMING = "|".join(map(any_case, sorted(FRAMING)))
+HEADERS = {
+    "type": "object",
+    "patternProperties": {
+        rf"^(?!(?:{_FRAMING})$)(?=.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
+            "type": "string",
+            "pattern": rf"^(?=.*{VARIABLE}|file:.){NAMES_NO_VARIABLE}$",
+        },
+        rf"^(?!(?:{_FRAMING})$)(?!.*(?:{CREDENTIAL}))[A-Za-z0-9-]+$": {
+            "type": "string",
+            "pattern": f"^{NAMES_NO_VARIABLE}$",
+        },
+    },
+}
+NEEDED = frozenset({"input", "messages", "model", "prompt", "stream"})
+
+
+def _small(name: str) -> str:
+    if name.lower() in NEEDED:
+        raise ValueError(f"{name!r} is what a request is made of")
+    return name.lower()
+
+
+_NEEDED = "|".join(map(any_case, sorted(NEEDED)))
+FieldName = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=200),
+    AfterValidator(_small),
+    WithJsonSchema(
+        {"type": "string", "minLength": 1, "maxLength": 200, "pattern": f"^(?!(?:{_NEEDED})$)"}
+    ),
+]
+
+
 class Timeouts(Section):
     """How long an upstream may take in each phase."""
 
     connect: Duration = 5.0
     """To connect; 5s when it is not said."""
-    first_byte: Duration = 60.0
-    """From sending the request to the first byte of an answer; 60s."""
-    idle: Duration = 30.0
-    """Between two bytes of an answer; 30s."""
+    first_byte: Duration = 600.0
+    """From sending the request to the first byte of a stream; 10m. Whole answers have `total`."""
+    idle: Duration = 600.0
+    """Between two bytes of a stream, comments too; 10m."""
     total: Duration = 600.0
     """In all; 10m."""
 
@@ -57,7 +93,7 @@ class Upstream(Section):
     """Where it is; without a path, the dialect's own prefix is added."""
     api_key: SecretRef | None = None
     """Its credential, as ${VARIABLE} or file:/path."""
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
     """Headers that are sent with every request."""
     timeouts: Timeouts = Field(default_factory=Timeouts)
     """How long it may take in each phase."""
@@ -65,6 +101,11 @@ class Upstream(Section):
     """Whose prices count, and its name in telemetry."""
     accepts: list[str] = Field(default_factory=list)
     """Request fields that it takes beyond its dialect's own."""
+    drop: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
+    """Request fields that are left out on the way to it, with a warning to the client."""
+    refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
+    """Request fields that a client may not say, beside those that choose a model, an address or a
+    key; `drop` or `accepts` takes one of these off."""
     max_answer_bytes: Size = 64 * 1024 * 1024
     """The largest answer that is not streamed; 64MiB."""
     propagate_trace: bool = False
@@ -94,5 +135,5 @@ def _header(name: str, content: str) -> None:
         raise ValueError(f"{name!r} is not the policy's to set")
     if "${" in re.sub(VARIABLE, "", content):
         raise ValueError(f"{name!r} has a ${{ that names no variable")
-    if CREDENTIAL.search(name) and not re.search(rf"{VARIABLE}|^file:.", content):
+    if re.search(CREDENTIAL, name) and not re.search(rf"{VARIABLE}|^file:.", content):
         raise ValueError(f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself")

@@ -7,8 +7,10 @@ set again only when it is too late, so an answer that comes in time costs no tim
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Literal, cast
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
@@ -18,6 +20,9 @@ from proxy.upstream.wire.response import Response
 MAX_HELD_BYTES = 64 * 1024
 WRITE_BYTES = 256 * 1024
 TIMER_SLACK_S = 0.002
+STALE_S = 0.05
+"""How soon after a request its connection must end to show that it had been closed before: about
+the time that the news takes to come here. Who ends it later may have been at work."""
 Phase = Literal["first_byte", "idle", "total"]
 _NOTHING = memoryview(b"")
 
@@ -35,16 +40,20 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_alarm_at",
+        "_cut_short",
         "_deadline",
         "_fault",
         "_gone",
         "_held",
         "_held_bytes",
         "_loop",
+        "_on_sent",
         "_phase",
         "_poll",
         "_reading",
         "_response",
+        "_sent_at",
+        "_spare",
         "_to_write",
         "_total_at",
         "_transport",
@@ -68,7 +77,11 @@ class Connection(asyncio.Protocol):
         self._fault: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._to_write = _NOTHING
+        self._on_sent: Callable[[], None] | None = None
+        self._sent_at = 0.0
+        self._spare: int | None = None
         self._reading = self._writing = True
+        self._cut_short = False
         self.answered = False
         self.served = 0
 
@@ -77,30 +90,74 @@ class Connection(asyncio.Protocol):
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
-    def send(self, head: bytes, body: bytes, until: float) -> None:
+    def send(self, head: bytes, body: bytes, until: float, on_sent: Callable[[], None]) -> None:
         """Begin a request, which may take until that moment of the loop's clock, answer too.
 
-        Raises ``UpstreamUnavailable`` when the connection has ended already.
+        ``on_sent`` is called once all of it is written. Raises ``UpstreamUnavailable`` when the
+        connection has ended already.
         """
         self._response = Response()
         self._total_at = until
         self.answered = False
         self.served += 1
+        self._sent_at = self._loop.time()
         if self._transport.is_closing():
             raise _closed()
         if len(body) <= WRITE_BYTES:
             self._transport.write(head + body)
+            on_sent()
         else:
+            if self._transport.get_extra_info("ssl_object") is None:
+                self._spare = os.dup(self._transport.get_extra_info("socket").fileno())
             self._transport.write(head)
-            self._to_write = memoryview(body)
+            self._to_write, self._on_sent = memoryview(body), on_sent
             self._write_on()
 
     def _write_on(self) -> None:
-        """Write a large body piece by piece, so that no copy or cipher holds up the loop."""
+        """Write a large body piece by piece, so that no copy or cipher holds up the loop.
+
+        What has come is read before the next piece: it may be a refusal of a server that takes no
+        more, and a write that fails ends a connection unread.
+        """
         while self._to_write and self._writing and not self._transport.is_closing():
+            if self._reading and self._poll.poll(0):
+                self._loop.call_soon(self._write_on)
+                return
             piece, rest = self._to_write[:WRITE_BYTES], self._to_write[WRITE_BYTES:]
             self._to_write = rest or _NOTHING  # an empty rest would keep the body in memory
             self._transport.write(piece)
+        if not self._to_write and self._on_sent is not None:
+            self._on_sent()
+            self._on_sent = None
+
+    def _stop_writing(self) -> None:
+        """Write no more of a request that is answered before it is whole. What would follow on the
+        connection is no begin of another."""
+        if self._to_write:
+            self._to_write, self._on_sent = _NOTHING, None
+            self._cut_short = True
+
+    def _read_rest(self) -> None:
+        """Read what had come when a write failed: the loop ends the connection without doing so.
+        The socket's second descriptor, which there is while a large body goes out, still can."""
+        with suppress(OSError):
+            while self._spare is not None and not self.ended and self._fault is None:
+                data = os.read(self._spare, MAX_HELD_BYTES)
+                if not data or self._held_bytes > MAX_HELD_BYTES:
+                    return
+                self.data_received(data)
+
+    def _close_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+    @property
+    def was_stale(self) -> bool:
+        """True if a connection at rest has ended so soon after its request, and without a sign of
+        life, that nobody can have taken it."""
+        soon = self._loop.time() - self._sent_at <= STALE_S
+        return self.served > 1 and not self.answered and soon
 
     async def head(self, patience: float) -> Head:
         """Give the head of the answer, waiting so many seconds. Raises ``UpstreamError``."""
@@ -155,19 +212,21 @@ class Connection(asyncio.Protocol):
             or not response.keeps
             or self._fault is not None
             or self._to_write
+            or self._cut_short
             or self._waiter is not None  # somebody still reads, and would read the next answer
             or self._transport.is_closing()
             or self._transport.get_write_buffer_size()
         ):
             return False
         self._drop()
+        self._close_spare()
         self._response = None
         self._expect(self._loop.time() + seconds)
         return True
 
     def cut(self) -> None:
         """End the connection now, without a goodbye."""
-        self._to_write = _NOTHING
+        self._to_write, self._on_sent = _NOTHING, None
         self._transport.abort()
 
     @property
@@ -199,16 +258,21 @@ class Connection(asyncio.Protocol):
             self._fail(fault)
             return
         self._held_bytes += sum(map(len, held[before:]))
-        if self._held_bytes > MAX_HELD_BYTES and self._reading and not response.ended:
+        too_much = self._held_bytes > MAX_HELD_BYTES and not response.ended
+        if too_much and self._reading and not self._transport.is_closing():
             self._reading = False
             self._transport.pause_reading()
         if response.head is not None:
+            self._stop_writing()
             self._wake()
 
     def eof_received(self) -> None:
         self._over(orderly=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None and self._fault is None:
+            self._read_rest()
+        self._close_spare()
         self._over(orderly=exc is None)
         if self._alarm is not None:
             self._alarm.cancel()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, Reply
+from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import MAX_HELD_BYTES
-from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.names import Names, Resolver
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, head, piece
 from tests.upstream.test_client import raw, stall
 
@@ -376,14 +379,14 @@ async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: Scripted
     address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    dialer = Dialer(trusted(), Names(loop.getaddrinfo, loop.time))
+    dialer = Dialer(trusted(), Names(Resolver(), loop.time))
     connection = await dialer.dial(address, 1, lambda _: ended.set())
     connection.cut()
     async with asyncio.timeout(2):
         await ended.wait()
 
     with pytest.raises(UpstreamUnavailable):
-        connection.send(b"POST", b"", loop.time() + 1)
+        connection.send(b"POST", b"", loop.time() + 1, nothing)
 
 
 @asynccontextmanager
@@ -426,3 +429,43 @@ async def test_an_answer_that_comes_before_the_question_is_out_is_taken_and_ends
             assert (reply.status, await whole(reply)) == (413, b"ok")
         async with asyncio.timeout(2):
             assert await got < len(body)
+
+
+REFUSAL = b'{"error": {"message": "too large"}}'
+REFUSALS = {
+    "with a length": b"HTTP/1.1 413 X\r\ncontent-length: %d\r\n\r\n" % len(REFUSAL) + REFUSAL,
+    "to the end": b"HTTP/1.1 413 X\r\nconnection: close\r\n\r\n" + REFUSAL,
+}
+
+
+@contextmanager
+def refusing(answer: bytes, times: int) -> Iterator[str]:
+    """A server that answers before it has read a request, and closes at once: what still comes is
+    answered with a reset."""
+
+    def serve() -> None:
+        for _ in range(times):
+            taken, _ = listening.accept()
+            with taken:
+                taken.recv(1000)
+                taken.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(5)
+
+
+@pytest.mark.parametrize("answer", REFUSALS.values(), ids=REFUSALS.keys())
+@pytest.mark.parametrize("size", [2**14, 2**18, 2**24])
+async def test_a_refusal_whose_server_then_closes_is_read_while_the_request_goes_out(
+    answer: bytes, size: int, http: HttpClient
+) -> None:
+    got = []
+    with refusing(answer, 30) as url:
+        for _ in range(30):
+            async with await http.post(url, {}, b"x" * size, PATIENT, fresh=True) as reply:
+                got.append(reply.status)
+
+    assert got == [413] * 30

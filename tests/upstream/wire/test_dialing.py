@@ -17,30 +17,12 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import NAMES_KEPT_S, Dialer, Names, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.names import Names
 from tests.doubles import ScriptedUpstream, answer
+from tests.upstream.wire.test_names import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
-
-
-class Book:
-    """A book of names that counts how often it was asked."""
-
-    def __init__(self, *addresses: str) -> None:
-        self.addresses = addresses
-        self.asked = 0
-        self.now = 100.0
-
-    async def resolve(self, host: str, port: int, *, type: int) -> list[Any]:
-        self.asked += 1
-        await asyncio.sleep(0)
-        if not self.addresses:
-            raise socket.gaierror(socket.EAI_NONAME, "no such name")
-        kind = (socket.AF_INET, type, 6, "")
-        return [(*kind, (address, port)) for address in self.addresses for _ in range(2)]
-
-    def names(self) -> Names:
-        return Names(self.resolve, lambda: self.now)
 
 
 def left(connection: Connection) -> None:
@@ -59,26 +41,6 @@ async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
     address = connection.peer
     connection.cut()
     return address
-
-
-async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
-    book = Book("127.0.0.1", "127.0.0.2")
-    names = book.names()
-
-    many = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
-    assert many == [["127.0.0.1", "127.0.0.2"]] * 5
-    assert book.asked == 1
-
-    book.addresses, book.now = ("127.0.0.3",), book.now + NAMES_KEPT_S
-    assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-async def test_an_address_is_not_looked_up(host: str) -> None:
-    book = Book()
-
-    assert await book.names().addresses(host, 443) == [host]
-    assert book.asked == 0
 
 
 async def test_the_next_address_is_tried_and_the_failed_one_comes_last(

@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
-from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Names, Origin, trusted
+from proxy.upstream.reply import nothing
+from proxy.upstream.wire.connection import STALE_S, Connection
+from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.names import Names, Resolver
 from proxy.upstream.wire.pool import KEEPALIVE_S, Pool
 from tests.doubles import Asked, ScriptedUpstream, Wire, hang, scripted_upstream
 from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends
@@ -20,7 +22,7 @@ from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends
 
 def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S) -> Pool:
     loop = asyncio.get_running_loop()
-    return Pool(Dialer(trusted(), Names(loop.getaddrinfo, loop.time)), bound, keepalive_s)
+    return Pool(Dialer(trusted(), Names(Resolver(), loop.time)), bound, keepalive_s)
 
 
 def origin_of(upstream: ScriptedUpstream) -> Origin:
@@ -29,7 +31,7 @@ def origin_of(upstream: ScriptedUpstream) -> Origin:
 
 async def used(connection: Connection) -> None:
     """Carry one request, so that the connection may rest."""
-    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"))
+    connection.send(b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n", b"", float("inf"), nothing)
     await connection.head(2)
 
 
@@ -171,7 +173,7 @@ async def test_a_connection_rests_for_so_long(upstream: ScriptedUpstream) -> Non
         await upstream.requests[0].closed.wait()
 
 
-async def test_only_a_connection_that_had_served_is_replaced_and_only_once(
+async def test_that_a_connection_at_rest_had_been_closed_is_told_and_nothing_is_sent_twice(
     upstream: ScriptedUpstream,
 ) -> None:
     async def leave(asked: Asked, wire: Wire) -> None:
@@ -179,16 +181,33 @@ async def test_only_a_connection_that_had_served_is_replaced_and_only_once(
 
     async with HttpClient() as http:
         upstream.answer_with(leave)
-        with pytest.raises(UpstreamUnavailable):
+        with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
-        assert len(upstream.requests) == 1
+        assert not isinstance(failed.value, UpstreamStale)
 
         upstream.answer_with(sends(OK))
-        await asyncio.gather(ask(http, upstream.url), ask(http, upstream.url))
+        await ask(http, upstream.url)
         upstream.answer_with(leave)
-        with pytest.raises(UpstreamUnavailable):
+        with pytest.raises(UpstreamStale):
             await ask(http, upstream.url)
-        assert (len(upstream.requests), upstream.connections) == (5, 4)
+        assert (len(upstream.requests), upstream.connections) == (3, 2)
+
+
+async def test_an_upstream_that_dies_later_may_have_worked_so_it_is_not_told_as_stale(
+    upstream: ScriptedUpstream,
+) -> None:
+    async def work_and_die(asked: Asked, wire: Wire) -> None:
+        await asyncio.sleep(2 * STALE_S)  # what is measured is a delay
+        wire.cut()
+
+    upstream.then(sends(OK), work_and_die)
+    async with HttpClient() as http:
+        await ask(http, upstream.url)
+        with pytest.raises(UpstreamUnavailable) as failed:
+            await ask(http, upstream.url)
+
+    assert not isinstance(failed.value, UpstreamStale)
+    assert upstream.connections == 1
 
 
 async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
@@ -201,9 +220,10 @@ async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
     async with HttpClient() as http:
         upstream.then(sends(OK), half)
         await ask(http, upstream.url)
-        with pytest.raises(UpstreamUnavailable):
+        with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
 
+    assert not isinstance(failed.value, UpstreamStale)
     assert len(upstream.requests) == 2
 
 

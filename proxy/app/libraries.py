@@ -1,0 +1,43 @@
+"""What libraries have to say: structured lines of our own log, where they would write tracebacks.
+
+Their messages may quote a request, so what is told is who said it, which error, and where it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+import structlog
+
+from proxy.app.site import Site
+from proxy.app.telling import where
+from proxy.emit.quota import Quota
+
+
+class LibraryLog(logging.Handler):
+    """Turns warnings and errors of libraries into events; a stranger who causes many, into few."""
+
+    def __init__(
+        self, log: structlog.typing.FilteringBoundLogger, now: Callable[[], float]
+    ) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+        self._quota = Quota(now)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        missed = self._quota.take()
+        if missed is None:
+            return
+        error = record.exc_info[1] if record.exc_info else None
+        said = where(error) if error is not None else {"at": f"{record.filename}:{record.lineno}"}
+        tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        tell("library.failed", library=record.name, untold=missed, **said)
+
+
+def listen(site: Site) -> None:
+    """Take what libraries say until the process ends its site."""
+    handler, root = LibraryLog(site.log, time.monotonic), logging.getLogger()
+    root.addHandler(handler)
+    site.opened.callback(root.removeHandler, handler)

@@ -1,0 +1,149 @@
+"""The attempts of a call: one request to one upstream each, what it used, cost and came to.
+
+Moments are seconds of ``time.monotonic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from proxy.errors import UpstreamFinding
+from proxy.types import Target
+from proxy.usage import Meter, Price, Usage
+
+Outcome = Literal[
+    "success",
+    "client_error",
+    "limited",
+    "blocked",
+    "upstream_error",
+    "timeout",
+    "proxy_error",
+    "client_abort",
+]
+
+Why = Literal["first", "retry", "fallback", "hedge", "guard"]
+
+
+PHASES = ("connect", "first_byte", "idle", "total")
+TIMED_OUT = frozenset(f"upstream_{phase}_timeout" for phase in PHASES)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One request to one upstream, from connecting to the last byte.
+
+    ``sent`` is the moment the upstream had the whole request, ``began`` the one its response head
+    said that an answer follows, and ``finished`` says that it came to its end. ``lost`` is set when
+    another attempt of a hedge was faster. ``findings`` are what guards of the upstream said of the
+    call.
+    """
+
+    target: Target
+    leg: int
+    span_id: str
+    started: float
+    why: Why = "first"
+    lost: bool = False
+    meter: Meter = field(default_factory=Meter)
+    sent: float | None = None
+    began: float | None = None
+    finished: bool = False
+    ended: float | None = None
+    status: int | None = None
+    error: str | None = None
+    findings: tuple[UpstreamFinding, ...] = ()
+    left: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """True if the upstream was at work, so that what it used is counted: it said that an
+        answer follows, or it had the request when its time was over or nobody waited any more."""
+        given_up = self.error == "cancelled" or self.error in TIMED_OUT
+        return self.began is not None or (self.sent is not None and given_up)
+
+
+Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
+Loss = Literal["client_left", "upstream_broke", "guard", "retry", "hedge", "stopped"]
+MAX_COST = 2**53  # in nano-USD; what no money on earth could pay is taken as unknown
+
+
+@dataclass(slots=True)
+class Bill:
+    """What one attempt used and what it cost; ``cost`` in nano-USD, None when no price is known.
+
+    ``served`` says that its answer was the one that was used, ``use`` what became of the money, and
+    ``loss`` why nobody got the answer to its end, None where somebody did.
+    """
+
+    target: Target
+    usage: Usage
+    cost: int | None
+    served: bool = True
+    price: Price | None = None
+    use: Money = "useful"
+    loss: Loss | None = None
+
+    def parts(self) -> dict[str, int]:
+        """Give the nano-USD by what they were for; they add up to ``cost``."""
+        return self.price.parts(self.usage.tokens) if self.price else {}
+
+
+def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
+    """Say what became of the attempt of that number, from 0, and so of its money.
+
+    ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
+    be it that another was asked for. ``retried``: it failed, and another was asked in its place.
+    ``abandoned``: nobody got its answer, or not to the end. The other words are for attempts that
+    are made elsewhere.
+    """
+    attempt = attempts[number]
+    if served:
+        if outcome == "blocked":
+            return "blocked"
+        return "useful" if attempt.error is None and outcome == "success" else "abandoned"
+    later = attempts[number + 1 :]
+    if any(a.leg == attempt.leg and a.why == "guard" for a in later):
+        return "blocked"
+    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a in later)
+    return "retried" if followed and not attempt.lost else "abandoned"
+
+
+def loss(attempt: Attempt, use: Money, outcome: Outcome) -> Loss | None:
+    """Return why nobody got the answer of an attempt to its end; None where somebody did.
+
+    ``retry`` is an attempt that failed and was followed by another, of this target or the next;
+    ``stopped`` one that the proxy itself ended.
+    """
+    if use != "abandoned":
+        return LOSS_OF_USE.get(use)
+    if attempt.lost:
+        return "hedge"
+    if attempt.error not in (None, "cancelled") and outcome != "client_error":
+        return "upstream_broke"
+    return LOSS_OF_OUTCOME[outcome]
+
+
+LOSS_OF_USE: Mapping[Money, Loss] = {"blocked": "guard", "retried": "retry"}
+LOSS_OF_OUTCOME: Mapping[Outcome, Loss] = {
+    "success": "hedge",
+    "client_error": "client_left",  # its own time was over
+    "limited": "client_left",
+    "blocked": "guard",
+    "upstream_error": "upstream_broke",
+    "timeout": "upstream_broke",
+    "proxy_error": "stopped",
+    "client_abort": "client_left",
+}
+
+
+def total_cost(bills: Iterable[Bill]) -> int | None:
+    """Return the cost of all, None as soon as one has no known price."""
+    total = 0
+    for bill in bills:
+        if bill.cost is None:
+            return None
+        total += bill.cost
+    return total

@@ -1,0 +1,114 @@
+"""The file that kept answers lie in: opened if it is ours, begun anew if it cannot be read.
+
+Another program's database is never written to. A damaged file is kept aside under another name,
+once: the one that was kept aside before it goes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+APPLICATION = 0x48644361  # "HdCa": tells a cache from other SQLite files
+FORMAT = 1
+ASIDE = ".damaged"
+BUSY_S = 1.0
+
+SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+PRAGMA journal_size_limit = 16777216;
+CREATE TABLE IF NOT EXISTS answers (
+  key BLOB PRIMARY KEY, value BLOB NOT NULL, size INTEGER NOT NULL,
+  expires REAL NOT NULL, used REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS answers_used ON answers (used);
+CREATE INDEX IF NOT EXISTS answers_expires ON answers (expires);
+CREATE INDEX IF NOT EXISTS answers_size ON answers (size);
+CREATE TABLE IF NOT EXISTS held (one INTEGER PRIMARY KEY CHECK (one = 1), entries, size);
+INSERT OR IGNORE INTO held VALUES (1, 0, 0);
+CREATE TRIGGER IF NOT EXISTS came AFTER INSERT ON answers BEGIN
+  UPDATE held SET entries = entries + 1, size = size + new.size; END;
+CREATE TRIGGER IF NOT EXISTS went AFTER DELETE ON answers BEGIN
+  UPDATE held SET entries = entries - 1, size = size - old.size; END;
+CREATE TRIGGER IF NOT EXISTS changed AFTER UPDATE OF size ON answers BEGIN
+  UPDATE held SET size = size - old.size + new.size; END;
+"""
+NUMBERS = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {FORMAT};"
+COUNT = """
+UPDATE held SET entries = (SELECT count(*) FROM answers),
+  size = (SELECT coalesce(sum(size), 0) FROM answers)
+"""
+OURS = {"answers", "held"}  # the tables of a file that was made before files had a number
+
+
+class ForeignFile(Exception):
+    """A database of another program: its tables are not ours to touch."""
+
+
+class UnreadableFile(Exception):
+    """A file that holds no answers any more; the message says why."""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """True if the file itself is at fault, and not the disk, a lock or a permission."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def open_file(path: Path) -> sqlite3.Connection:
+    """Return a connection to the file, its tables made where it is new and its sums counted.
+
+    Raise ``ForeignFile``, ``UnreadableFile``, ``OSError`` or another ``sqlite3.Error``. Nobody
+    but the owner can read a file that is made here: it holds answers.
+    """
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    database = connect(path)
+    try:
+        _check(database)
+        database.executescript(NUMBERS + SCHEMA)
+        database.execute(COUNT)
+    except BaseException as error:
+        database.close()
+        if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+            raise UnreadableFile("damaged") from None
+        raise
+    return database
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file that ``open_file`` has seen."""
+    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+
+
+def _check(database: sqlite3.Connection) -> None:
+    [application] = database.execute("PRAGMA application_id").fetchone()
+    [version] = database.execute("PRAGMA user_version").fetchone()
+    tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
+    if application == APPLICATION:
+        if version != FORMAT:
+            raise UnreadableFile("of another version")
+        return
+    unnumbered = application == 0 and version == 0
+    if not unnumbered or (tables and OURS - tables):
+        raise ForeignFile("it is a database of another program")
+
+
+def set_aside(path: Path) -> Path:
+    """Move a file out of the way, with the log that belongs to it; return where it is now."""
+    for suffix in ("-wal", ""):  # the log first: it must not be played into a new file
+        with suppress(FileNotFoundError):
+            os.replace(f"{path}{suffix}", f"{path}{ASIDE}{suffix}")
+    with suppress(FileNotFoundError):
+        os.unlink(f"{path}-shm")
+    return Path(f"{path}{ASIDE}")
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another of its name; None where there is none."""
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_dev, about.st_ino

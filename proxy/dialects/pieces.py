@@ -1,0 +1,242 @@
+"""JSON of many megabytes, read and written in pieces.
+
+The parsers in C read or write a whole document in one call, and no other thread has its turn
+meanwhile, the event loop's neither. Here no call is given more than a piece. What is read, refused
+and written is the same as there, to the byte.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import getincrementaldecoder
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
+from typing import Any
+
+import orjson
+
+from proxy.errors import BadRequest
+
+PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
+SHORT = 1024  # characters of a value that is read at first, as most are short
+LIGHT = 16  # values of a list or an object that may be written in one call
+MOST_DEPTH = 254  # of what the writer in C can write
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_CUT_ESCAPE = re.compile(
+    r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z"
+)
+LONGEST_CUT = 11  # characters of two escapes for one character, but for the last
+_PLAIN = frozenset({int, float, bool, type(None)})
+_WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+
+
+def decode_pieces(raw: bytes, size: int = PIECE) -> str:
+    """Return UTF-8 as text. Raises ``ValueError``."""
+    decoder = getincrementaldecoder("utf-8")()
+    pieces = [decoder.decode(raw[at : at + size]) for at in range(0, len(raw), size)]
+    return "".join([*pieces, decoder.decode(b"", final=True)])
+
+
+@dataclass(frozen=True, slots=True)
+class PieceReader:
+    """Reads one JSON document as ``decoder`` does, whose hooks it uses. Raises ``ValueError`` for
+    what is no JSON or too deep."""
+
+    text: str
+    decoder: JSONDecoder
+    size: int = PIECE
+
+    def read(self) -> Any:
+        """Return the document."""
+        value, at = self._value(self._skip(0), 0)
+        if self._skip(at) < len(self.text):
+            raise ValueError("more than one document")
+        return value
+
+    def _skip(self, at: int) -> int:
+        """Return where the white space ends."""
+        while True:
+            match = _SPACE.match(self.text, at, at + self.size)
+            end = match.end() if match else at
+            if end < at + self.size:
+                return end
+            at = end
+
+    def _value(self, at: int, depth: int) -> tuple[Any, int]:
+        first = self.text[at : at + 1]
+        if first == '"':
+            return self._string(at + 1)
+        if first in ("{", "["):
+            return self._short(at) or self._long(first, at + 1, depth + 1)
+        word, value = _WORDS.get(first, ("", None))
+        if word and self.text.startswith(word, at):
+            return value, at + len(word)
+        return self._number(at)
+
+    def _short(self, at: int) -> tuple[Any, int] | None:
+        """Return an object or a list that ends soon; None for any other, and for a fault."""
+        try:
+            value, end = self.decoder.raw_decode(self.text[at : at + min(SHORT, self.size)])
+        except (ValueError, RecursionError, BadRequest):
+            return None
+        return value, at + end
+
+    def _long(self, first: str, at: int, depth: int) -> tuple[Any, int]:
+        return self._object(at, depth) if first == "{" else self._array(at, depth)
+
+    def _number(self, at: int) -> tuple[float, int]:
+        match = _NUMBER.match(self.text, at)
+        if match is None:
+            raise ValueError("no value")
+        whole, fraction, power = match.groups()
+        if fraction or power:
+            return self.decoder.parse_float(match.group()), match.end()
+        return int(whole), match.end()
+
+    def _array(self, at: int, depth: int) -> tuple[list[Any], int]:
+        values: list[Any] = []
+        at = self._begin(at, depth)
+        if self.text[at : at + 1] == "]":
+            return values, at + 1
+        while True:
+            value, at = self._value(at, depth)
+            values.append(value)
+            mark, at = self._mark(at)
+            if mark == "]":
+                return values, at
+            at = self._next(mark, at)
+
+    def _object(self, at: int, depth: int) -> tuple[Any, int]:
+        members: list[tuple[str, Any]] = []
+        made = self.decoder.object_pairs_hook
+        at = self._begin(at, depth)
+        if self.text[at : at + 1] == "}":
+            return made(members), at + 1
+        while True:
+            if self.text[at : at + 1] != '"':
+                raise ValueError("no name")
+            name, at = self._string(at + 1)
+            mark, at = self._mark(at)
+            if mark != ":":
+                raise ValueError("no value after a name")
+            value, at = self._value(self._skip(at), depth)
+            members.append((name, value))
+            mark, at = self._mark(at)
+            if mark == "}":
+                return made(members), at
+            at = self._next(mark, at)
+
+    def _begin(self, at: int, depth: int) -> int:
+        if depth > MOST_DEPTH:
+            raise ValueError("too deep")
+        return self._skip(at)
+
+    def _mark(self, at: int) -> tuple[str, int]:
+        """Return the next character that is no white space, and where the text goes on."""
+        at = self._skip(at)
+        return self.text[at : at + 1], at + 1
+
+    def _next(self, mark: str, at: int) -> int:
+        if mark != ",":
+            raise ValueError("neither another value nor an end")
+        return self._skip(at)
+
+    def _string(self, at: int) -> tuple[str, int]:
+        """Return a text, whose opening quote is read already. A quote is put behind each piece:
+        where the scanner comes to that one, the text goes on."""
+        parts: list[str] = []
+        size = min(SHORT, self.size)
+        while True:
+            piece = whole_escapes(self.text[at : at + size])
+            if not piece:
+                raise ValueError("a text without an end")
+            part, end = scanstring(piece + '"', 0, True)
+            parts.append(part)
+            if end <= len(piece):
+                return ("".join(parts) if len(parts) > 1 else part), at + end
+            at, size = at + len(piece), self.size
+
+
+def whole_escapes(piece: str) -> str:
+    """Return a piece of a JSON text, which begins with no half of an escape, without what may be
+    the beginning of one at its end; two that stand for one character belong together."""
+    at = max(0, len(piece) - LONGEST_CUT)
+    while cut := _CUT_ESCAPE.search(piece, at):
+        before = piece[: cut.start()]
+        if (len(before) - len(before.rstrip("\\"))) % 2 == 0:
+            return before
+        at = cut.start() + 1  # this backslash is itself escaped
+    return piece
+
+
+def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
+    """Return what makes a value as JSON, when joined. Raises ``TypeError`` as ``orjson`` does."""
+    pieces: list[bytes] = []
+    _Writer(pieces.append, size).write(value, 0)
+    return pieces
+
+
+def dump_pieces(value: Any) -> bytes:
+    """Return a value as JSON."""
+    return b"".join(write_pieces(value))
+
+
+def _is_light(many: dict[str, Any] | list[Any]) -> bool:
+    """True if one call writes it soon: few values, short ones, none of them inside another."""
+    if len(many) > LIGHT:
+        return False
+    values = (*many, *many.values()) if isinstance(many, dict) else many
+    return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT) for v in values])
+
+
+@dataclass(frozen=True, slots=True)
+class _Writer:
+    put: Callable[[bytes], None]
+    size: int
+
+    def write(self, value: Any, depth: int) -> None:
+        if isinstance(value, str):
+            self._text(value)
+        elif isinstance(value, dict | list) and depth < MOST_DEPTH and _is_light(value):
+            self.put(orjson.dumps(value))
+        elif isinstance(value, dict):
+            self._many(b"{", value.items(), b"}", self._member, depth + 1)
+        elif isinstance(value, list | tuple):
+            self._many(b"[", value, b"]", self.write, depth + 1)
+        else:
+            self.put(orjson.dumps(value))
+
+    def _many(
+        self,
+        begin: bytes,
+        items: Iterable[Any],
+        end: bytes,
+        write: Callable[[Any, int], None],
+        depth: int,
+    ) -> None:
+        if depth > MOST_DEPTH:
+            raise TypeError("too deep")
+        mark = begin
+        for item in items:
+            self.put(mark)
+            write(item, depth)
+            mark = b","
+        self.put(end if mark is not begin else begin + end)
+
+    def _member(self, member: tuple[str, Any], depth: int) -> None:
+        name, value = member
+        self._text(name)
+        self.put(b":")
+        self.write(value, depth)
+
+    def _text(self, text: str) -> None:
+        if len(text) <= self.size:
+            self.put(orjson.dumps(text))
+            return
+        self.put(b'"')
+        for at in range(0, len(text), self.size):
+            self.put(orjson.dumps(text[at : at + self.size])[1:-1])
+        self.put(b'"')

@@ -1,0 +1,137 @@
+"""What the status of an upstream's response means, and which words of its error may pass.
+
+Each dialect has a table of the statuses that it means otherwise than others do. A fault that the
+request itself may have is never held against the target: else one client could have it taken from
+all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from proxy.dialects.findings import find_findings
+from proxy.errors import UpstreamFinding
+from proxy.types import Json
+
+Meaning = Literal[
+    "answer",  # an answer follows
+    "flagged",  # an answer follows, and a guard of the upstream found fault with it
+    "denied",  # a guard of the upstream denied the call
+    "request",  # the request is at fault
+    "credential",  # our credential is refused
+    "forbidden",  # our credential may not do this, or nobody may
+    "outage",  # the upstream is overloaded, or fails
+    "invalid",  # what follows is no answer
+]
+Statuses = Mapping[int, Meaning]
+
+USUAL: Statuses = {
+    200: "answer",
+    401: "credential",
+    403: "forbidden",
+    407: "credential",
+    408: "outage",
+    425: "outage",
+    429: "outage",
+    501: "request",
+    505: "request",
+    508: "request",  # a client says itself through how many proxies it came
+}
+DENIALS = frozenset({"guardrail_blocked"})
+"""The words for a denied call that any upstream may use: Headrace's own."""
+
+_STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_OF_REQUESTS = frozenset({"invalid_request_error", "BadRequestError"})
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """What an upstream's error object says. ``code`` and ``type`` are short words, or None."""
+
+    message: str | None = None
+    param: str | None = None
+    code: str | None = None
+    type: str | None = None
+    status: int | None = None
+    findings: tuple[UpstreamFinding, ...] = ()
+
+
+def meaning_of(statuses: Statuses, status: int) -> Meaning:
+    """Return what a response of this status is."""
+    known = statuses.get(status)
+    if known is not None:
+        return known
+    if status >= 500:
+        return "outage"
+    return "request" if status >= 400 else "invalid"
+
+
+def meaning_of_event(statuses: Statuses, denials: frozenset[str], error: ErrorBody) -> Meaning:
+    """Return what an error means that came in place of an answer, under a status that said well."""
+    if is_denial(denials, error):
+        return "denied"
+    if error.status is not None:
+        return meaning_of(statuses, error.status)
+    return "request" if error.type in _OF_REQUESTS else "outage"
+
+
+def is_denial(denials: frozenset[str], error: ErrorBody) -> bool:
+    """True if the words of an error say that a guard denied the call."""
+    return error.code in denials or error.type in denials
+
+
+def parse_error(data: Any) -> ErrorBody:
+    """Read the error object of any dialect, and what guards found beside it."""
+    if not isinstance(data, dict):
+        return ErrorBody()
+    error = _parse(data.get("error") or data.get("detail") or data)
+    return replace(error, findings=find_findings(data))
+
+
+def _parse(error: Any) -> ErrorBody:
+    if isinstance(error, str):
+        return ErrorBody(message=error)
+    if isinstance(error, list):
+        return _parse_detail(error)
+    return _parse_object(error) if isinstance(error, dict) else ErrorBody()
+
+
+def _parse_detail(problems: list[Any]) -> ErrorBody:
+    """Read FastAPI's list of problems, each with the place of a field; the first one counts."""
+    problem = next((each for each in problems if isinstance(each, dict)), {})
+    message, param = problem.get("msg"), _field(problem.get("loc"))
+    if not isinstance(message, str):
+        return ErrorBody(param=param)
+    return ErrorBody(message=f"{param}: {message}" if param else message, param=param)
+
+
+def _field(place: Any) -> str | None:
+    """Return the field at a place such as ``["body", "messages", 0, "role"]``."""
+    steps = [str(step) for step in place] if isinstance(place, list) else []
+    steps = steps[1:] if steps[:1] == ["body"] else steps
+    return ".".join(steps) if steps and all(map(_STEP.fullmatch, steps)) else None
+
+
+def _parse_object(error: Json) -> ErrorBody:
+    message, param, code = error.get("message"), error.get("param"), error.get("code")
+    return ErrorBody(
+        message=message if isinstance(message, str) else None,
+        param=param if isinstance(param, str) else None,
+        code=_word(code),
+        type=_word(error.get("type")),
+        status=_status(code),
+    )
+
+
+def _word(value: Any) -> str | None:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else None
+
+
+def _status(code: Any) -> int | None:
+    """Some servers say the status of an error as its code."""
+    number = int(code) if isinstance(code, str) and re.fullmatch("[45][0-9]{2}", code) else code
+    return number if type(number) is int and 400 <= number < 600 else None

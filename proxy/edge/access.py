@@ -1,0 +1,54 @@
+"""Who may ask the admin port, and from where: not a page in the browser of somebody who may."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+
+OPEN = ("/healthz", "/readyz")  # they say nothing, and probes have no token
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The ``hosts`` by whose names the port may be asked, beside addresses and localhost, and the
+    ``token`` that it wants, if any."""
+
+    token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
+
+    def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
+        """Return status and reason of a request that may not be answered; None for one that may."""
+        if not self._knows(headers.get("Host", "")):
+            return 403, "This host is not known here: see HEADRACE_ADMIN_HOSTS."
+        if _is_from_browser_page(method, headers):
+            return 403, "Pages in browsers may not ask this."
+        if self.token is not None and path not in OPEN and not self._has_token(headers):
+            return 401, "HEADRACE_ADMIN_TOKEN is needed, as Authorization: Bearer."
+        return None
+
+    def _knows(self, host: str) -> bool:
+        """True for a name that nobody else can lead to this address, and where none is given."""
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        name = name.lower().rstrip(".")
+        if name in ("", "localhost", *self.hosts):
+            return True
+        try:
+            return bool(ip_address(name.removeprefix("[").removesuffix("]")))
+        except ValueError:
+            return False
+
+    def _has_token(self, headers: Mapping[str, str]) -> bool:
+        scheme, _, said = headers.get("Authorization", "").partition(" ")
+        given = said.strip().encode("utf-8", "surrogateescape")
+        wanted = (self.token or "").encode()
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
+
+
+def _is_from_browser_page(method: str, headers: Mapping[str, str]) -> bool:
+    """True for what a page of another site asks, and for a change that any page asks for."""
+    site = headers.get("Sec-Fetch-Site")
+    if "Origin" in headers or site in ("cross-site", "same-site"):
+        return True
+    return method not in ("GET", "HEAD") and site is not None

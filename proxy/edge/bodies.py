@@ -1,0 +1,75 @@
+"""How much memory the bodies of requests may take, all together and those of one caller."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from proxy.edge.refusals import Overloaded
+
+MOST_BYTES = 256 * 1024 * 1024
+
+
+class Bodies:
+    """The bytes of the bodies under way. One caller may have half of them, so that nobody shuts
+    the others out. A body counts until its call has ended."""
+
+    def __init__(self, most: int = MOST_BYTES) -> None:
+        self._most = most
+        self._of_one = most // 2
+        self._held = 0
+        self._by: dict[object, int] = {}
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def share(self) -> Share:
+        """Return the share of one call, which is given back when it is left."""
+        return Share(self)
+
+    def take(self, caller: object, size: int) -> None:
+        """Count bytes that have come. Raises ``Overloaded``."""
+        of_caller = self._by.get(caller, 0) + size
+        if self._held + size > self._most or of_caller > self._of_one:
+            raise Overloaded
+        self._held += size
+        self._by[caller] = of_caller
+
+    def give_back(self, caller: object, size: int) -> None:
+        self._held -= size
+        self._by[caller] -= size
+        if not self._by[caller]:
+            del self._by[caller]
+
+
+class Share:
+    """The bytes of one call's body."""
+
+    __slots__ = ("_bodies", "_caller", "_size")
+
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._caller: object = None
+        self._size = 0
+
+    def of(self, caller: object) -> None:
+        """Say whose they are, before the first has come."""
+        self._caller = caller
+
+    def take(self, size: int) -> None:
+        """Count bytes that have come. Raises ``Overloaded``."""
+        self._bodies.take(self._caller, size)
+        self._size += size
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._size:
+            self._bodies.give_back(self._caller, self._size)
+            self._size = 0

@@ -1,0 +1,27 @@
+"""What the wall towards clients alone refuses; the tree of errors is in ``proxy/errors.py``."""
+
+from __future__ import annotations
+
+from proxy.errors import LimitExceeded, Refused
+
+
+class VersionNotSupported(Refused):
+    """The request line names a version of HTTP that is not spoken here."""
+
+    status = 505
+    code = "http_version_not_supported"
+
+    def __init__(self) -> None:
+        super().__init__("HTTP/1.0 and HTTP/1.1 are spoken here.")
+
+
+class Overloaded(LimitExceeded):
+    """The bodies of all requests under way take as much memory as they may; try again soon."""
+
+    status = 503
+    code = "overloaded"
+    type = "server_error"
+
+    def __init__(self) -> None:
+        message = "There are too many bytes of requests under way."
+        super().__init__(message, "request bodies", "server_error", 1.0)

@@ -1,0 +1,178 @@
+"""aiohttp's low-level server as this house wants it: quiet, patient with odd heads, easy to drain.
+
+Nothing of a request is ever echoed into a log or an error page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import orjson
+from aiohttp import HttpVersion10, HttpVersion11, http_parser, web
+
+from proxy.edge.refusals import VersionNotSupported
+
+HEAD_S = 10.0
+HEAD_BYTES = 64 * 1024
+VERSIONS = (HttpVersion10, HttpVersion11)
+UNSUPPORTED = web.RequestKey("unsupported", bool)
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+_AGENT = b"user-agent:"
+_OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # as the parser says it
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Request(web.BaseRequest):
+    """A request whose connection ends with its answer once its server is to stop."""
+
+    server: Server
+
+    @property
+    def keep_alive(self) -> bool:
+        return not self.server.draining and super().keep_alive
+
+
+class QuietHandler(web.RequestHandler):
+    """aiohttp's connection handler, with these differences.
+
+    A request that is no HTTP gets an error that does not show its raw bytes, credentials among
+    them, and no log line. A connection on which no request begins in time is closed. A head is
+    parsed once it is whole, and may name its user agent twice, as proxies on the way make it do.
+    """
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _head = b""
+    _head_at = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_S, self._expect_request)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+        super().connection_lost(exc)
+
+    def _expect_request(self) -> None:
+        """Later requests on the connection are bounded by the keep-alive time."""
+        if self._request_count == 0 and self.transport is not None:
+            self.transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """True while no request is served; a head may have come in part."""
+        waiter = self._waiter
+        waits = waiter is not None and not waiter.done()
+        return not self._messages and (waits or self._request_count == 0)
+
+    def idle_since(self) -> float:
+        """Return when the connection became idle or, if later, when the head began that has come
+        in part, as a moment of the loop's clock."""
+        idle: float = self._next_keepalive_close_time - self._keepalive_timeout
+        return max(idle, self._head_at) if self._head else idle
+
+    def data_received(self, data: bytes) -> None:
+        # While no request is served the parser expects a head, or the rest of one. What begins
+        # with a letter then can neither be nor end a body: all up to the empty line is a head.
+        if self.idle and (self._head or data[:1].isalpha()):
+            data = self._whole_head(data)
+        super().data_received(data)
+
+    def _whole_head(self, data: bytes) -> bytes:
+        """Return a head that is whole and what follows it; nothing while more must come."""
+        seen = max(0, len(self._head) - 3)
+        data, self._head = self._head + data, b""
+        end = data.find(b"\r\n\r\n", seen)
+        if end < 0 and b"\n\n" not in data and len(data) <= HEAD_BYTES:
+            if not seen:
+                self._head_at = self._loop.time()
+            self._head = data
+            return b""
+        if end > HEAD_BYTES or (end < 0 and len(data) > HEAD_BYTES):
+            if self.transport is not None:
+                self.transport.write(_TOO_LARGE)
+            self.force_close()
+            return b""
+        if data[:end].lower().count(_AGENT) > 1:
+            data = with_one_agent(data[:end]) + data[end:]
+        return data
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun; only the connection can be ended")
+        said = "The request is not valid HTTP." if status < 500 else "Something went wrong."
+        if any(fault in (message or "") for fault in _OTHER_VERSION):
+            status, said = 505, str(VersionNotSupported())
+        error = {"message": said, "type": "invalid_request_error", "param": None, "code": None}
+        body = orjson.dumps({"error": error})
+        response = web.Response(status=status, body=body, content_type="application/json")
+        response.headers["server"] = "headrace"
+        response.force_close()
+        return response
+
+
+def with_one_agent(head: bytes) -> bytes:
+    """Return a head without its second ``User-Agent`` and those after it. One whose lines go on
+    in the next line is left as it is, for the parser to refuse."""
+    lines = head.split(b"\r\n")
+    if any(line[:1] in (b" ", b"\t") for line in lines):
+        return head
+    agents = [line for line in lines if line[: len(_AGENT)].lower() == _AGENT]
+    others = {id(line) for line in agents[1:]}
+    return b"\r\n".join(line for line in lines if id(line) not in others)
+
+
+class WeakParser(RuntimeError):
+    """aiohttp runs on its parser in Python, which has had holes that the one in C has not."""
+
+
+class Server(web.Server):
+    """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
+
+    Bodies are never decompressed: a few bytes of a stranger would be worth seconds of work. Once
+    it is ``draining``, each connection ends with the answer it carries. Raises ``WeakParser``
+    where aiohttp's C parser is not there.
+    """
+
+    def __init__(self, handler: Handler, **options: Any) -> None:
+        if http_parser.HttpRequestParser is http_parser.HttpRequestParserPy:
+            raise WeakParser("aiohttp's C parser is missing; its Python one is not safe to serve")
+        options = {"auto_decompress": False, **options}
+        super().__init__(
+            handler, handler_cancellation=True, request_factory=self._request, **options
+        )
+        self.draining = False
+
+    def __call__(self) -> web.RequestHandler:
+        return QuietHandler(self, loop=self._loop, **self._kwargs)
+
+    def _request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> web.BaseRequest:
+        known = message.version in VERSIONS
+        if not known:  # the refusal is written in a version that we do speak
+            message = message._replace(version=HttpVersion11, should_close=True)
+        request = Request(message, payload, protocol, writer, task, self._loop)
+        request.server = self
+        if not known:
+            request[UNSUPPORTED] = True
+        return request
+
+    def close_idle(self, since: float) -> None:
+        """Close the connections that have served no request since that moment."""
+        for connection in self.connections:
+            if not isinstance(connection, QuietHandler) or not connection.idle:
+                continue
+            if connection.idle_since() <= since:
+                connection.force_close()

@@ -1,0 +1,56 @@
+"""What an upstream says against a call, as guards of answers leave it.
+
+Its words are shown like those of an answer, and it may quote the question in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamRefused
+from proxy.guardrails.texts import Path, Text
+from proxy.types.guard import Rule
+
+MESSAGE: Path = ("error", "message")
+PARAM: Path = ("error", "param")
+CODE: Path = ("error", "code")
+TYPE: Path = ("error", "type")
+
+
+def error_texts(error: ProxyError) -> list[Text]:
+    """Return the words of an upstream in an error; none where the words are ours."""
+    said: dict[Path, str | None] = {}
+    if isinstance(error, UpstreamRefused | UpstreamDenied):
+        said |= {MESSAGE: error.message, PARAM: error.param}
+    if isinstance(error, UpstreamError):
+        said |= {CODE: error.upstream_code, TYPE: error.upstream_type}
+    return [Text(path, text, "content", "assistant") for path, text in said.items() if text]
+
+
+def acting(rules: Sequence[Rule]) -> list[Rule]:
+    """Return the rules that keep something back, which look at an error whatever fields they are
+    for."""
+    return [replace(rule, fields=None, roles=None) for rule in rules if rule.enforces]
+
+
+def rewrite(error: ProxyError, changes: Mapping[Path, str]) -> None:
+    """Put other words for an upstream's; of its short words nothing is left that is changed."""
+    _say(error, changes.get(MESSAGE, error.message))
+    if PARAM in changes:
+        error.param = None
+    if isinstance(error, UpstreamError):
+        error.upstream_code = None if CODE in changes else error.upstream_code
+        error.upstream_type = None if TYPE in changes else error.upstream_type
+
+
+def withhold(error: ProxyError) -> None:
+    """Leave nothing of an upstream's words."""
+    rewrite(error, dict.fromkeys((PARAM, CODE, TYPE), ""))
+    if isinstance(error, UpstreamRefused | UpstreamDenied):
+        _say(error, f"The upstream refused the request ({error.upstream_status}).")
+
+
+def _say(error: ProxyError, message: str) -> None:
+    error.message = message
+    error.args = (message,)

@@ -1,0 +1,58 @@
+"""Limits of money cover only targets whose price is whole: a cost that nobody knows spends nothing.
+
+What is found here keeps a folder from coming into force. What only a call can tell, its endpoint
+and its day, is for ``pricing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from proxy.policy.pricing import missing
+from proxy.policy.snapshot import Deployment
+from proxy.policy.source import Path_
+from proxy.types import Bound, Target
+
+Finding = tuple[Path_, str]
+Placed = Mapping[Path_, Target]
+"""Every target of a folder, by where it is written."""
+
+
+def uncovered(deployments: Mapping[str, Deployment], placed: Placed) -> Iterator[Finding]:
+    """Return the targets without a whole price whose calls a limit of money counts."""
+    for name, deployment in deployments.items():
+        path: Path_ = ("deployments", name)
+        own = _written_below(placed, (*path, "targets"), (*path, "fallback"))
+        detours = [pair for pair in placed.items() if pair[1] in deployment.guards.detours]
+        yield from _findings((*own, *detours), deployment.bounds)
+        for section in deployment.sections:
+            for number, rule in enumerate(section.rules):
+                if rule.shadow:
+                    continue
+                if rule.routes is None:
+                    yield from _findings(own, rule.bounds)
+                at: Path_ = ("policies", section.policy, "rules", number)
+                picked = _written_below(placed, (*at, "targets"), (*at, "fallback"))
+                bounds = (*deployment.bounds, *rule.bounds)
+                counted = [each for each in bounds if each.limit.name not in rule.without]
+                yield from _findings(picked, counted)
+
+
+def _written_below(placed: Placed, *paths: Path_) -> list[tuple[Path_, Target]]:
+    return [pair for pair in placed.items() if pair[0][:-1] in paths]
+
+
+def _findings(
+    targets: Iterable[tuple[Path_, Target]], bounds: Iterable[Bound]
+) -> Iterator[Finding]:
+    limit = next((bound.limit.name for bound in bounds if bound.needs_prices), None)
+    if limit is None:
+        return
+    for path, target in targets:
+        lack = missing(target)
+        if lack is not None:
+            yield (
+                path,
+                f"{target.model} has {lack}, but the limit {limit} is of money: "
+                "say a price here, or unpriced: allow at the limit",
+            )

@@ -1,0 +1,1 @@
+"""What strangers try: hostile requests against the promises of the whole house."""

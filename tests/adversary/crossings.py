@@ -1,0 +1,217 @@
+"""Rooms crossed: a proxy whose deployments are every guard action x cache x way onward, and an
+upstream that does to each call what was drawn for it. What one call may meet is an enumeration;
+what is tried are sequences over it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from tests.conftest import world
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    cut_before_head,
+    head,
+    legacy,
+    legacy_events,
+    stream,
+)
+
+ASKED, ANSWERED = "hippo", "rhino"
+"""The words that guards of questions, and those of answers, look for."""
+
+GUARDS = {
+    "none": "",
+    "in-block": f"input: [{{guard: keywords, words: [{ASKED}], action: block}}]",
+    "in-mask": f"input: [{{guard: keywords, words: [{ASKED}], action: mask}}]",
+    "in-flag": f"input: [{{guard: keywords, words: [{ASKED}], action: flag}}]",
+    "in-route": (
+        f"input: [{{guard: keywords, words: [{ASKED}], action: route, "
+        "to: [{upstream: openai, model: elsewhere, price: {input: 10, output: 30}}]}]"
+    ),
+    "out-block": f"output: [{{guard: keywords, words: [{ANSWERED}], action: block}}]",
+    "out-mask": f"output: [{{guard: keywords, words: [{ANSWERED}], action: mask}}]",
+    "out-retry": f"output: [{{guard: keywords, words: [{ANSWERED}], action: retry}}]",
+}
+CACHES = {"kept": "cache: {ttl: 1h}", "unkept": ""}
+ONWARD = {
+    "plain": "",
+    "retried": "retry: {times: 1, wait: 1ms, max_wait: 2ms}",
+    "hedged": "hedge: {after: 5ms}",
+    "fallen": "fallback: [{upstream: openai, model: spare, price: {input: 2, output: 4}}]",
+}
+STEADY = "rules: [{name: steady, set: {seed: 1}}]"
+MODELS = ("one", "two")
+CASES = list(itertools.product(GUARDS, CACHES, ONWARD))
+LIMITS = """  limited:
+    limits:
+      - {name: month, usd: 1000 per month}
+      - {name: tokens, tokens: 500M per day}
+      - {name: at-once, concurrency: 200}
+"""
+
+WAYS = (
+    "answered", "found", "overloaded", "broken", "refused", "garbled", "gone", "cut", "slow",
+    "zero", "unreported", "denied",
+)  # fmt: skip
+"""What an upstream may do to one request. ``found`` answers with the guarded word, ``zero`` reports
+no tokens in its first event and breaks off, ``slow`` answers late enough for a hedge."""
+
+USUAL = ("answered", "found", "found")
+LEAVES = ("stays", "stays", "stays", "leaves-early", "leaves-midway")
+
+
+def policies(upstream: str) -> str:
+    """Return a folder's text: a deployment for each case, and one that only counts."""
+    price = "price: {input: 2, output: 4}"
+    named = {"-".join(case): case for case in CASES}
+    deployments = "".join(
+        f"  {name}:\n    policy: {case[0]}-{case[1]}\n    {ONWARD[case[2]]}\n    targets:\n"
+        + "".join(f"      - {{upstream: openai, model: {m}, {price}}}\n" for m in MODELS)
+        for name, case in named.items()
+    )
+    rules = "".join(
+        f"  {guard}-{cache}:\n    extends: limited\n    {STEADY}\n    {GUARDS[guard]}\n"
+        f"    {CACHES[cache]}\n"
+        for guard, cache in itertools.product(GUARDS, CACHES)
+    )
+    text = world(upstream)
+    reach = ", ".join(named)
+    text = text.replace("deployments: [support-chat,", f"deployments: [{reach}, support-chat,")
+    text = text.replace("base_url: '", "breaker: off, base_url: '")
+    return f"{text}{deployments}policies:\n{LIMITS}{rules}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call: whose rules it meets, what it asks, what each try meets, and whether its client
+    stays."""
+
+    case: tuple[str, str, str]
+    chat: bool
+    streamed: bool
+    asks: str
+    ways: tuple[str, ...]
+    leaves: str = "stays"
+    several: bool = False
+
+    @property
+    def path(self) -> str:
+        if self.several:
+            return "/v1/completion"
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
+
+    def body(self, number: int) -> Json:
+        text = f"call {number}, who {self.leaves}: {self.asks} and {','.join(self.ways)}"
+        if self.several:
+            return {"model": list(MODELS), "prompt": text, "max_tokens": 20}
+        said: Json = {"messages": [{"role": "user", "content": text}]}
+        asked = said if self.chat else {"prompt": text}
+        return {"model": MODELS[0], "stream": self.streamed, "max_tokens": 20, **asked}
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> Step:
+    several = draw(st.integers(0, 7)) == 0
+    return Step(
+        case=draw(st.sampled_from(CASES)),
+        chat=not several and draw(st.booleans()),
+        streamed=not several and draw(st.booleans()),
+        asks=draw(st.sampled_from(("nothing", ASKED))),
+        ways=tuple(draw(st.lists(st.sampled_from((*WAYS, *USUAL)), min_size=1, max_size=3))),
+        leaves=draw(st.sampled_from(LEAVES)),
+        several=several,
+    )
+
+
+SEQUENCES = st.lists(st.tuples(steps(), st.integers(1, 3)), min_size=1, max_size=4)
+"""Steps, each sent by so many clients at the same time."""
+
+
+EVERY_STEP = [
+    Step(case, chat, streamed, ASKED if case[0].startswith("in") else "nothing", (way, "answered"))
+    for number, (case, way, streamed) in enumerate(itertools.product(CASES, WAYS, (False, True)))
+    for chat in (number % 3 == 0,)
+]
+"""Each case with each way of its first try, whole and streamed."""
+
+
+@dataclass
+class Fickle:
+    """An upstream that does what each request's own text asks for, try by try. ``reported`` counts
+    the tokens of the answers that it gave to their ends, to clients who stayed."""
+
+    tries: dict[str, int] = field(default_factory=dict)
+    reported: int = 0
+
+    async def __call__(self, asked: Asked, wire: Wire) -> None:
+        body = asked.json
+        text = body["messages"][0]["content"] if "messages" in body else body["prompt"]
+        name = f"{text} {body['model'] if body.get('max_tokens') != 20 else ''}"
+        found = re.search(r"and ([a-z,]+)$", text)
+        ways = found[1].split(",") if found else ["answered"]
+        number = self.tries[name] = self.tries.get(name, -1) + 1
+        way = ways[min(number, len(ways) - 1)]
+        await self.script(way, body, asked)(asked, wire)
+        if way in ("answered", "found") and "who stays" in text:
+            self.reported += 8
+
+    def script(self, way: str, body: Json, asked: Asked) -> Script:
+        """Return what is done to a request in one of the ``WAYS``."""
+        said = f"It is a {ANSWERED if way == 'found' else 'cat'}, y" + "es" * 20
+        failures: dict[str, Script] = {
+            "overloaded": answer({"error": {"message": "later"}}, 429),
+            "broken": answer({"error": {"message": "no"}}, 500),
+            "refused": answer({"error": {"message": "no"}}, 400),
+            "denied": answer({"error": {"message": "no"}}, 401),
+            "garbled": answer(b"{"),
+            "gone": cut_before_head(),
+        }
+        if way in failures:
+            return failures[way]
+        told = way not in ("zero", "unreported")
+        if not body.get("stream"):
+            whole = chat(said) if "messages" in body else legacy(said)
+            if not told:
+                del whole["usage"]
+            if way in ("cut", "zero"):
+                return _half(whole)
+            return _late(answer(whole), asked) if way == "slow" else answer(whole)
+        make = chat_events if "messages" in body else legacy_events
+        events = make(said[:12], said[12:], with_usage=told)
+        if way == "zero":
+            events[0]["usage"] = dict.fromkeys(
+                ("prompt_tokens", "completion_tokens", "total_tokens"), 0
+            )
+        script = stream(events, cut_after=2 if way in ("cut", "zero") else None)
+        return _late(script, asked) if way == "slow" else script
+
+
+def _half(whole: Json) -> Script:
+    """Promise a document, send a part of it, and break off."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "application/json", "content-length: 5000"), b'{"id": "half')
+        wire.cut()
+
+    return script
+
+
+def _late(script: Script, asked: Asked) -> Script:
+    """Answer once the other side has had time for a hedge."""
+
+    async def late(seen: Asked, wire: Wire) -> None:
+        await asyncio.sleep(0.03)
+        await script(seen, wire)
+
+    return late

@@ -1,0 +1,264 @@
+"""A proxy with everything on, in front of an upstream that takes all it may: what the adversary
+tries, and the promises that each of its requests is held to."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import random
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from proxy.ledger.audit import audit
+from proxy.limits.claims import claims_of
+from proxy.settings import LedgerAt
+from tests.adversary.grammar import BOUNDS, FORBIDDEN, ROUTING, Hostile
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import Asked, Json, Wire, answer, chat, legacy, scripted_upstream, stream
+
+CAP = 40
+CHOICES = 3
+PATIENCE_S = 30.0
+LAG_S = 0.1
+POLICY = f"""
+policies:
+  default:
+    match: all
+    input:
+      - {{guard: keywords, words: [{FORBIDDEN}], action: block}}
+      - {{guard: secrets, action: mask}}
+      - {{guard: pii, entities: [email, card], action: mask, restore: true}}
+      - {{guard: urls, action: flag}}
+      - {{guard: injection, action: flag}}
+    output:
+      - {{guard: keywords, name: out, words: [{FORBIDDEN}], action: block}}
+      - {{guard: secrets, name: leaks, action: mask}}
+    cache: {{ttl: 1h}}
+    rules:
+      - {{name: short, when: {{model: {{glob: '*'}}}}, cap: {{max_tokens: {CAP}, n: {CHOICES}}}}}
+    limits:
+      - {{name: tokens, tokens: 1000M per day}}
+      - {{name: money, usd: 100000 per month, unpriced: allow}}
+      - {{name: calls, requests: 1M per minute, per: [key, user]}}
+      - {{name: at-once, concurrency: 1000}}
+"""
+
+
+def strings(value: Any, *, names: bool = True) -> list[str]:
+    """Return every string of a JSON value, ``names`` of objects among them."""
+    found: list[str] = []
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, str):
+            found.append(each)
+        elif isinstance(each, dict):
+            found += each if names else ()
+            stack += each.values()
+        elif isinstance(each, list):
+            stack += each
+    return found
+
+
+def tokens_at_least(texts: list[str]) -> int:
+    """Return fewer tokens than any tokenizer makes of texts: an eighth of their ASCII characters,
+    a quarter of their letters of other scripts."""
+    letters = "".join(texts)
+    ascii_ = sum(map(str.isascii, letters))
+    other = sum(each.isalpha() for each in letters if not each.isascii())
+    return ascii_ // 8 + other // 4
+
+
+def _whole(value: object) -> list[int]:
+    return [value] if type(value) is int else []
+
+
+@dataclass
+class Greedy:
+    """An upstream that uses what a body lets it use, to the last token, and reports it."""
+
+    bodies: list[Json] = field(default_factory=list)
+
+    def most(self, body: Json) -> int:
+        """Return the most tokens that one choice may have by any name of a bound."""
+        options = body.get("options")
+        inner = _whole(options.get("num_predict")) if isinstance(options, dict) else []
+        named = [each for name in BOUNDS for each in _whole(body.get(name))]
+        return max((each for each in named + inner if each >= 0), default=CAP)
+
+    def used(self, body: Json) -> Json:
+        prompts = body.get("prompt")
+        several = isinstance(prompts, list) and not all(type(each) is int for each in prompts)
+        count = len(prompts) if isinstance(prompts, list) and several else 1
+        choices = max([1, *_whole(body.get("n")), *_whole(body.get("best_of"))])
+        tokens = self.most(body) * choices * count
+        prompt = tokens_at_least(strings({**body, "model": ""}, names=False))
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": tokens,
+            "total_tokens": prompt + tokens,
+        }
+
+    async def __call__(self, asked: Asked, wire: Wire) -> None:
+        body = asked.json
+        self.bodies.append(body)
+        usage = self.used(body)
+        whole = chat("Fine.") if "messages" in body else legacy("Fine.")
+        if body.get("stream"):
+            base = {**whole, "choices": [self._event(whole)]}
+            del base["usage"]
+            script = stream([base, {**base, "choices": [], "usage": usage}])
+        else:
+            script = answer({**whole, "usage": usage})
+        await script(asked, wire)
+
+    @staticmethod
+    def _event(whole: Json) -> Json:
+        choice = whole["choices"][0]
+        if "message" in choice:
+            return {"index": 0, "delta": choice["message"], "finish_reason": "stop"}
+        return dict(choice)
+
+
+@dataclass
+class Lag:
+    """The longest time that the loop's thread worked without a break, in seconds of its own
+    processor time: other programs on the machine do not change it."""
+
+    worst: float = 0.0
+
+    async def run(self) -> None:
+        last = time.thread_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            self.worst = max(self.worst, now - last)
+            last = now
+
+
+class Broken(AssertionError):
+    """A promise was broken by a request that can be sent again."""
+
+
+@dataclass
+class House:
+    """One proxy under attack. ``send`` raises ``Broken`` for a request that breaks a promise."""
+
+    proxy: Proxy
+    client: aiohttp.ClientSession
+    greedy: Greedy
+    ledger: Path
+    calls: int = 0
+    statuses: dict[int, int] = field(default_factory=dict)
+
+    async def send(self, hostile: Hostile) -> int:
+        """Send one request and hold the answer, the upstream's share and the record to what is
+        promised. Return the status."""
+        gc.collect(0)
+        gc.disable()  # it would go through all that the tests themselves hold
+        random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
+        lag = Lag()
+        looking = asyncio.ensure_future(lag.run())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                status, text = await self._answered(hostile)
+        except TimeoutError:
+            raise Broken(f"no answer within {PATIENCE_S} s: {hostile!r}") from None
+        finally:
+            looking.cancel()
+            gc.enable()
+        self.calls += 1
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        [record] = await self.proxy.sink.wait()
+        self.proxy.sink.forget()
+        got, self.greedy.bodies = self.greedy.bodies, []
+        broken = [
+            *self._of_answer(status, text),
+            *self._of_bodies(got, hostile),
+            *self._of_record(record, got),
+            *([f"the loop was held for {lag.worst:.3f} s"] if lag.worst > LAG_S else []),
+        ]
+        if broken:
+            raise Broken(f"{broken}\n{status} {text[:300]!r}\n{hostile!r}")
+        return status
+
+    async def _answered(self, hostile: Hostile) -> tuple[int, bytes]:
+        headers = {
+            "content-type": "application/json",
+            "cache-control": "no-cache",
+            **dict(hostile.headers),
+            **hostile.route.credential,
+        }
+        path = hostile.route.path
+        async with self.client.post(path, data=hostile.body, headers=headers) as response:
+            return response.status, await response.read()
+
+    def _of_answer(self, status: int, text: bytes) -> list[str]:
+        broken = []
+        if (status >= 500 and status != 508) or status == 429:  # 508 is what a forged Via gets
+            broken.append("a status of ours says that the proxy failed, or is used up")
+        if status >= 400:
+            try:
+                error = json.loads(text)
+            except ValueError:
+                return [*broken, "the error is not JSON"]
+            if not isinstance(error, dict) or "error" not in error:
+                broken.append("the error has no error object")
+        if FORBIDDEN.encode() in text:
+            broken.append("the answer repeats the request's text")
+        return broken
+
+    def _of_bodies(self, bodies: list[Json], hostile: Hostile) -> list[str]:
+        broken = []
+        for body in bodies:
+            if any(FORBIDDEN in each for each in strings(body)):
+                broken.append("a text was sent that no guard has read")
+            most = self.greedy.most(body)
+            if most > CAP:
+                broken.append(f"the cap of {CAP} let {most} tokens through")
+            if not any(body.get(name) is not None for name in BOUNDS[:3]):
+                broken.append("the cap bounded nothing")
+            broken += [f"{name} was sent" for name in ROUTING if body.get(name) is not None]
+        return broken
+
+    def _of_record(self, record: Any, bodies: list[Json]) -> list[str]:
+        used = [self.greedy.used(body) for body in bodies]
+        total = sum(each["total_tokens"] for each in used)
+        if not bodies:
+            free = record.tokens.total == 0 and not record.cost
+            return [] if free else ["a call that was not forwarded costs something"]
+        claims = {claim.limit.name: claim.amount for claim in claims_of(record.plan, record.call)}
+        broken = []
+        if claims["tokens"] < total:
+            broken.append(f"claimed {claims['tokens']} tokens, used {total}")
+        if any(amount < 0 for amount in claims.values()):
+            broken.append(f"a negative claim: {claims}")
+        if record.tokens.total != total:
+            broken.append(f"recorded {record.tokens.total} tokens of {total}")
+        return broken
+
+
+@asynccontextmanager
+async def house(folder: Path) -> AsyncIterator[House]:
+    async with scripted_upstream() as upstream:
+        greedy = Greedy()
+        upstream.answer_with(greedy)
+        ledger = folder / "ledger.db"
+        policies = world(upstream.url).replace("total: 3s", "total: 60s") + POLICY
+        async with (
+            running_proxy(
+                folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)
+            ) as proxy,
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+        ):
+            running = House(proxy, client, greedy, ledger)
+            yield running
+        violations = audit(ledger).violations
+        assert violations == ()  # every call is in the ledger, and it adds up

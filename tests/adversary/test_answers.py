@@ -1,0 +1,146 @@
+"""Whatever JSON an upstream puts in any place of an answer, whole or streamed: the call passes or
+ends as an upstream's fault, never as ours, and is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from tests.adversary.grammar import LEAVES
+from tests.adversary.test_what_a_request_may_say import ROUTES, TEXTS
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, scripted_upstream, stream
+
+GUARDS = """
+policies:
+  default:
+    match: all
+    input: [{guard: pii, entities: [email], action: mask, restore: true}]
+    output:
+      - {guard: keywords, words: [zqforbidden], action: block}
+      - {guard: secrets, action: mask}
+    cache: {ttl: 1h}
+"""
+MODELS = (
+    "support-chat", "search-answers", "legacy-only", "portkey-model", "fireworks-model",
+    "scale-model", "multimodel-model", "enkrypt-model",
+)  # fmt: skip
+CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+LISTS = {"tokens": ["a"], "token_logprobs": [-1.0], "top_logprobs": [{"a": -1.0}]}
+SPOKEN = {"role": "assistant", "content": "Hydropolis", "tool_calls": [CALL]}
+ITEM = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": [{"token": "a"}]}
+SHAPES: tuple[dict[str, Any], ...] = (
+    {**chat("Hydropolis"), "choices": [{"index": 0, "message": SPOKEN, "finish_reason": "stop"}]},
+    {**legacy("Hydropolis"), "model": "m"},
+    {
+        "id": "x",
+        "choices": [
+            {"index": 0, "delta": SPOKEN, "logprobs": {"content": [ITEM]}, "finish_reason": "stop"}
+        ],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+    },
+    {
+        "choices": [{"index": 0, "text": "a", "logprobs": LISTS, "finish_reason": "stop"}],
+        "error": {"message": "m", "code": 5, "status": 5},
+        "data": [{"embedding": [0.1]}],
+    },
+)
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(("content", "text", "index", "function", "token", "a")),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=5,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value within a document."""
+    members: Any = value.items() if isinstance(value, dict) else ()
+    members = enumerate(value) if isinstance(value, list) else members
+    return [p for at, inner in members for p in ((*path, at), *places(inner, (*path, at)))]
+
+
+@st.composite
+def answers(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw an answer with any JSON in up to two of its places."""
+    made: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(SHAPES)))
+    for _ in range(draw(st.integers(1, 2))):
+        path = draw(st.sampled_from(places(made) or [("choices",)]))
+        into: Any = made
+        for step in path[:-1]:
+            into = into[step]
+        into[path[-1]] = draw(JSON)
+    return made
+
+
+async def tried(
+    proxy: Proxy,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+    drawn: tuple[str, str, bool, bool, list[dict[str, Any]]],
+) -> None:
+    random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
+    route, model, streams, as_events, said = drawn
+    upstream.answer_with(stream(said) if as_events else answer(said[0]))
+    path, headers, text = ROUTES[route]
+    asked = [model, "scale-model"] if route == "multimodel" else model
+    body: dict[str, Any] = {"model": asked, text: TEXTS[text], "stream": streams}
+    if route.endswith("embeddings") or route == "multimodel":
+        body = {"model": asked, text: TEXTS[text]}
+    headers = {**headers, "cache-control": "no-cache"}
+    async with client.post(path, headers=headers, json=body) as response:
+        status, told = response.status, await response.read()
+    [record] = await proxy.sink.wait()
+    proxy.sink.forget()
+    assert status != 500, (drawn, told)
+    assert not record.bug, (drawn, record.bug, told)
+
+
+async def test_no_answer_of_an_upstream_is_a_fault_of_ours(tmp_path: Path, examples: int) -> None:
+    loop = asyncio.get_running_loop()
+    ledger = tmp_path / "ledger.db"
+    async with (
+        scripted_upstream() as upstream,
+        running_proxy(
+            tmp_path / "policies", world(upstream.url) + GUARDS, ledger=LedgerAt("sqlite", ledger)
+        ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+
+        @settings(
+            max_examples=examples,
+            deadline=None,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+            phases=(Phase.generate,),
+        )
+        @given(
+            st.tuples(
+                st.sampled_from(sorted(ROUTES)),
+                st.sampled_from(MODELS),
+                st.booleans(),
+                st.booleans(),
+                st.lists(answers(), min_size=1, max_size=3),
+            )
+        )
+        def attack(drawn: tuple[str, str, bool, bool, list[dict[str, Any]]]) -> None:
+            work = tried(proxy, client, upstream, drawn)
+            asyncio.run_coroutine_threadsafe(work, loop).result()
+
+        await loop.run_in_executor(None, attack)
+    assert audit(ledger).violations == ()

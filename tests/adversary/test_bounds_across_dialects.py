@@ -1,0 +1,191 @@
+"""Every bound on an answer, from every client's dialect to every upstream's: what is claimed is
+what the upstream may obey, and a cap holds and never lets a model answer more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import product
+from typing import Any, Literal
+
+import pytest
+
+from proxy.dialects import DIALECTS, Came, greeted, read_call
+from proxy.dialects.asking import ask
+from proxy.errors import BadField
+from proxy.limits.claims import ASSUMED_TOKENS, estimated
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
+
+# By hand, and not from the table of the product: what servers are known to obey.
+TOP = (
+    "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
+    "n_predict", "num_predict",
+)  # fmt: skip
+NESTED = (
+    "options.num_predict", "extra_body.max_tokens", "inference_extra_params.max_new_tokens",
+    "parameters.max_new_tokens", "extra_body.options.num_predict",
+)  # fmt: skip
+FLOOR = "min_tokens"
+NAMES = (*TOP, *NESTED, FLOOR)
+LEGACY_DEFAULT = 16
+CAP = 8
+
+DOORS: dict[str, tuple[str, Endpoint]] = {
+    "openai": ("/v1/completions", "completions"),
+    "openai-chat": ("/v1/chat/completions", "chat"),
+    "portkey": ("/v1/completions", "completions"),
+    "portkey-chat": ("/v1/chat/completions", "chat"),
+    "fireworks": ("/inference/v1/completions", "completions"),
+    "fireworks-chat": ("/inference/v1/chat/completions", "chat"),
+    "scale": ("/v5/completions", "completions"),
+    "scale-chat": ("/v5/chat/completions", "chat"),
+    "multimodel": ("/v1/completion", "completions"),
+    "enkrypt": ("/ai-proxy/completions", "completions"),
+    "enkrypt-chat": ("/ai-proxy/chat/completions", "chat"),
+}
+
+
+def targets() -> Iterator[Target]:
+    endpoints: tuple[Literal["completions", "chat"] | None, ...] = (None, "completions", "chat")
+    for dialect, endpoint in product(DIALECTS, endpoints):
+        upstream = Upstream("up", dialect, "http://127.0.0.1:9")
+        yield Target(upstream, "smol", endpoint)
+        if dialect == "openai":
+            yield Target(replace(upstream, open_ranges=True), "smol", endpoint)
+            yield Target(replace(upstream, open_ranges=True), "o3-mini", endpoint)
+
+
+TARGETS = tuple(targets())
+
+
+def put(body: dict[str, Any], path: str, value: Any) -> None:
+    *groups, name = path.split(".")
+    for group in groups:
+        body = body.setdefault(group, {})
+    body[name] = value
+
+
+def at(body: Any, path: str) -> Any:
+    for name in path.split("."):
+        body = body.get(name) if isinstance(body, dict) else None
+    return body
+
+
+def called(door: str, said: dict[str, Any]) -> Call:
+    path, endpoint = DOORS[door]
+    body: dict[str, Any] = {"model": "m"}
+    if endpoint == "completions":
+        body["prompt"] = "Hi"
+    else:
+        body["messages"] = [{"role": "user", "content": "Hi"}]
+    for name, value in said.items():
+        put(body, name, value)
+    headers = {"x-portkey-api-key": "k"} if door.startswith("portkey") else {}
+    came = Came("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
+    return read_call(greeted("POST", path, headers, came), body)
+
+
+def sent(call: Call, target: Target, changes: Changes = UNCHANGED) -> dict[str, Any]:
+    asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+    body: dict[str, Any] = json.loads(ask(call, target, asked, spoken, changes).body)
+    return body
+
+
+def said_in(body: dict[str, Any]) -> list[int]:
+    return [value for name in NAMES if (value := at(body, name)) is not None]
+
+
+def may_use(body: dict[str, Any], target: Target) -> int:
+    """The most tokens that any server may make of it: one that knows every name takes the largest,
+    one that knows those of its API's document alone is unbounded where they are not there, and one
+    that is not OpenAI's own may take 0 for unbounded."""
+    said = [value for name in NAMES if name != FLOOR and (value := at(body, name)) is not None]
+    least = 0 if target.upstream.dialect == "openai" and not target.upstream.open_ranges else 1
+    documented = TOP[:3] if target.upstream.dialect in ("scale", "multimodel") else TOP[:2]
+    known = [body[name] for name in documented if body.get(name) is not None]
+    open_end = not known or any(value < least for value in said)
+    return max([*said_in(body), ASSUMED_TOKENS if open_end else 0])
+
+
+def combinations() -> Iterator[dict[str, int]]:
+    yield {}
+    for name, value in product(NAMES, (0, 1, 60, 900, 5000, -1)):
+        yield {name: value}
+    for first, second in product(("max_tokens", "max_completion_tokens", "n_predict"), NAMES):
+        if first != second:
+            yield {first: 1, second: 900}
+
+
+def crossings(door: str) -> Iterator[tuple[dict[str, int], Call, Target]]:
+    """Every call of a door that is not refused, with each target that can be asked."""
+    for said in combinations():
+        try:
+            call = called(door, said)
+        except BadField:
+            continue
+        for target in TARGETS:
+            try:
+                sent(call, target)
+            except BadField:
+                continue
+            yield said, call, target
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_claim_is_at_least_what_the_upstream_may_obey(door: str) -> None:
+    number = 0
+    for said, call, target in crossings(door):
+        body, size = sent(call, target), estimated(call, target)
+        assert size is not None
+        assert size[1] >= may_use(body, target), (said, target, body)
+        number += 1
+
+    assert number > 500
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("door", DOORS)
+def test_a_cap_holds_under_every_name_and_never_raises_a_bound(door: str, name: str) -> None:
+    for said, call, target in crossings(door):
+        free = sent(call, target)
+        for most in (CAP, 4096):
+            body = sent(call, target, Changes(cap={name: most}))
+            where = (said, target, most, body)
+            assert all(0 <= value <= most for value in said_in(body)), where
+            assert may_use(body, target) <= most, where
+            for each in said_in_both(free, body):
+                assert each[1] <= each[0] or each[0] <= 0, where
+            if not said_in(free) and ("prompt" in body):
+                assert may_use(body, target) <= LEGACY_DEFAULT, where
+            if not said_in(free) and target.model == "o3-mini" and "messages" in body:
+                assert "max_tokens" not in body, where
+
+
+def said_in_both(free: dict[str, Any], body: dict[str, Any]) -> list[tuple[int, int]]:
+    pairs = ((at(free, name), at(body, name)) for name in NAMES)
+    return [(one, other) for one, other in pairs if one is not None and other is not None]
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_value_that_a_rule_sets_is_the_only_bound(door: str) -> None:
+    for said, call, target in crossings(door):
+        body = sent(call, target, Changes(set={"max_tokens": CAP}))
+        where = (said, target, body)
+        assert set(said_in(body)) <= {at(body, FLOOR), CAP}, where
+        assert may_use(body, target) == CAP, where
+        assert sum(at(body, name) is not None for name in NAMES if name != FLOOR) == 1, where
+
+
+@pytest.mark.parametrize("multiplier", ["n", "best_of", "n_cmpl", "extra_body.n", "options.n"])
+def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
+    body = {"max_tokens": 10, multiplier: 7}
+    target = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
+
+    assert estimated(called("openai", body), target) == (1 + extra(body), 70)
+
+
+def extra(body: dict[str, int]) -> int:
+    """The names within a group of options are strings that are sent."""
+    return 1 if any("." in name for name in body) else 0

@@ -1,0 +1,150 @@
+"""The file of kept answers, damaged in every way that a disk or a mistake can think of."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import zlib
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy.cache.kept import VERSION
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.test_cli import headrace, serving
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+RULE = "\npolicies: {public: {cache: {ttl: 1h, store: sqlite}}}\n"
+TAGS = "    tags: {team: search, env: prod}\n"
+
+
+def cached(upstream: str) -> str:
+    return world(upstream).replace(TAGS, TAGS + "    policy: public\n") + RULE
+
+
+def environ(file: Path) -> dict[str, str]:
+    return {"HEADRACE_CACHE_FILE": str(file), "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+
+
+async def ask(url: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)) as response,
+    ):
+        await response.read()
+        return response.status, response.headers["x-headrace-cache"]
+
+
+async def test_a_damaged_file_is_begun_anew_and_told(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    file = tmp_path / "cache.db"
+    file.write_bytes(b"SQLite format 3\0" + b"\xa5" * 8000)
+
+    async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
+        assert [await ask(url), await ask(url)] == [(200, "miss"), (200, "hit")]
+
+    [told] = [line for line in served.lines if line["event"] == "cache.file_replaced"]
+    assert (told["variable"], told["file"]) == ("HEADRACE_CACHE_FILE", str(file))
+    assert Path(told["kept_as"]).read_bytes().endswith(b"\xa5" * 8000)
+
+
+async def test_another_programs_database_is_refused_by_name(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    file, policies = tmp_path / "invoices.db", tmp_path / "p"
+    other = sqlite3.connect(file)
+    other.execute("CREATE TABLE invoices (id)")
+    other.close()
+    policies.mkdir()
+    (policies / "policies.yaml").write_text(cached(upstream.url))
+
+    listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+    code, said = await headrace("serve", "--policies", str(policies), *listen, **environ(file))
+
+    assert code == 1
+    assert "HEADRACE_CACHE_FILE" in said
+    assert str(file) in said
+    assert "another program" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("place", ["missing/cache.db", "."])
+async def test_a_file_that_cannot_be_made_is_named(
+    place: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = tmp_path / "p"
+    policies.mkdir()
+    (policies / "policies.yaml").write_text(cached(upstream.url))
+
+    listen = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+    variables = environ(tmp_path / place)
+    code, said = await headrace("serve", "--policies", str(policies), *listen, **variables)
+
+    assert (code, "HEADRACE_CACHE_FILE" in said, "listen" in said) == (1, True, False)
+
+
+async def test_a_sum_that_is_too_high_lets_answers_be_kept_and_the_process_stop(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    file = tmp_path / "cache.db"
+    async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("UPDATE held SET size = 1000000000000000")
+        other.close()
+
+        assert (await ask(url))[0] == 200
+        served.process.send_signal(signal.SIGTERM)
+        await served.line("stopping")
+        assert await served.process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    "lines", [b"[1, 2]", b"not json", b"{}", b'{"choices": [{"message": 7}]}', b'{"choices": 7}']
+)
+async def test_a_value_that_is_well_formed_and_wrong_is_a_miss(
+    lines: bytes, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    file = tmp_path / "cache.db"
+    async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
+        assert await ask(url) == (200, "miss")
+        served.process.send_signal(signal.SIGTERM)
+        await served.process.wait()
+    other = sqlite3.connect(file, isolation_level=None)
+    [(key,)] = other.execute("SELECT key FROM answers")
+    about = orjson.dumps([2e9, False, "openai", "m", {}])
+    other.execute(
+        "UPDATE answers SET value = ?", (VERSION + key + zlib.compress(about + b"\n" + lines),)
+    )
+    other.close()
+
+    async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):
+        assert await ask(url) == (200, "miss")
+
+
+@pytest.mark.parametrize(
+    ("store", "variable"), [("sqlite", "HEADRACE_CACHE_FILE"), ("redis", "HEADRACE_REDIS_URL")]
+)
+async def test_a_store_that_no_variable_names_is_told_at_the_start_and_at_each_reload(
+    store: str, variable: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = cached(upstream.url).replace("store: sqlite", f"store: {store}")
+    upstream.answer_with(answer(legacy()))
+
+    async with serving(tmp_path / "p", policies) as (served, url):
+        assert [await ask(url), await ask(url)] == [(200, "bypass"), (200, "bypass")]
+        (tmp_path / "p" / "policies.yaml").write_text(policies.replace("ttl: 1h", "ttl: 2h"))
+        await served.line("cache.store_missing")
+
+    told = [line for line in served.lines if line["event"] == "cache.store_missing"]
+    assert len(told) == 2
+    for line in told:
+        assert (line["level"], line["store"], line["variable"]) == ("warning", store, variable)
+        assert line["deployments"] == ["support-chat"]

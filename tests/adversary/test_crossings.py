@@ -1,0 +1,174 @@
+"""Guard actions x cache x retries, hedges, fallbacks, lists of models x what upstreams and clients
+do to a call, in drawn sequences: whatever happens, each call is recorded once, the ledger, the
+metrics, the budget and the records tell the same sum, and nothing stays reserved."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from hypothesis import HealthCheck, Phase, given, settings
+
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from tests.adversary.crossings import EVERY_STEP, SEQUENCES, Fickle, Step, policies
+from tests.conftest import Proxy, running_proxy
+from tests.doubles import scripted_upstream
+from tests.ledger.kept import kept, until
+from tests.servers import eventually
+from tests.test_pipeline import BEARER
+
+BATCH = 64
+CLAIM = 20 * 4000 + 20 * 2000  # nano-USD, at the most, that the sentinel claims
+SENTINEL = {"model": "one", "prompt": "a last one", "max_tokens": 20}
+SPENT = re.compile(r"month: admitted \(the call claimed [0-9.]+ USD, ([0-9.]+) USD of")
+
+
+def summed(metrics: str, name: str) -> Decimal:
+    """Return the sum of all series of a metric."""
+    lines = (line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith(name))
+    return sum((Decimal(value) for series, value in lines if series[len(name)] in "{ "), Decimal(0))
+
+
+@dataclass
+class Crossing:
+    """A proxy whose every deployment crosses rooms in its own way, and what it was sent."""
+
+    proxy: Proxy
+    client: aiohttp.ClientSession
+    fickle: Fickle
+    ledger: Path
+    calls: int = 0
+
+    async def play(self, sequence: list[tuple[Step, int]]) -> None:
+        """Send steps, each by its number of clients at once, then hold all accounts together."""
+        random.seed()  # what draws examples seeds it anew for each, and ids are drawn by it
+        for step, clients in sequence:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(clients):
+                    group.create_task(self.send(step, self.calls))
+                    self.calls += 1
+        await self.proxy.sink.wait(self.calls)
+        await self.held_together()
+
+    async def send(self, step: Step, number: int) -> None:
+        headers = {**BEARER, "x-headrace-deployment": "-".join(step.case)}
+        post = partial(self.client.post, step.path, headers=headers, json=step.body(number))
+        with suppress(aiohttp.ClientError, TimeoutError):
+            if step.leaves == "leaves-early":
+                await self._leave(post)
+                return
+            async with asyncio.timeout(20), post() as response:
+                if step.leaves == "leaves-midway":
+                    await response.content.readany()
+                    response.close()
+                    return
+                text = await response.read()
+                assert response.status < 500 or response.status in (502, 503, 504), text
+
+    async def _leave(self, post: Callable[[], Any]) -> None:
+        """Send a call, and leave once the proxy has begun it."""
+
+        async def posted() -> None:
+            async with post() as response:
+                await response.read()
+
+        async with asyncio.TaskGroup() as group:
+            sent = group.create_task(posted())
+            await eventually(lambda: sent.done() or self.proxy.sink.begun >= self.calls)
+            sent.cancel()
+
+    async def held_together(self) -> None:
+        """Raise ``AssertionError`` unless all accounts of all calls so far are the same."""
+        before = sum(record.cost or 0 for record in self.proxy.records)
+        name = f"sentinel-{self.calls}"
+        headers = {**BEARER, "x-headrace-deployment": "none-unkept-plain", "x-request-id": name}
+        async with self.client.post("/v1/completions", headers=headers, json=SENTINEL) as response:
+            assert response.status == 200, await response.text()
+        self.calls += 1
+        records = await self.proxy.sink.wait(self.calls)
+        assert len(records) == self.calls
+        await until(lambda: self._rows() == self.calls)
+        explained = await self._admin(f"/explain/{name}")
+        metrics = await self._admin("/metrics")
+        attempts = kept(self.ledger, "attempts")
+        money = sum(record.cost or 0 for record in records)
+        assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
+        assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
+        spent = Decimal(self._spent(explained)) * 10**9
+        assert before <= spent <= before + CLAIM
+        assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
+        assert summed(metrics, "headrace_requests_total") == self.calls
+        assert sum(record.tokens.total for record in records) >= self.fickle.reported
+
+    def _rows(self) -> int:
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.ledger)) as file:
+            return int(file.execute("SELECT COUNT(*) FROM calls").fetchone()[0])
+        return -1
+
+    @staticmethod
+    def _spent(explained: str) -> str:
+        found = SPENT.search(explained)
+        assert found is not None, explained
+        return found[1]
+
+    async def _admin(self, path: str) -> str:
+        async with self.client.get(f"{self.proxy.admin}{path}") as response:
+            return await response.text()
+
+
+@asynccontextmanager
+async def crossing(folder: Path) -> AsyncIterator[Crossing]:
+    async with scripted_upstream() as upstream:
+        fickle = Fickle()
+        upstream.answer_with(fickle)
+        ledger = folder / "ledger.db"
+        at = LedgerAt("sqlite", ledger)
+        async with (
+            running_proxy(folder / "policies", policies(upstream.url), ledger=at) as proxy,
+            aiohttp.ClientSession(base_url=proxy.url) as client,
+        ):
+            yield Crossing(proxy, client, fickle, ledger)
+        violations = audit(ledger).violations
+        assert violations == ()
+
+
+def _draw(running: Crossing, loop: asyncio.AbstractEventLoop, examples: int) -> None:
+    """Draw sequences in a thread of its own, play them in the loop."""
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+    )
+    @given(sequence=SEQUENCES)
+    def play(sequence: Any) -> None:
+        asyncio.run_coroutine_threadsafe(running.play(sequence), loop).result()
+
+    play()
+
+
+async def test_all_accounts_agree_after_each_crossing_of_two_rooms(tmp_path: Path) -> None:
+    async with crossing(tmp_path) as running:
+        for start in range(0, len(EVERY_STEP), BATCH):
+            await running.play([(step, 1) for step in EVERY_STEP[start : start + BATCH]])
+
+
+async def test_all_accounts_agree_whatever_rooms_a_call_crosses(
+    tmp_path: Path, examples: int
+) -> None:
+    loop = asyncio.get_running_loop()
+    async with crossing(tmp_path) as running:
+        await loop.run_in_executor(None, _draw, running, loop, examples)

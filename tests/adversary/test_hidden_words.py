@@ -1,0 +1,267 @@
+"""A word that a guard stops is stopped wherever an answer may carry it, whole and streamed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.guardrails.payloads import data_of
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.guardrails.test_init import guarded
+from tests.guardrails.test_reported import ask
+from tests.test_pipeline import ROUTES, Route
+
+Json = dict[str, Any]
+WORD = "Hydropolis"
+BYTES = [*WORD.encode()]
+NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
+         "enkrypt", "enkrypt-chat")  # fmt: skip
+STREAMED = [name for name in NAMED if ROUTES[name].streams]
+
+
+def token(**more: Any) -> Json:
+    return {"content": [{"token": "a", "logprob": -1, "bytes": [97], "top_logprobs": [], **more}]}
+
+
+LOGPROBS: Mapping[str, Any] = {
+    "a string": WORD,
+    "a list": [WORD],
+    "a list of lists": [[WORD]],
+    "beside a token": token(note=WORD),
+    "beside all tokens": {**token(), "zzz": WORD},
+    "a name beside all tokens": {**token(), WORD: 1},
+    "a list for a token": token(token=[WORD]),
+    "an object for a token": token(token={"x": WORD}),
+    "a string for a number": token(logprob=WORD),
+    "bytes of a token": token(bytes=BYTES),
+    "a string for bytes": token(bytes=WORD),
+    "strings for bytes": token(bytes=[WORD]),
+    "bytes of several tokens": {
+        "content": [{"token": "a", "bytes": BYTES[:4]}, {"token": "b", "bytes": BYTES[4:]}]
+    },
+    "a token that was not chosen": token(top_logprobs=[{"token": WORD}]),
+    "bytes of a token that was not chosen": token(top_logprobs=[{"token": "b", "bytes": BYTES}]),
+    "beside a token that was not chosen": token(top_logprobs=[{"token": "b", "x": {"y": WORD}}]),
+    "tokens that are a string": {"tokens": WORD},
+    "numbers of tokens": {"tokens": ["a"], "token_logprobs": [WORD]},
+    "places of tokens": {"tokens": ["a"], "text_offset": [WORD]},
+    "a name in the top": {"tokens": ["a"], "top_logprobs": [{WORD: -1}]},
+    "a value in the top": {"tokens": ["a"], "top_logprobs": [{"a": WORD}]},
+    "a list in the top": {"tokens": ["a"], "top_logprobs": [[{"x": WORD}]]},
+}
+
+
+def whole(route: Route, choice: Json, **more: Any) -> Json:
+    body = chat("a", **more) if route.chat else legacy("a", **more)
+    body["choices"] = [{**body["choices"][0], **choice}]
+    return body
+
+
+def event(choice: Json, **more: Any) -> Json:
+    head = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "smol", **more}
+    return {**head, "choices": [{"index": 0, "finish_reason": None, **choice}]}
+
+
+def said(route: Route, text: str) -> Json:
+    return {"delta": {"content": text}} if route.chat else {"text": text}
+
+
+@pytest.fixture
+async def look(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Callable[..., Any]]:
+    """Ask under a guard of the word; give the bytes of the answer."""
+    rule = f"output: [{{guard: keywords, words: [{WORD}]}}]"
+    async with guarded(tmp_path, upstream, rule) as (_, client):
+
+        async def looked(route: Route, script: Any, *, streamed: bool) -> bytes:
+            upstream.answer_with(script)
+            _, read, _ = await ask(client, route, route.said, streamed=streamed)
+            return read
+
+        yield looked
+
+
+def documents(written: str) -> list[Json]:
+    starts = ((line, line.find("{")) for line in written.splitlines())
+    return [json.loads(line[start:]) for line, start in starts if start >= 0]
+
+
+def within(value: Any) -> list[int]:
+    """Give the bytes of all tokens, in their order."""
+    if isinstance(value, list):
+        return [byte for each in value for byte in within(each)]
+    if not isinstance(value, dict):
+        return []
+    own = value.get("bytes")
+    mine = [each for each in own if isinstance(each, int)] if isinstance(own, list) else []
+    return mine + [byte for each in value.values() for byte in within(each)]
+
+
+def spelled(read: bytes) -> set[str]:
+    """Give each way in which an answer may spell something out: as it is written, by the bytes
+    of its tokens, and by the texts of its chunks put together.
+    """
+    written = read.decode()
+    pieces = ""
+    for document in documents(written):
+        for choice in document.get("choices", ()):
+            for one in (choice.get("message"), choice.get("delta"), choice):
+                pieces += str((one or {}).get("content") or (one or {}).get("text") or "")
+    return {written, pieces, "".join(map(chr, within(documents(written))))}
+
+
+def hidden(read: bytes) -> bool:
+    return not any(WORD in each for each in spelled(read))
+
+
+@pytest.mark.parametrize("name", NAMED)
+async def test_log_probabilities_of_a_whole_answer_hide_nothing(
+    name: str, look: Callable[..., Any]
+) -> None:
+    route = ROUTES[name]
+    for place, logprobs in LOGPROBS.items():
+        read = await look(route, answer(whole(route, {"logprobs": logprobs})), streamed=False)
+        assert hidden(read), place
+        assert b"guardrail_blocked" in read, place
+
+
+@pytest.mark.parametrize("name", STREAMED)
+async def test_log_probabilities_of_a_stream_hide_nothing(
+    name: str, look: Callable[..., Any]
+) -> None:
+    route = ROUTES[name]
+    for place, logprobs in LOGPROBS.items():
+        events = [event({**said(route, "a"), "logprobs": logprobs}), event(said(route, " b"))]
+        read = await look(route, stream(events), streamed=True)
+        assert hidden(read), place
+
+
+async def test_bytes_that_spell_what_is_shown_pass_untouched(look: Callable[..., Any]) -> None:
+    halves = [{"token": "\\xc3", "bytes": [0xC3]}, {"token": "\\xa9", "bytes": [0xA9]}]
+    choice = {"message": {"role": "assistant", "content": "é"}, "logprobs": {"content": halves}}
+    route = ROUTES["openai-chat"]
+
+    read = await look(route, answer(whole(route, choice)), streamed=False)
+
+    assert json.loads(read)["choices"][0]["logprobs"] == {"content": halves}
+
+
+CUT: Mapping[str, list[Json]] = {
+    "at a finish": [
+        event({"delta": {"content": "Hydro"}, "finish_reason": "stop"}),
+        event({"delta": {"content": "polis"}}),
+    ],
+    "at a finish of each chunk": [
+        event({"delta": {"content": part}, "finish_reason": "stop"}) for part in WORD
+    ],
+    "at a finish without text": [
+        event({"delta": {"content": "Hydro"}}),
+        event({"delta": {}, "finish_reason": "stop"}),
+        event({"delta": {"content": "polis"}}),
+    ],
+    "at a finish of the other choice's chunk": [
+        event({"delta": {"content": "Hydro"}, "finish_reason": "length"}),
+        event({"index": 1, "delta": {"content": "x"}}),
+        event({"delta": {"content": "polis"}, "finish_reason": "stop"}),
+    ],
+    "between message and delta": [
+        event({"message": {"content": "Hyd"}}),
+        event({"delta": {"content": "ropolis"}}),
+    ],
+    "between delta and message": [
+        event({"delta": {"content": "Hyd"}}),
+        event({"message": {"content": "ropolis"}}),
+    ],
+    "between message and delta of one chunk": [
+        event({"message": {"content": "Hyd"}, "delta": {"content": "ropolis"}})
+    ],
+}
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMED if ROUTES[name].chat])
+async def test_no_cut_of_a_stream_hides_a_word(name: str, look: Callable[..., Any]) -> None:
+    for place, events in CUT.items():
+        read = await look(ROUTES[name], stream(events), streamed=True)
+        assert hidden(read), place
+
+
+LONG = f"the city of {WORD} "
+FRAME: Mapping[str, Json] = {
+    **{name: {name: LONG} for name in ("id", "model", "object", "system_fingerprint")},
+    "service_tier": {"service_tier": LONG},
+    "a long id": {"id": "x-" * 64 + WORD},
+}
+
+
+@pytest.mark.parametrize("name", ["openai", "openai-chat"])
+async def test_no_name_of_an_answer_is_a_text_that_nobody_reads(
+    name: str, look: Callable[..., Any]
+) -> None:
+    route = ROUTES[name]
+    for place, said_so in FRAME.items():
+        read = await look(route, answer(whole(route, {}, **said_so)), streamed=False)
+        assert hidden(read), place
+        events = [event(said(route, "a"), **said_so), event(said(route, "b"))]
+        assert hidden(await look(route, stream(events), streamed=True)), place
+
+
+async def test_no_id_of_a_call_is_a_text_that_nobody_reads(look: Callable[..., Any]) -> None:
+    route = ROUTES["openai-chat"]
+    call = {"index": 0, "id": LONG, "type": "function", "function": {"name": "f"}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+
+    assert hidden(await look(route, answer(whole(route, {"message": message})), streamed=False))
+    assert hidden(await look(route, stream([event({"delta": message})]), streamed=True))
+
+
+async def test_no_header_of_an_upstream_carries_a_text(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES["openai-chat"]
+    upstream.answer_with(answer(chat("a"), 200, f"openai-model: {LONG}", "openai-version: 1"))
+    async with guarded(tmp_path, upstream, "output: [{guard: keywords, words: [x]}]") as (
+        _,
+        client,
+    ):
+        body = {**route.body(streamed=False), "model": "support-chat"}
+        async with client.post(route.path, headers=route.credential, json=body) as response:
+            assert WORD not in str(response.headers)
+            assert response.headers["openai-version"] == "1"
+
+
+DATA: Mapping[str, str] = {
+    "white space": "data:text/plain;base64,SHlkcm9w\nb2xp cyBpcyBncmVhdCB5ZXM=",
+    "utf-16": base64.b64encode(WORD.encode("utf-16")).decode(),
+    "utf-16 without a mark": base64.b64encode(WORD.encode("utf-16le")).decode(),
+    "big ends first": base64.b64encode(WORD.encode("utf-16be")).decode(),
+}
+
+
+@pytest.mark.parametrize("place", DATA)
+def test_no_way_of_writing_data_hides_its_text(place: str) -> None:
+    data = data_of(DATA[place], bare=True)
+
+    assert data is not None
+    assert WORD in (data.text or "")
+
+
+@pytest.mark.parametrize(
+    "unseen",
+    ["\0", "\x07", "\x08", "\x1b", "\x7f", "\x85", "\ue000", "\ufdd0", "\uffff", "\U000f0000"],
+)
+async def test_no_character_that_shows_nothing_hides_a_word(
+    unseen: str, look: Callable[..., Any]
+) -> None:
+    route = ROUTES["openai-chat"]
+    text = f"Hyd{unseen}ropolis"
+    choice = {"message": {"role": "assistant", "content": text}}
+
+    read = await look(route, answer(whole(route, choice)), streamed=False)
+    assert b"guardrail_blocked" in read
+    events = [event(said(route, each)) for each in text]
+    read = await look(route, stream(events), streamed=True)
+    assert b"ropolis" not in b"".join(spelled_out.encode() for spelled_out in spelled(read))

@@ -1,0 +1,104 @@
+"""What a kept answer needs: it costs nothing, so no budget; it is a call, so a request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
+from tests.limits.test_init import ask, counted
+
+SPENT = "{name: money, usd: 1 per month, unpriced: allow}"
+MANY_TOKENS: dict[str, Any] = {"max_tokens": 100_000}  # claims more than is left
+FORMS = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+
+
+@asynccontextmanager
+async def proxied(
+    folder: Path, upstream: ScriptedUpstream, *limits: str, more: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    rule = f"limits: [{', '.join(limits)}], cache: {{ttl: 1h}}{more}"
+    said = f"\npolicies:\n  default: {{match: all, {rule}}}\n"
+    async with (
+        running_proxy(folder / "policies", world(upstream.url) + said) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+def dear(*, streamed: bool) -> Any:
+    """An answer that leaves less of the budget than another call would claim."""
+    used = {"prompt_tokens": 5, "completion_tokens": 1_600_000, "total_tokens": 1_600_005}
+    if streamed:
+        return stream(
+            [*legacy_events(" Par", "is.", with_usage=False), {"choices": [], "usage": used}]
+        )
+    return answer(legacy(usage=used))
+
+
+@FORMS
+@pytest.mark.parametrize("limit", [SPENT, "{name: words, tokens: 1600k per day}"])
+async def test_a_hit_needs_no_budget_and_a_miss_does(
+    limit: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(dear(streamed=streamed))
+    async with proxied(tmp_path, upstream, limit) as (proxy, client):
+        body: dict[str, Any] = {"max_tokens": 100_000, "stream": streamed}
+        first = await ask(client, **body)
+        again = await ask(client, **body)
+        other = await ask(client, **body, prompt="another question")
+        records = await proxy.sink.wait(3)
+
+    assert [first[0], again[0], other[0]] == [200, 200, 429]
+    assert again[1]["x-headrace-cache"] == "hit"
+    assert other[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
+    assert len(upstream.requests) == 1
+    assert [record.outcome for record in records] == ["success", "success", "limited"]
+    assert records[1].cost == 0
+
+
+async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(dear(streamed=False))
+    limits = (SPENT, "{name: calls, requests: 3 per day}")
+    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
+        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(4)]
+        refused = await ask(client, **MANY_TOKENS)
+
+        assert statuses == [200, 200, 200, 429]
+        assert (
+            "calls" in refused[2]["error"]["message"] or "money" in refused[2]["error"]["message"]
+        )
+        assert await counted(
+            proxy, client, 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
+        )
+
+
+async def test_a_hit_holds_a_place_while_it_is_served_and_gives_it_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(dear(streamed=False))
+    async with proxied(tmp_path, upstream, SPENT, "{name: at-once, concurrency: 1}") as (_, client):
+        statuses = [(await ask(client, **MANY_TOKENS))[0] for _ in range(5)]
+        missed = [(await ask(client, **MANY_TOKENS, prompt=f"p{n}"))[0] for n in range(5)]
+
+    assert (statuses, missed) == ([200] * 5, [429] * 5)
+
+
+async def test_a_call_whose_guard_asks_somebody_else_is_refused_before_that_costs(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(dear(streamed=False))
+    said = f"url: '{upstream.url}/hook', secret: '${{UPSTREAM_KEY}}', action: flag"
+    hook = f", input: [{{guard: webhook, {said}}}]"
+    async with proxied(tmp_path, upstream, SPENT, more=hook) as (_, client):
+        assert (await ask(client, **MANY_TOKENS))[0] == 200
+        before = len(upstream.requests)
+
+        assert (await ask(client, **MANY_TOKENS))[0] == 429
+        assert len(upstream.requests) == before

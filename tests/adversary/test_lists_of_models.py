@@ -1,0 +1,186 @@
+"""A list of models in one call: no model of it may shed what holds for another one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.policy import decide
+from proxy.policy.explain import explain
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.types import Call, Door, Json, Plan, Secret
+from tests.conftest import KEY, running_proxy
+from tests.doubles import ScriptedUpstream
+
+DOOR = Door("multimodel", "completions", "/v1/completion", "req_1", credential=Secret(KEY))
+MODELS = ("internal", "public", "partner")
+GUARDS = ("secrets", "dear", "words", "code")
+LIMITS = ("calls", "tokens", "money", "own")
+SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
+LET_OFF: Json = {
+    "name": "let-off",
+    "when": {"model": "internal"},
+    "without": {"guards": ["secrets"], "limits": ["money"]},
+}
+
+
+def policies(*rules: Json, match: str = "all", base_url: str = "https://one.test") -> str:
+    policy: Json = {
+        "input": [
+            {"guard": "secrets", "action": "block"},
+            {"guard": "economics", "name": "dear", "max_cost_usd": 1, "action": "block"},
+        ],
+        "output": [{"guard": "keywords", "name": "words", "words": ["banned"], "action": "block"}],
+        "limits": [
+            {"name": "calls", "requests": "9 per minute", "per": "key"},
+            {"name": "tokens", "tokens": "99k per minute"},
+            {"name": "money", "usd": "0.002 per day"},
+        ],
+        "rules": rules,
+    }
+    if len(rules) > 1:
+        policy["match"] = match
+    price = {"input": 1, "output": 1}
+    deployment = {
+        "policy": "shared",
+        "limits": [{"name": "own", "concurrency": 3}],
+        "targets": [{"upstream": "one", "model": name, "price": price} for name in MODELS],
+    }
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    return json.dumps(
+        {
+            "upstreams": {"one": {"dialect": "openai", "base_url": base_url}},
+            "keys": {"widget": {"sha256": digest, "deployments": ["compare"]}},
+            "policies": {"shared": policy},
+            "deployments": {"compare": deployment},
+        }
+    )
+
+
+def snapshot_of(said: str) -> Snapshot:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "p.yaml").write_text(said)
+        return read_folder(Path(folder), {})
+
+
+WHEN: st.SearchStrategy[Json] = st.one_of(
+    st.just({}),
+    st.lists(st.sampled_from(MODELS), min_size=1, max_size=2, unique=True).map(
+        lambda models: {"when": {"model": models}}
+    ),
+)
+
+
+def added(number: int) -> Json:
+    return {
+        "input": [{"guard": "code", "action": "flag"}],
+        "output": [{"guard": "length", "name": f"long-{number}", "characters": 9 + number}],
+        "limits": [{"name": f"limit-{number}", "requests": "1 per day"}],
+    }
+
+
+@st.composite
+def folders(draw: Callable[[Any], Any]) -> str:
+    rules: list[Json] = []
+    guards, limits = list(GUARDS), list(LIMITS)
+    for number in range(draw(st.integers(1, 5))):
+        kind = draw(st.sampled_from(["shed", "add", "both", "refuse"]))
+        rule = {"name": f"r{number}", **draw(WHEN)}
+        if kind in ("add", "both"):
+            rule |= added(number)
+            guards.append(f"long-{number}")
+            limits.append(f"limit-{number}")
+        if kind in ("shed", "both"):
+            some = (st.lists(st.sampled_from(n), min_size=1, max_size=3) for n in (guards, limits))
+            rule["without"] = dict(zip(("guards", "limits"), map(draw, some), strict=True))
+        rules.append(rule | ({"refuse": f"No {number}."} if kind == "refuse" else {}))
+    return policies(*rules, match=draw(st.sampled_from(["first", "all"])))
+
+
+def planned(snapshot: Snapshot, *models: str) -> Plan:
+    return decide(snapshot, Call(DOOR, {"prompt": "Hi"}, models, "compare"))
+
+
+def holds(plan: Plan) -> tuple[list[Any], ...]:
+    """Give what of a plan does not depend on which model is asked, in its order."""
+    guards = plan.guards
+    parts = (plan.bounds, guards.input, guards.output, guards.ceilings)
+    return tuple(list(part) for part in parts)
+
+
+@given(folders(), st.lists(st.sampled_from(MODELS), min_size=1, max_size=4))
+@settings(max_examples=150, deadline=None)
+def test_a_list_is_held_by_all_that_holds_for_any_of_its_models(
+    said: str, models: list[str]
+) -> None:
+    snapshot = snapshot_of(said)
+    alone = [planned(snapshot, model) for model in models]
+    together = planned(snapshot, *models)
+
+    for index, parts in enumerate(holds(together)):
+        wanted = {part for plan in alone for part in holds(plan)[index]}
+        assert set(parts) == wanted
+        assert len(parts) == len(wanted)
+    assert (together.refusal is None) == all(plan.refusal is None for plan in alone)
+
+
+@given(folders(), st.lists(st.sampled_from(MODELS), min_size=2, max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_order_of_a_list_changes_nothing_that_holds_for_it(
+    said: str, models: list[str]
+) -> None:
+    snapshot = snapshot_of(said)
+    first = planned(snapshot, *models)
+    for order in set(permutations(models)):
+        again = planned(snapshot, *order)
+        assert holds(again) == holds(first)
+        assert (again.refusal, again.cache) == (first.refusal, first.cache)
+
+
+def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
+    snapshot = snapshot_of(policies(LET_OFF))
+    key = snapshot.key_named("widget")
+    assert key is not None
+
+    told = explain(snapshot, key, Call(DOOR, {"prompt": "Hi"}, MODELS, "compare"))
+
+    [rule] = [p for reason in told.reasons for p in reason.parts if p.decided.endswith(" applies")]
+    assert rule.why == (
+        "no limit money (it counts: another model of the list is not let off); "
+        "no guard secrets (it counts: another model of the list is not let off)"
+    )
+
+
+@pytest.mark.parametrize("models", [["internal", "public"], ["public", "internal"]], ids=str)
+async def test_a_list_sends_no_blocked_text_and_spends_no_spent_budget(
+    models: list[str], upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    said = policies(LET_OFF, base_url=f"{upstream.url}/v1")
+    async with running_proxy(tmp_path / "policies", said) as proxy, aiohttp.ClientSession() as web:
+
+        async def ask(model: list[str], prompt: str, bound: int) -> tuple[int, Json]:
+            body = {"model": model, "prompt": prompt, "max_tokens": bound}
+            headers = {"authorization": f"Bearer {proxy.key}"}
+            async with web.post(f"{proxy.url}/v1/completion", json=body, headers=headers) as got:
+                return got.status, await got.json()
+
+        blocked = await ask(models, f"My key is {SECRET}.", 10)
+        assert upstream.requests == []
+        over = await ask(models, "Hi", 3000)
+        assert upstream.requests == []
+        alone = await ask(["internal"], f"My key is {SECRET}.", 3000)
+
+    assert (blocked[0], blocked[1]["error"]["code"]) == (400, "guardrail_blocked")
+    assert (over[0], over[1]["error"]["code"]) == (429, "budget_exceeded")
+    assert alone[0] == 200

@@ -1,0 +1,88 @@
+"""Whatever a field is called that the policy bounds or chooses, and wherever in a request it is: no
+server is told what the policy has not seen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.adversary.test_what_a_request_may_say import ask, proxied
+from tests.doubles import ScriptedUpstream
+
+GROUPS = (
+    "extra_body", "generation_config", "inference_extra_params", "options", "parameters",
+    "sampling_params",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
+async def test_no_group_of_options_chooses_a_model(
+    route: str, group: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    wrong = 422 if route == "scale" else 400
+    async with proxied(tmp_path, upstream, more="accepts: [model],") as (proxy, client):
+        for name in ("model", "MODEL", "model_id", "model_name", "engine", "deployment"):
+            status, _, said = await ask(client, route, {group: {name: "gpt-5-pro"}})
+            assert (status, said["error"]["param"]) == (wrong, f"{group}.{name.lower()}")
+        deeper: dict[str, Any] = {group: {"extra_body": {"model": "gpt-5-pro"}}}
+        status, _, said = await ask(client, route, deeper)
+        records = await proxy.sink.wait(7)
+
+    assert (status, said["error"]["param"]) == (wrong, f"{group}.extra_body.model")
+    assert upstream.requests == []
+    assert {record.outcome for record in records} == {"client_error"}
+
+
+def spellings(name: str) -> set[str]:
+    """Return names that a server may take for this one, in letters of other sizes and forms."""
+    wide = "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in name)
+    odd = {name.replace("s", "\u017f"), name.replace("k", "\u212a"), wide}
+    return {name.upper(), name.title(), *odd, *map(str.upper, odd)} - {name}
+
+
+BOUNDED = ("max_tokens", "best_of", "n", "num_predict", "n_cmpl", "num_return_sequences")
+CHOSEN = ("model", "models", "api_base", "api_key", "fallbacks", "provider", "webhook_url")
+
+
+@pytest.mark.parametrize("route", ["openai", "openai-chat", "scale", "multimodel"])
+@pytest.mark.parametrize("name", [*BOUNDED, *CHOSEN, *GROUPS, "stream", "user"])
+async def test_no_spelling_of_a_name_passes_what_reads_the_name(
+    name: str, route: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    told = set()
+    async with proxied(tmp_path, upstream) as (_, client):
+        for spelled in sorted(spellings(name)):
+            status, _, said = await ask(client, route, {spelled: {"num_predict": 900_000}})
+            told.add((status, said["error"]["param"]))
+
+    assert told == {(422 if route == "scale" else 400, name)}
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("name", [*BOUNDED, *CHOSEN, *GROUPS])
+async def test_no_spelling_passes_within_a_group_of_options(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    told = set()
+    async with proxied(tmp_path, upstream) as (_, client):
+        for spelled in sorted(spellings(name)):
+            within = {"extra_body": {spelled: {"num_predict": 900_000}}}
+            status, _, said = await ask(client, "openai-chat", within)
+            told.add((status, said["error"]["param"]))
+
+    assert told == {(400, f"extra_body.{name}")}
+    assert upstream.requests == []
+
+
+async def test_names_of_other_scripts_that_are_nobodys_pass(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = {"größe": 5, "長さ": 1, "ﬁeld": True}
+    async with proxied(tmp_path, upstream) as (_, client):
+        status, _, _ = await ask(client, "openai-chat", said)
+
+    [asked] = upstream.requests
+    assert (status, {name: asked.json[name] for name in said}) == (200, said)

@@ -1,0 +1,102 @@
+"""Callers without a key, or who choose what is seen of them: what they cannot do to others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.emit.quota import BURST
+from tests.conftest import KEY, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_cli import serving
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+STRANGER = {"Authorization": "Bearer hr-wrong"}
+CROWD = 300
+
+
+async def ask(client: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
+    body = ROUTE.body(streamed=False)
+    async with client.post(url + ROUTE.path, headers=headers, json=body) as response:
+        await response.read()
+        return response.status
+
+
+async def stopped(served: Any) -> list[dict[str, Any]]:
+    """End a process; give the lines of calls."""
+    served.process.terminate()
+    async with asyncio.timeout(20):
+        out, _ = await served.process.communicate()
+    lines = [*served.lines, *map(json.loads, out.splitlines())]
+    return [line for line in lines if line["event"] == "call"]
+
+
+async def test_a_crowd_of_strangers_is_counted_and_told_of_by_a_few(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    ledger, decisions = tmp_path / "ledger.db", tmp_path / "decisions"
+    kept = {"HEADRACE_LEDGER": f"sqlite:{ledger}", "HEADRACE_DECISION_LOG": str(decisions)}
+    async with (
+        serving(tmp_path / "p", world(upstream.url), **kept) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        assert await ask(client, url, BEARER) == 200
+        for _ in range(CROWD):
+            assert await ask(client, url, STRANGER) == 401
+        assert await ask(client, url, BEARER) == 200
+        lines = await stopped(served)
+
+    strangers = [line for line in lines if line["key"] is None]
+    assert BURST <= len(strangers) <= BURST + 10
+    assert len(lines) - len(strangers) == 2
+    with closing(sqlite3.connect(ledger)) as rows:
+        assert rows.execute("SELECT count(*) FROM calls").fetchone() == (len(lines),)
+    sealed = [json.loads(line) for line in decisions.read_text().splitlines()]
+    assert sum(entry["event"] == "call" for entry in sealed) == len(lines)
+
+
+async def test_strangers_push_no_call_out_of_what_can_be_explained(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url)) as proxy,
+        aiohttp.ClientSession() as client,
+    ):
+        await ask(client, proxy.url, {**BEARER, "x-request-id": "known"})
+        for _ in range(CROWD):
+            await ask(client, proxy.url, {**STRANGER, "x-request-id": "known"})
+        await proxy.sink.wait(CROWD + 1)
+        async with client.get(f"{proxy.admin}/explain/known") as response:
+            explained = await response.text()
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+
+    assert "success, status 200" in explained
+    assert f"headrace_unauthenticated_requests_total {CROWD}.0" in metrics
+
+
+@pytest.mark.parametrize(("may", "told"), [("refresh", 0), ("trace", 5)])
+async def test_a_callers_trace_chooses_nothing_unless_its_key_may(
+    may: str, told: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policies = world(upstream.url).replace("may: [refresh]", f"may: [{may}]")
+    always_chosen = f"00-{'0' * 31}1-{'0' * 15}1-01"
+    async with (
+        serving(tmp_path / "p", policies, HEADRACE_LOG_RATIO="0.000001") as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        for _ in range(5):
+            assert await ask(client, url, {**BEARER, "traceparent": always_chosen}) == 200
+        lines = await stopped(served)
+
+    assert len(lines) == told
+    assert all(line["key"] == "support-widget" for line in lines)
+    assert KEY not in str(lines)

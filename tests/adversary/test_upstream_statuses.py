@@ -1,0 +1,342 @@
+"""What the status of an upstream means goes through all rooms: fallback, hedge, breaker, cache,
+record, and the client's own dialect. By no request can a target be taken from others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    event,
+    hang,
+    head,
+    legacy,
+    legacy_events,
+    piece,
+)
+from tests.test_pipeline import BEARER, ROUTES, texts
+
+REACH = "deployments: [support-chat, "
+TARGETS = (
+    "targets: [{upstream: portkey, model: strict}], fallback: [{upstream: openai, model: lax}]"
+)
+DEPLOYMENTS = f"""
+  denying: {{{TARGETS}}}
+  hedged: {{{TARGETS}, hedge: {{after: 5s}}}}
+  raced: {{{TARGETS}, hedge: {{after: 20ms}}}}
+  kept: {{targets: [{{upstream: portkey, model: strict}}], cache: {{ttl: 1h}}}}
+
+"""
+REQUESTS_OWN = [402, 404, 405, 406, 409, 410, 412, 413, 414, 422, 424, 431, 446, 451, 501, 505, 508]
+DENIAL = {
+    "error": {"message": "The checks failed.", "type": "hooks_failed", "param": None, "code": None},
+    "hook_results": {"before_request_hooks": [], "after_request_hooks": []},
+}
+STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
+FIRST = piece(event(legacy_events(" Par")[0]))
+
+
+@asynccontextmanager
+async def under(
+    folder: Path, upstream: ScriptedUpstream
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    reach = f"{REACH}denying, hedged, raced, kept, "
+    async with (
+        running_proxy(
+            folder / "policies", world(upstream.url).replace(REACH, reach) + DEPLOYMENTS
+        ) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def ask(
+    client: aiohttp.ClientSession, model: str = "gpt-4o-mini", **more: Any
+) -> tuple[int, dict[str, str], Any]:
+    body = {"model": model, "prompt": "Hi", **more}
+    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+        return (
+            response.status,
+            {k.lower(): v for k, v in response.headers.items()},
+            (await response.json() if "json" in response.content_type else await response.read()),
+        )
+
+
+async def embed(client: aiohttp.ClientSession) -> int:
+    body = {"model": "gpt-4o-mini", "input": "Hi"}
+    async with client.post("/v1/embeddings", headers=BEARER, json=body) as response:
+        return response.status
+
+
+def coming(*pieces: bytes, status: bytes = b"200") -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*(each.replace(b" 200 ", b" " + status + b" ", 1) for each in pieces))
+        wire.keep = False
+
+    return script
+
+
+@pytest.mark.parametrize("status", REQUESTS_OWN)
+async def test_what_is_the_requests_fault_passes_as_it_is_and_closes_the_target_for_nobody(
+    status: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(*[answer({"error": {"message": "Not here."}}, status)] * 6)
+    async with under(tmp_path, upstream) as (proxy, client):
+        for _ in range(6):
+            got, headers, said = await ask(client)
+            assert (got, said["error"]["message"]) == (status, "Not here.")
+            assert headers["x-headrace-error"] == "upstream_refused"
+            assert headers.get("x-should-retry") == ("false" if status >= 500 else None)
+        got, _, _ = await ask(client)
+        records = await proxy.sink.wait(7)
+
+    assert (got, len(upstream.requests)) == (200, 7)
+    assert {record.attempts[0].error for record in records[:6]} == {"upstream_refused"}
+
+
+async def test_an_endpoint_that_a_target_does_not_have_closes_no_other(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(*[answer({}, 500)] * 5)
+    async with under(tmp_path, upstream) as (_, client):
+        refused = [await embed(client) for _ in range(6)]
+        got, _, _ = await ask(client)
+
+    assert (refused, got) == ([502] * 5 + [503], 200)
+
+
+async def test_what_an_upstream_forbids_one_request_closes_nothing_and_is_told_apart(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(*[answer({"error": {"message": "key sk-x", "code": "no_access"}}, 403)] * 6)
+    async with under(tmp_path, upstream) as (_, client):
+        for _ in range(6):
+            got, headers, said = await ask(client)
+            assert (got, said["error"]["code"]) == (502, "no_access")
+            assert headers["x-headrace-error"] == "upstream_forbids"
+            assert headers["x-should-retry"] == "false"
+            assert "sk-x" not in str(said)
+        got, _, _ = await ask(client)
+
+    assert got == 200
+
+
+async def test_time_that_a_client_allows_itself_closes_nothing(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(hang())
+    mine = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "support-chat"}
+    hasty = {**mine, "x-portkey-request-timeout": "20"}
+    async with under(tmp_path, upstream) as (_, client):
+        for headers, status in ((hasty, 408),) * 6 + ((mine, 200),):
+            body = {"model": "gpt-4o-mini", "prompt": "Hi"}
+            if headers is mine:
+                upstream.answer_with(answer(legacy()))
+            async with client.post("/v1/completions", headers=headers, json=body) as response:
+                assert response.status == status
+
+
+WORDS: dict[str, tuple[int, Any, str, str]] = {
+    "a context that is too long": (
+        400,
+        {"type": "invalid_request_error", "code": "context_length_exceeded"},
+        "invalid_request_error",
+        "context_length_exceeded",
+    ),
+    "a quota that is used up": (
+        429,
+        {"type": "insufficient_quota", "code": "insufficient_quota"},
+        "insufficient_quota",
+        "insufficient_quota",
+    ),
+    "a filter": (
+        400,
+        {"type": None, "code": "content_filter"},
+        "invalid_request_error",
+        "content_filter",
+    ),
+    "an overload": (529, {"type": "overloaded_error"}, "overloaded_error", "upstream_unavailable"),
+    "a number": (400, {"code": 400, "type": 7}, "invalid_request_error", "upstream_refused"),
+    "no word": (
+        400,
+        {"code": "x y\r\n", "type": "a" * 65},
+        "invalid_request_error",
+        "upstream_refused",
+    ),
+}
+
+
+@pytest.mark.parametrize(("status", "error", "kind", "code"), WORDS.values(), ids=WORDS.keys())
+async def test_short_words_of_an_upstreams_error_reach_the_client_and_ours_stand_beside(
+    status: int, error: Any, kind: str, code: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({"error": {"message": "No.", **error}}, status))
+    async with under(tmp_path, upstream) as (proxy, client):
+        _, headers, said = await ask(client)
+        [record] = await proxy.sink.wait()
+
+    assert (said["error"]["type"], said["error"]["code"]) == (kind, code)
+    assert headers["x-headrace-error"] == record.error.code
+    assert record.error.code in ("upstream_refused", "upstream_unavailable")
+
+
+async def test_a_key_that_an_upstream_refuses_is_not_the_clients_to_mend(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer({"error": {"message": "sk-x", "code": "invalid_api_key"}}, 401))
+    async with under(tmp_path, upstream) as (_, client):
+        got, headers, said = await ask(client)
+
+    assert (got, said["error"]["code"]) == (502, "upstream_rejected_key")
+    assert headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("model", ["denying", "hedged", "raced"])
+async def test_what_a_guard_of_the_upstream_denies_is_asked_of_nobody_else(
+    model: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def once_raced(asked: Asked, wire: Wire) -> None:
+        while model == "raced" and len(upstream.requests) < 2:
+            upstream.came.clear()
+            await upstream.came.wait()
+        await answer(DENIAL, 446)(asked, wire)
+
+    upstream.by_model = {"strict": once_raced}
+    if model == "raced":
+        upstream.by_model["lax"] = hang()
+    async with under(tmp_path, upstream) as (proxy, client):
+        for number in range(1, 7):
+            upstream.requests.clear()
+            got, headers, said = await ask(client, model)
+            assert (got, said["error"]["code"]) == (400, "guardrail_blocked")
+            assert said["error"]["message"] == "The checks failed."
+            assert headers["x-headrace-error"] == "guardrail_blocked"
+            await proxy.sink.wait(number)
+        records = proxy.records
+
+    assert {record.outcome for record in records} == {"blocked"}
+    asked = [each.json["model"] for each in upstream.requests]
+    assert asked == (["strict", "lax"] if model == "raced" else ["strict"])
+    assert records[-1].skips == []
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "kind"),
+    [
+        ("portkey", 446, "hooks_failed"),
+        ("scale-5", 400, "invalid_request_error"),
+        ("enkrypt", 400, "invalid_request_error"),
+        ("fireworks", 400, "invalid_request_error"),
+        ("multimodel", 400, "invalid_request_error"),
+    ],
+)
+async def test_every_client_reads_a_denial_of_the_upstream_as_a_block_in_its_own_dialect(
+    name: str, status: int, kind: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(DENIAL, 446))
+    route = ROUTES[name]
+    headers = {**route.credential, "x-headrace-deployment": "denying"}
+    async with under(tmp_path, upstream) as (_, client):
+        body = route.body(streamed=False)
+        async with client.post(route.path, headers=headers, json=body) as response:
+            said = await response.json()
+
+    assert (response.status, said["error"]["type"]) == (status, kind)
+    assert said["error"]["code"] == "guardrail_blocked"
+
+
+@pytest.mark.parametrize(
+    "denial",
+    [DENIAL, {"error": {"message": "x", "code": "guardrail_blocked"}}],
+    ids=["446", "ours"],
+)
+async def test_a_denial_in_a_stream_is_a_block_and_no_failure(
+    denial: Any, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"strict": coming(STREAM, piece(event(denial)), b"0\r\n\r\n")}
+    async with under(tmp_path, upstream) as (proxy, client):
+        got, _, said = await ask(client, "denying", stream=True)
+        upstream.by_model = {"strict": coming(STREAM, FIRST, piece(event(denial)), b"0\r\n\r\n")}
+        body = {"model": "denying", "prompt": "Hi", "stream": True}
+        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            late = b""
+            try:
+                async for part in response.content.iter_any():
+                    late += part
+            except aiohttp.ClientPayloadError:
+                pass
+        records = await proxy.sink.wait(2)
+
+    assert (got, said["error"]["code"]) == (400, "guardrail_blocked")
+    assert b"guardrail_blocked" in late
+    assert [record.outcome for record in records] == ["blocked", "blocked"]
+    assert len(upstream.requests) == 2
+
+
+async def test_an_error_event_that_blames_the_request_is_a_refusal_and_no_failure(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    error = {"error": {"message": "Hi there", "type": "BadRequestError", "code": 400}}
+    upstream.then(*[coming(STREAM, piece(event(error)), b"0\r\n\r\n")] * 6)
+    async with under(tmp_path, upstream) as (_, client):
+        for _ in range(6):
+            got, _, said = await ask(client, stream=True)
+            assert (got, said["error"]["type"]) == (400, "BadRequestError")
+            assert "Hi there" not in str(said)
+        got, _, _ = await ask(client)
+
+    assert got == 200
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize(("name", "status"), [("openai", 200), ("portkey", 246), ("scale-5", 200)])
+async def test_an_answer_that_a_guard_of_the_upstream_flagged_is_good_and_the_flag_passes_on(
+    name: str, status: int, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    whole = answer(legacy(), 246)
+
+    async def flagged(asked: Asked, wire: Wire) -> None:
+        if not streamed:
+            return await whole(asked, wire)
+        sent = [piece(event(each)) for each in legacy_events(" Par", "is.")]
+        begin = head(246, "text/event-stream", "transfer-encoding: chunked")
+        await wire.send(begin, *sent, piece(event(b"[DONE]")), b"0\r\n\r\n")
+
+    upstream.answer_with(flagged)
+    route = ROUTES[name]
+    headers = {**route.credential, "x-headrace-deployment": "denying"}
+    headers.pop("x-portkey-virtual-key", None)
+    async with under(tmp_path, upstream) as (proxy, client):
+        for number in range(1, 7):
+            body = route.body(streamed=streamed)
+            async with client.post(route.path, headers=headers, json=body) as response:
+                raw = await response.read()
+            assert (response.status, texts(route, raw, streamed=streamed)) == (status, " Paris.")
+            assert "flagged by a guard of the upstream" in response.headers["x-headrace-warning"]
+            await proxy.sink.wait(number)
+        records = proxy.records
+
+    assert len(upstream.requests) == 6
+    assert {record.outcome for record in records} == {"success"}
+    assert {record.attempts[0].status for record in records} == {246}
+
+
+async def test_a_flagged_answer_is_kept_for_nobody(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy(), 246))
+    async with under(tmp_path, upstream) as (_, client):
+        got = [(await ask(client, "kept"))[1]["x-headrace-cache"] for _ in range(2)]
+
+    assert got == ["miss", "miss"]

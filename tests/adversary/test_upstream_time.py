@@ -1,0 +1,213 @@
+"""Upstreams that think, keep silent, or die at work: who waits how long, what is asked again, and
+what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.types import Timeouts
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    event,
+    hang,
+    head,
+    legacy,
+    legacy_events,
+    piece,
+    stream,
+)
+from tests.test_pipeline import BEARER
+
+STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
+EVENTS = [piece(event(each)) for each in legacy_events(" Par", "is.")]
+END = piece(event(b"[DONE]")) + b"0\r\n\r\n"
+WORDS = "x" * 40
+PROMPT_COST = 10 * 150  # a quarter of the characters
+
+
+@asynccontextmanager
+async def under(
+    folder: Path, upstream: ScriptedUpstream, timeouts: str, more: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """The world, where the upstream ``openai`` has such time-outs, and a deployment says more."""
+    policies = world(upstream.url)
+    before, _, after = policies.partition("timeouts: {")
+    policies = f"{before}timeouts: {{{timeouts}}}{after.partition('}')[2]}"
+    policies = policies.replace("  resilient:\n", f"  resilient:\n    {more}\n")
+    async with (
+        running_proxy(folder / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def ask(
+    client: aiohttp.ClientSession, model: str = "gpt-4o-mini", **more: Any
+) -> tuple[int, Any]:
+    body = {"model": model, "prompt": WORDS, **more}
+    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+        raw = await response.read()
+        return response.status, await response.json() if "json" in response.content_type else raw
+
+
+def after(seconds: float, *pieces: bytes, begin: bytes = b"") -> Script:
+    """Say the beginning at once and the rest later: what is measured is a delay."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(begin)
+        await asyncio.sleep(seconds)
+        await wire.send(*pieces)
+
+    return script
+
+
+def test_by_default_nothing_that_thinks_for_less_than_ten_minutes_is_ended() -> None:
+    assert Timeouts() == Timeouts(connect=5, first_byte=600, idle=600, total=600)
+
+
+DOCUMENT = b'{"choices": [{"index": 0, "text": " Paris.", "finish_reason": "stop"}]}'
+SLOW = {
+    "before its head": after(
+        0.3, head(200, "application/json", f"content-length: {len(DOCUMENT)}") + DOCUMENT
+    ),
+    "in its body": after(
+        0.3,
+        DOCUMENT[1:],
+        begin=head(200, "application/json", f"content-length: {len(DOCUMENT)}") + DOCUMENT[:1],
+    ),
+}
+
+
+@pytest.mark.parametrize("script", SLOW.values(), ids=SLOW.keys())
+async def test_a_whole_answer_may_take_all_its_time_before_its_first_byte(
+    script: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(script)
+    async with under(tmp_path, upstream, "first_byte: 50ms, idle: 50ms") as (_, client):
+        status, said = await ask(client)
+
+    assert (status, said["choices"][0]["text"]) == (200, " Paris.")
+
+
+async def test_a_streams_first_byte_is_bounded_by_its_own(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(hang())
+    async with under(tmp_path, upstream, "first_byte: 50ms") as (proxy, client):
+        status, said = await ask(client, stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert (status, said["error"]["code"]) == (504, "upstream_first_byte_timeout")
+    assert record.cost == PROMPT_COST
+
+
+async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(hang())
+    async with under(tmp_path, upstream, "total: 100ms") as (proxy, client):
+        status, said = await ask(client)
+        [record] = await proxy.sink.wait()
+
+    assert (status, said["error"]["code"]) == (504, "upstream_total_timeout")
+    assert (record.cost, record.source) == (PROMPT_COST, "partial_estimate")
+    assert record.lost == PROMPT_COST
+
+
+async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"primary": hang()}
+    async with under(tmp_path, upstream, "total: 200ms") as (proxy, client):
+        status, _ = await ask(client, "resilient")
+        [record] = await proxy.sink.wait()
+
+    assert status == 200
+    assert [each.error for each in record.attempts] == ["upstream_total_timeout", None]
+    assert record.lost == PROMPT_COST
+
+
+def pondering(comments: int, every: float) -> Script:
+    """A stream that says a word, then only comments for a while, then the rest."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM, EVENTS[0])
+        for _ in range(comments):
+            await asyncio.sleep(every)  # what is measured is a delay
+            await wire.send(piece(b": secret of the upstream\n\n"))
+        await wire.send(*EVENTS[1:], END)
+
+    return script
+
+
+async def test_comments_count_as_life_and_pass_in_words_of_our_own(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(pondering(6, 0.25))
+    async with under(tmp_path, upstream, "idle: 1s") as (proxy, client):
+        status, raw = await ask(client, stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert (status, record.outcome) == (200, "success")
+    assert raw.count(b": keep-alive\n\n") == 1  # no more than one a second
+    assert b"secret" not in raw
+    assert raw.count(b"data: ") == len(EVENTS)  # bare usage was not asked for, [DONE] is one
+
+
+async def test_comments_before_the_first_word_leave_room_for_a_clean_error(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def ponder_and_fail(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM, piece(b": thinking\n\n"), piece(event({"error": {"code": 503}})))
+        wire.keep = False
+
+    upstream.by_model = {"primary": ponder_and_fail, "spare": stream(legacy_events("ok"))}
+    async with under(tmp_path, upstream, "idle: 1s") as (_, client):
+        status, raw = await ask(client, "resilient", stream=True)
+
+    assert (status, b"keep-alive" in raw) == (200, False)
+
+
+async def test_an_upstream_that_dies_at_work_is_not_asked_again_unless_the_policy_says_so(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def work_and_die(asked: Asked, wire: Wire) -> None:
+        await asyncio.sleep(0.3)  # what is measured is a delay
+        wire.cut()
+
+    upstream.then(answer(legacy()), work_and_die)
+    async with under(tmp_path, upstream, "total: 3s") as (proxy, client):
+        await ask(client)
+        status, said = await ask(client)
+        _, record = await proxy.sink.wait(2)
+
+    assert (status, said["error"]["code"]) == (502, "upstream_unavailable")
+    assert (len(upstream.requests), len(record.attempts)) == (2, 1)
+
+
+@pytest.mark.parametrize("rest", [b"", b"content-length: 900\r\n"], ids=["to the end", "cut"])
+async def test_a_refusal_that_breaks_off_is_still_that_refusal(
+    rest: bytes, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async def refuse(asked: Asked, wire: Wire) -> None:
+        await wire.send(b"HTTP/1.1 413 X\r\n" + rest + b"\r\n" + b'{"error": {"message": "large"}}')
+        wire.cut()
+
+    upstream.then(*[refuse] * 6)
+    async with under(tmp_path, upstream, "total: 3s") as (_, client):
+        refused = [(await ask(client))[0] for _ in range(6)]
+        status, _ = await ask(client)
+
+    assert (refused, status) == ([413] * 6, 200)

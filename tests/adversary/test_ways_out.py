@@ -1,0 +1,182 @@
+"""Whatever way a call ends, nothing of it is left: no task, no descriptor, no reservation, and no
+reference cycle that holds its texts until the collector comes by."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import aiohttp
+import pytest
+
+import proxy
+from tests.adversary.crossings import ASKED, CASES, Fickle, Step, policies
+from tests.adversary.test_crossings import Crossing
+from tests.conftest import running_proxy
+from tests.doubles import Json, scripted_upstream
+from tests.servers import eventually
+from tests.test_pipeline import BEARER
+
+TIMES = 8
+SERVER = "proxy.edge.server"
+"""Its connections and requests are aiohttp's, which ties them together when a body is left unread:
+they hold no text by then."""
+OURS = str(Path(proxy.__file__).parent)
+BODY: Json = {"model": "one", "prompt": "Hi", "max_tokens": 20}
+Way = Callable[[Crossing, int], Awaitable[None]]
+
+
+def stepped(way: str, *, streamed: bool, leaves: str = "stays") -> Way:
+    """Return how to make a call that goes one way of an upstream, or of a client."""
+    case = {"found": "out-block-unkept-plain", "slow": "none-unkept-hedged"}
+    named = case.get(way, "none-unkept-plain")
+    whose = next(each for each in CASES if "-".join(each) == named)
+    step = Step(whose, streamed, streamed, "nothing", (way,), leaves)
+
+    async def go(running: Crossing, number: int) -> None:
+        await running.send(step, number)
+
+    return go
+
+
+async def _post(running: Crossing, body: Any, **headers: str) -> None:
+    sent = {**BEARER, "x-headrace-deployment": "none-unkept-plain", **headers}
+    data = io.BytesIO(json.dumps(body).encode())
+    sent["content-type"] = "application/json"
+    async with running.client.post("/v1/completions", data=data, headers=sent) as response:
+        await response.read()
+
+
+async def blocked(running: Crossing, number: int) -> None:
+    body = {**BODY, "prompt": f"a {ASKED}"}
+    await _post(running, body, **{"x-headrace-deployment": "in-block-unkept-plain"})
+
+
+async def unauthenticated(running: Crossing, number: int) -> None:
+    await _post(running, BODY, authorization="Bearer nobody")
+
+
+async def wrong_field(running: Crossing, number: int) -> None:
+    await _post(running, {**BODY, "temperature": "hot"})
+
+
+async def too_large(running: Crossing, number: int) -> None:
+    with suppress(aiohttp.ClientError):
+        await _post(running, {**BODY, "prompt": "x" * (17 * 1024 * 1024)})
+
+
+async def unknown_deployment(running: Crossing, number: int) -> None:
+    await _post(running, BODY, **{"x-headrace-deployment": "nowhere"})
+
+
+async def kept(running: Crossing, number: int) -> None:
+    await _post(running, BODY, **{"x-headrace-deployment": "none-kept-plain"})
+
+
+WAYS: dict[str, Way] = {
+    each.__name__: each
+    for each in (blocked, unauthenticated, wrong_field, too_large, unknown_deployment, kept)
+}
+WAYS |= {
+    f"{way}-{'streamed' if streamed else 'whole'}": stepped(way, streamed=streamed)
+    for way in (
+        "answered", "found", "overloaded", "broken", "refused", "garbled", "gone", "cut", "slow",
+        "denied",
+    )
+    for streamed in (False, True)
+}  # fmt: skip
+WAYS |= {
+    f"{leaves}-{'streamed' if streamed else 'whole'}": stepped(
+        "slow", streamed=streamed, leaves=leaves
+    )
+    for leaves in ("leaves-early", "leaves-midway")
+    for streamed in (False, True)
+}
+
+
+def is_of_a_call(found: object) -> bool:
+    """True if an object of ours, or one of our frames, waits for the collector."""
+    if isinstance(found, FrameType):
+        return OURS in found.f_code.co_filename
+    module = type(found).__module__
+    return module.startswith("proxy.") and module != SERVER
+
+
+def name_of(found: object) -> str:
+    return found.f_code.co_qualname if isinstance(found, FrameType) else type(found).__name__
+
+
+@asynccontextmanager
+async def crossing(folder: Path) -> AsyncIterator[Crossing]:
+    """A proxy whose client keeps no connection, so that none of its own are counted."""
+    async with scripted_upstream() as upstream:
+        fickle = Fickle()
+        upstream.answer_with(fickle)
+        async with (
+            running_proxy(folder / "policies", policies(upstream.url)) as proxy,
+            aiohttp.ClientSession(
+                base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
+            ) as client,
+        ):
+            yield Crossing(proxy, client, fickle, folder / "none")
+
+
+def tasks() -> Counter[str]:
+    """Return what is at work, but for the scripted upstream's side of connections that are kept."""
+    names = (getattr(task.get_coro(), "__qualname__", "?") for task in asyncio.all_tasks())
+    return Counter(name for name in names if not name.startswith("ScriptedUpstream"))
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def several(running: Crossing, way: Way) -> None:
+    for number in range(TIMES):
+        running.calls += 1
+        await way(running, number)
+    await running.proxy.sink.wait(TIMES)
+    running.proxy.sink.forget()
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_a_call_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
+    way = WAYS[name]
+    async with crossing(tmp_path) as running:
+        await several(running, way)
+        gc.collect()
+        before = tasks(), descriptors()
+
+        gc.disable()
+        try:
+            await several(running, way)
+            # a pool may keep one connection more than before, but not one for each call
+            await eventually(lambda: tasks() == before[0] and descriptors() < before[1] + TIMES)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            found = Counter(map(name_of, filter(is_of_a_call, gc.garbage)))
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+        explained = await sentinel(running)
+
+    assert found == {}
+    assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
+
+
+async def sentinel(running: Crossing) -> str:
+    """Make a last call. Return what is told of it."""
+    await _post(running, BODY, **{"x-request-id": "the-last"})
+    await running.proxy.sink.wait()
+    async with running.client.get(f"{running.proxy.admin}/explain/the-last") as response:
+        return await response.text()

@@ -1,0 +1,436 @@
+"""What clients may say of bounds, numbers, models, addresses and keys, over the wire: nothing they
+write breaks a call, gives them more than the policy has, or costs others anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, usage
+from tests.test_pipeline import BEARER
+
+ROUTES: dict[str, tuple[str, dict[str, str], str]] = {
+    "openai": ("/v1/completions", BEARER, "prompt"),
+    "openai-chat": ("/v1/chat/completions", BEARER, "messages"),
+    "openai-embeddings": ("/v1/embeddings", BEARER, "input"),
+    "portkey": ("/v1/completions", {"x-portkey-api-key": KEY}, "prompt"),
+    "fireworks": ("/inference/v1/completions", BEARER, "prompt"),
+    "fireworks-chat": ("/inference/v1/chat/completions", BEARER, "messages"),
+    "scale": ("/v5/completions", {"x-api-key": KEY}, "prompt"),
+    "scale-chat": ("/v5/chat/completions", {"x-api-key": KEY}, "messages"),
+    "multimodel": ("/v1/completion", BEARER, "prompt"),
+    "enkrypt": ("/ai-proxy/completions", {"apikey": KEY}, "prompt"),
+}
+TEXTS: dict[str, Any] = {
+    "prompt": "Hi there",
+    "input": "Hi there",
+    "messages": [{"role": "user", "content": "Hi there"}],
+}
+POLICY = """
+policies:
+  default:
+    match: all
+    limits:
+      - {name: month, usd: 1 per month, unpriced: allow}
+      - {name: rate, tokens: 100k per minute}
+    input:
+      - {guard: economics, max_cost_usd: 1}
+      - {guard: secrets, action: block}
+      - {guard: length, tokens: 100000, action: flag}
+    opaque: allow
+    cache: {ttl: 1h}
+    rules:
+      - {name: capped, cap: {max_tokens: 4096, n: 4, best_of: 4, temperature: 1, top_p: 1}}
+      - {name: set, when: {tag: {beta: 'true'}}, set: {max_tokens: 5, n: 1}}
+"""
+CONDEMNED = {"max_tokens": 1, "max_completion_tokens": 900}
+ODD: tuple[Any, ...] = (
+    "x",
+    [1],
+    {},
+    {"a": [1]},
+    [],
+    [[]],
+    [{}],
+    True,
+    -1_000_000_000,
+    1.5,
+    2**63 - 1,
+)
+READ = (
+    "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
+    "n_predict", "num_predict", "min_tokens", "n", "best_of", "n_cmpl", "num_return_sequences",
+    "options", "parameters", "extra_body", "inference_extra_params", "temperature", "top_p",
+    "frequency_penalty", "seed", "stream", "stream_options", "user", "inference_timeout", "stop",
+    "stop_sequences", "logprobs", "top_logprobs", "logit_bias", "prompt", "messages", "input",
+    "suffix", "tools", "tool_choice", "functions", "response_format", "prediction", "metadata",
+    "reasoning_effort", "store", "context", "enkrypt_context", "modalities", "model",
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def proxied(
+    folder: Path, upstream: ScriptedUpstream, policy: str = POLICY, more: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    said = world(upstream.url).replace(
+        "upstreams:\n  openai: {dialect: openai,",
+        f"upstreams:\n  openai: {{{more} dialect: openai,",
+    )
+    async with (
+        running_proxy(folder / "policies", said + policy) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def ask(
+    client: aiohttp.ClientSession, route: str, said: dict[str, Any]
+) -> tuple[int, dict[str, str], Any]:
+    path, headers, text = ROUTES[route]
+    body = {"model": "support-chat", text: TEXTS[text], **said}
+    async with client.post(path, headers=headers, json=body) as response:
+        streamed = "event-stream" in response.content_type
+        told = {} if streamed else await response.json()
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, told
+
+
+@pytest.mark.parametrize("route", ["openai", "multimodel"])
+@pytest.mark.parametrize("name", ["max_completion_tokens", "n_predict", "max_new_tokens"])
+async def test_a_negative_bound_is_refused_and_touches_no_limit(
+    route: str, name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (proxy, client):
+        status, _, said = await ask(client, route, {name: -1_000_000_000})
+        after, _, _ = await ask(client, "openai", {"max_tokens": 5})
+        [record, _] = await proxy.sink.wait(2)
+
+    assert (status, said["error"]["param"]) == (400, name)
+    assert record.admission is None
+    assert after == 200
+    assert len(upstream.requests) == 1
+
+
+async def test_of_two_bounds_the_larger_is_claimed_so_that_no_crowd_outspends_a_budget(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """900 tokens at a thousand USD per million are 0.9 USD: one call fits a budget of 1, not 30."""
+    upstream.answer_with(answer(chat("Hi", usage=usage(2, 900))))
+    policy = "\npolicies: {default: {limits: [{name: month, usd: 1 per month, unpriced: allow}]}}\n"
+    dear = world(upstream.url).replace("output: 0.6", "output: 1000")
+    async with (
+        running_proxy(tmp_path / "policies", dear + policy) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        asking = [ask(client, "openai-chat", dict(CONDEMNED)) for _ in range(30)]
+        statuses = [status for status, _, _ in await asyncio.gather(*asking)]
+        records = await proxy.sink.wait(30)
+
+    assert statuses.count(200) == 1
+    assert sum(record.cost or 0 for record in records) < 1_000_000_000
+
+
+async def test_economics_looks_at_the_larger_of_two_bounds(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policy = "\npolicies: {default: {input: [{guard: economics, max_cost_usd: 0.0001}]}}\n"
+    async with proxied(tmp_path, upstream, policy) as (_, client):
+        status, _, _ = await ask(client, "openai-chat", dict(CONDEMNED))
+
+    assert (status, upstream.requests) == (400, [])
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ({"n_predict": 60}, ("n_predict",)),
+        ({"n_predict": -1}, ("n_predict",)),
+        ({"options": {"num_predict": 60}}, ("options", "num_predict")),
+        ({"max_new_tokens": 60}, ("max_new_tokens",)),
+    ],
+    ids=str,
+)
+async def test_a_cap_holds_whatever_a_bound_is_called(
+    said: dict[str, Any], path: tuple[str, ...], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policy = "\npolicies: {default: {rules: [{name: short, cap: {max_tokens: 8}}]}}\n"
+    async with proxied(tmp_path, upstream, policy) as (_, client):
+        await ask(client, "openai", said)
+
+    [asked] = upstream.requests
+    body = asked.json
+    value = body
+    for name in path:
+        value = value[name]
+    assert (value, body["max_tokens"]) == (8, 8)
+
+
+async def test_a_cap_does_not_raise_what_a_legacy_completion_does_without_a_bound(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (_, client):
+        await ask(client, "openai", {})
+        await ask(client, "openai-chat", {})
+
+    legacy_, chat_ = (asked.json for asked in upstream.requests)
+    assert (legacy_["max_tokens"], chat_["max_tokens"]) == (16, 4096)
+
+
+async def test_a_chat_with_a_model_that_reasons_gets_the_bound_under_the_name_it_takes(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = world(upstream.url).replace("gpt-4o-mini", "o3-mini")
+    async with (
+        running_proxy(tmp_path / "policies", said + POLICY) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        await ask(client, "openai-chat", {})
+
+    [asked] = upstream.requests
+    assert asked.json["max_completion_tokens"] == 4096
+    assert "max_tokens" not in asked.json
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_no_type_of_a_field_that_anybody_reads_is_an_error_of_ours(
+    route: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    wrong = []
+    async with proxied(tmp_path, upstream) as (proxy, client):
+        for name in READ:
+            for value in ODD:
+                status, _, _ = await ask(client, route, {name: value})
+                if status == 500:
+                    wrong.append((name, value))
+        records = await proxy.sink.wait(len(READ) * len(ODD))
+
+    assert wrong == []
+    assert not any(record.bug for record in records)
+
+
+@pytest.mark.parametrize("route", ["openai", "openai-chat", "multimodel"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("best_of", "x"), ("max_completion_tokens", [1]), ("n_predict", "9"), ("n", {})],
+)
+async def test_a_number_of_the_wrong_type_is_named(
+    route: str, field: str, value: Any, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (_, client):
+        status, _, said = await ask(client, route, {field: value})
+
+    assert (status, said["error"]["param"]) == (400, field)
+
+
+async def test_a_number_within_options_is_named_with_its_path(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (_, client):
+        status, _, said = await ask(client, "openai", {"options": {"num_predict": "many"}})
+
+    assert (status, said["error"]["param"]) == (400, "options.num_predict")
+
+
+@pytest.mark.parametrize("name", ["Max_Tokens", "N_PREDICT", "Model", "MESSAGES"])
+async def test_a_known_name_in_other_letters_is_refused_as_some_servers_know_it_too(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (_, client):
+        status, _, said = await ask(client, "openai-chat", {name: 900})
+
+    assert (status, said["error"]["param"]) == (400, name.lower())
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
+        "custom_llm_provider", "callbacks", "extra_headers", "prompt_embeds", "chat_template",
+        "mock_response", "guardrails",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
+async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
+    name: str, route: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream) as (proxy, client):
+        plain, _, said = await ask(client, route, {name: "http://127.0.0.1:9/"})
+        other, _, _ = await ask(client, route, {name.upper(): ["x"]})
+        within, _, hidden = await ask(client, route, {"extra_body": {name: "x"}})
+        [record, *_] = await proxy.sink.wait(3)
+
+    wrong = 422 if route == "scale" else 400
+    assert (plain, other, within) == (wrong, wrong, wrong)
+    assert (said["error"]["param"], hidden["error"]["param"]) == (name, f"extra_body.{name}")
+    assert upstream.requests == []
+    assert (record.outcome, record.bills()) == ("client_error", [])
+
+
+async def test_other_unknown_fields_pass_with_their_values(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = {"chat_template_kwargs": {"enable_thinking": False}, "documents": [{"text": "a"}]}
+    async with proxied(tmp_path, upstream) as (_, client):
+        await ask(client, "openai-chat", said)
+
+    [asked] = upstream.requests
+    assert {name: asked.json[name] for name in said} == said
+
+
+async def test_an_upstream_says_what_it_drops_refuses_and_accepts(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    lists = "drop: [provider, documents], refuse: [seed], accepts: [models],"
+    async with proxied(tmp_path, upstream, more=lists) as (_, client):
+        body = {"provider": {"order": ["x"]}, "documents": ["d"], "models": ["m"]}
+        status, headers, _ = await ask(client, "openai-chat", body)
+        refused, _, said = await ask(client, "openai-chat", {"seed": 1})
+
+    [asked] = upstream.requests
+    assert status == 200
+    assert asked.json["models"] == ["m"]
+    assert not {"provider", "documents"} & asked.json.keys()
+    assert "provider dropped" in headers["x-headrace-warning"]
+    assert (refused, said["error"]["param"]) == (400, "seed")
+
+
+OPEN: list[tuple[str, dict[str, Any]]] = [
+    ("openai", {"stop": ["a"] * 6}),
+    ("openai", {"logprobs": 10}),
+    ("openai", {"max_tokens": -1}),
+    ("openai", {"temperature": 3}),
+    ("openai-chat", {"stop": ["a"] * 6}),
+    ("openai-chat", {"max_tokens": -1}),
+    ("openai-chat", {"logprobs": True, "top_logprobs": 50}),
+    ("openai-chat", {"n": 200}),
+]
+
+
+@pytest.mark.parametrize(("route", "said"), OPEN, ids=str)
+async def test_ranges_are_the_upstreams_where_it_is_not_openai(
+    route: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        status, _, _ = await ask(client, route, said)
+        there, _, told = await ask(client, route, {**said, "model": "fireworks-model"})
+
+    [asked] = upstream.requests
+    assert (status, {name: asked.json[name] for name in said}) == (200, said)
+    assert there == 400
+    assert told["error"]["param"] in said
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        ("portkey", {"stop": ["a"] * 5}),
+        ("portkey", {"logprobs": 6}),
+        ("fireworks", {"max_tokens": -1}),
+        ("enkrypt", {"logprobs": 6}),
+        ("multimodel", {"temperature": 1.5}),
+        ("scale", {"stop": ["a"] * 5}),
+    ],
+    ids=str,
+)
+async def test_ranges_of_documents_stay_for_their_own_routes(
+    route: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        status, _, told = await ask(client, route, said)
+
+    assert status == (422 if route == "scale" else 400)
+    assert told["error"]["param"] in said
+
+
+async def test_many_stop_sequences_reach_who_takes_them_and_are_named_elsewhere(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = {"stop_sequences": ["a", "b", "c", "d", "e"]}
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        here, _, _ = await ask(client, "scale", {"model": "scale-model", **said})
+        there, _, told = await ask(client, "scale", {"model": "fireworks-model", **said})
+
+    [asked] = upstream.requests
+    assert here == 200
+    assert asked.json["stop_sequences"] == said["stop_sequences"]
+    assert (there, told["error"]["param"]) == (422, "stop_sequences")
+
+
+async def test_a_count_of_log_probabilities_is_named_as_the_client_named_it(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = {"model": "portkey-model", "logprobs": True, "top_logprobs": 20}
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        status, _, told = await ask(client, "scale", said)
+
+    assert (status, told["error"]["param"]) == (422, "top_logprobs")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"modalities": ["text"]},
+        {"tool_choice": "none"},
+        {"tool_choice": "auto", "tools": []},
+        {"tools": []},
+        {"functions": []},
+        {"response_format": {"type": "text"}},
+        {"top_k": -1},
+        {"stop": []},
+        {"suffix": ""},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("goes", ["fireworks-model", "portkey-model", "multimodel-model"])
+@pytest.mark.parametrize("route", ["scale", "openai"])
+async def test_defaults_said_outright_are_as_good_as_silence(
+    route: str, goes: str, said: dict[str, Any], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        status, _, told = await ask(client, route, {"model": goes, **said})
+
+    assert status == 200, told
+
+
+@pytest.mark.parametrize(
+    ("route", "status"),
+    [("openai", 200), ("portkey", 200), ("enkrypt", 200), ("scale", 422), ("fireworks", 400)],
+)
+async def test_an_absent_prompt_is_the_beginning_of_a_document_where_a_null_one_is(
+    route: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    path, headers, _ = ROUTES[route]
+    statuses = []
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        for more in ({}, {"prompt": None}):
+            body = {"model": "support-chat", **more}
+            async with client.post(path, headers=headers, json=body) as response:
+                statuses.append(response.status)
+
+    assert statuses == [status, status]
+    assert {asked.json["prompt"] for asked in upstream.requests} <= {"<|endoftext|>"}
+
+
+async def test_a_list_of_models_is_as_long_as_the_policy_allows(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """The document of the dialect lists twenty models, and bounds no list."""
+    headers = {**BEARER, "x-headrace-deployment": "compare"}
+    told = []
+    async with proxied(tmp_path, upstream, "") as (_, client):
+        for number in (20, 32, 33):
+            body = {"model": [f"model-{n}" for n in range(number)], "prompt": "Hi"}
+            async with client.post("/v1/completion", headers=headers, json=body) as response:
+                told.append((response.status, await response.json()))
+
+    assert [status for status, _ in told] == [200, 200, 400]
+    assert told[2][1]["error"]["param"] == "model"
+    assert "more models than the 32" in told[2][1]["error"]["message"]

@@ -1,0 +1,37 @@
+"""What clients of each dialect may say of the cache, and read of it."""
+
+from __future__ import annotations
+
+from tests.cache.world import Cached
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import ROUTES, Route, every_route, good
+
+OPENAI = [route for name, route in ROUTES.items() if name.startswith("openai")]
+
+
+@every_route
+async def test_portkeys_words_are_read_beside_openais_paths_and_told_to_its_clients_alone(
+    route: Route, streamed: bool, cached: Cached, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(good(route, streamed=streamed))
+    ours, theirs, statuses = [], [], []
+    wishes: tuple[dict[str, str], ...] = (
+        {},
+        {"x-portkey-cache-namespace": "apart"},
+        {"x-portkey-cache-force-refresh": "true"},
+    )
+    for wish in wishes:
+        headers = {**route.credential, **wish}
+        body = route.body(streamed=streamed)
+        async with cached.client.post(route.path, headers=headers, json=body) as response:
+            await response.read()
+        statuses.append(response.status)
+        ours.append(response.headers["x-headrace-cache"])
+        theirs.append(response.headers.get("x-portkey-cache-status"))
+
+    portkey = any(name.startswith("x-portkey") for name in route.credential)
+    if route in OPENAI:  # a header of Portkey makes a call there one of Portkey's
+        assert (statuses, ours) == ([200, 401, 401], ["miss", "bypass", "bypass"])
+        return
+    assert (statuses, ours) == ([200] * 3, ["miss", "miss", "refresh"])
+    assert theirs == (["MISS", "MISS", "REFRESH"] if portkey else [None] * 3)

@@ -1,0 +1,62 @@
+"""Opening the file of kept answers: what is ours, what is not, and what is put aside."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from proxy.cache.file import ForeignFile, UnreadableFile, identity, open_file, set_aside
+
+
+def test_a_new_file_is_for_its_owner_alone_and_carries_our_number(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+
+    open_file(file).close()
+    open_file(file).close()
+
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.read_bytes()[68:72] == b"HdCa"
+
+
+def test_a_file_of_ours_from_before_files_had_a_number_is_taken_over(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+    database = open_file(file)
+    database.executescript("PRAGMA application_id = 0; PRAGMA user_version = 0;")
+    database.execute("INSERT INTO answers VALUES (x'00', x'01', 9, 2e9, 0)")
+    database.close()
+
+    database = open_file(file)
+
+    assert database.execute("SELECT entries, size FROM held").fetchone() == (1, 9)
+    assert database.execute("PRAGMA application_id").fetchone() != (0,)
+    database.close()
+
+
+def test_what_cannot_be_read_is_told_from_what_is_not_ours(tmp_path: Path) -> None:
+    damaged, foreign = tmp_path / "damaged.db", tmp_path / "foreign.db"
+    damaged.write_bytes(b"no database " * 100)
+    database = sqlite3.connect(foreign)
+    database.execute("CREATE TABLE invoices (id)")
+    database.close()
+
+    with pytest.raises(UnreadableFile, match="damaged"):
+        open_file(damaged)
+    with pytest.raises(ForeignFile, match="another program"):
+        open_file(foreign)
+
+
+def test_a_file_is_put_aside_with_the_log_that_belongs_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "cache.db"
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{file}{suffix}").write_text(suffix)
+
+    kept = set_aside(file)
+
+    assert identity(file) is None
+    assert identity(kept) is not None
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "cache.db.damaged",
+        "cache.db.damaged-wal",
+    ]

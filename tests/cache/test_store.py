@@ -1,0 +1,65 @@
+"""What is kept where others may write: shown again only as it was put, under the key it was put."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.cache.store import Shelf
+
+KEY, OTHER, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
+
+
+class Open:
+    """A store that anybody may write to."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+
+    async def get(self, key: bytes) -> bytes | None:
+        return self.values.get(key)
+
+    def put(self, key: bytes, value: bytes, ttl: float) -> None:
+        self.values[key] = value
+
+    async def __aenter__(self) -> Open:
+        return self
+
+    async def __aexit__(self, *ended: object) -> None:
+        return None
+
+
+@pytest.mark.parametrize("at", [0, 1, 20, 33, -1])
+async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
+    store, told = Open(), list[str]()
+    shelf = Shelf(store, SECRET, lambda: told.append("changed"))
+    shelf.put(KEY, b"an answer", 60)
+    assert (await shelf.get(KEY), told) == (b"an answer", [])
+
+    value = bytearray(store.values[KEY])
+    value[at] ^= 1
+    store.values[KEY] = bytes(value)
+
+    assert (await shelf.get(KEY), told) == (None, ["changed"])
+
+
+async def test_neither_another_secret_nor_another_key_makes_a_tag() -> None:
+    store, told = Open(), list[str]()
+    shelf = Shelf(store, SECRET, lambda: told.append("changed"))
+    Shelf(store, b"x" * 32, lambda: None).put(KEY, b"forged", 60)
+    shelf.put(OTHER, b"another answer", 60)
+
+    assert await shelf.get(KEY) is None
+    store.values[KEY] = store.values[OTHER]
+    assert await shelf.get(KEY) is None
+    store.values[KEY] = b""
+    assert await shelf.get(KEY) is None
+    assert told == ["changed"] * 3
+
+
+async def test_what_ends_with_its_process_has_no_tag() -> None:
+    store = Open()
+    shelf = Shelf(store, SECRET)
+    shelf.put(KEY, b"an answer", 60)
+
+    assert store.values == {KEY: b"an answer"}
+    assert (await shelf.get(KEY), await shelf.get(OTHER)) == (b"an answer", None)

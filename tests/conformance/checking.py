@@ -1,0 +1,310 @@
+"""A dialect's API document as data, and what holds a running proxy against it over sockets.
+
+A document prints its ranges strictly (``0 < x < 2``) and means them inclusive, as its own defaults
+lie on the bounds. Each check returns the problems that it found, so that a test shows all at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from tests.conftest import KEY
+from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream, usage
+
+Json = dict[str, Any]
+Holds = Callable[[Any], bool]
+NEAR = 0.001
+BEARER = {"authorization": f"Bearer {KEY}"}
+FINGERPRINT = "fp_1"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter with values at its inclusive bounds, and with some just outside or of a wrong
+    type. ``sent`` says what an upstream of the dialect gets for a value, where it is not the same;
+    null is as good as nothing, but where it ``means`` something.
+    """
+
+    name: str
+    good: Sequence[Any]
+    wrong: Sequence[Any] = ()
+    null: bool = True
+    beside: Mapping[str, Any] = field(default_factory=dict)
+    sent: Callable[[Any], Json] | None = None
+    means: Any = None
+
+    def arrives(self, value: Any) -> Json:
+        return {self.name: value} if self.sent is None else self.sent(value)
+
+
+def number(name: str, low: float | None = None, high: float | None = None) -> Parameter:
+    good = [each for each in (low, high, 0.5, 1) if each is not None]
+    outside = [low - NEAR] if low is not None else []
+    outside += [high + NEAR] if high is not None else []
+    return Parameter(name, good, [*outside, "1", True, [1], {}])
+
+
+def integer(name: str, low: int | None = None, high: int | None = None, **more: Any) -> Parameter:
+    good = [each for each in (low, high, 2) if each is not None]
+    outside = [low - 1] if low is not None else []
+    outside += [high + 1] if high is not None else []
+    return Parameter(name, good, [*outside, 1.5, "1", True, [1]], **more)
+
+
+def boolean(name: str, **more: Any) -> Parameter:
+    return Parameter(name, [True, False], [1, "true", [], {}], **more)
+
+
+def text(name: str, **more: Any) -> Parameter:
+    return Parameter(name, ["x", "é ☃"], [1, True, ["x"], {}], **more)
+
+
+def texts(name: str, **more: Any) -> Parameter:
+    return Parameter(name, [["a"], ["a", "b", "c"]], [1, [1], ["a", None], {}], **more)
+
+
+def mapping(name: str, value: Json | None = None, **more: Any) -> Parameter:
+    return Parameter(name, [value or {"a": {"b": [1, None]}}], [1, "x", ["x"], True], **more)
+
+
+def prompts(means: str | None = None) -> Parameter:
+    """A required prompt, which may be null where that ``means`` a text."""
+    good = ["p", ["a", "b"], [1, 2], [[1], [2, 3]]]
+    wrong = [1, True, {}, [], ["a", 1], [[]], [1.5], [[1], "a"]]
+    return Parameter("prompt", good, wrong, null=means is not None, means=means)
+
+
+def stops() -> Parameter:
+    return Parameter("stop", ["a", ["a"], list("abcd")], [list("abcde"), 1, [1], {}])
+
+
+def biases() -> Parameter:
+    bias = {"1": -100, "2": 100, "3": 0.5}
+    return Parameter("logit_bias", [bias], [{"1": -101}, {"1": 101}, {"1": "x"}, [], 1])
+
+
+@dataclass(frozen=True)
+class Document:
+    """One API document: where it is served, what it requires, and what it says of each field."""
+
+    path: str
+    credential: Mapping[str, str]
+    deployment: str
+    required: Json
+    parameters: Sequence[Parameter]
+    answer: Mapping[str, Holds]
+    wrong_status: int = 400
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**self.credential, "x-headrace-deployment": self.deployment}
+
+
+def named(document: Document, body: Json) -> str | None:
+    """Return the field that an error names, in the document's own form."""
+    if document.wrong_status == 422:
+        place = body["detail"][0]["loc"]
+        return str(place[1]) if place[:1] == ["body"] else None
+    param = body["error"]["param"]
+    return None if param is None else str(param)
+
+
+async def ask(
+    document: Document, client: aiohttp.ClientSession, body: Json
+) -> tuple[int, str, Mapping[str, str]]:
+    async with client.post(document.path, headers=document.headers, json=body) as response:
+        return response.status, await response.text(), response.headers
+
+
+async def wrong_parameters(
+    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> list[str]:
+    """Send each good value, which must arrive, and each wrong one, which must be refused by name
+    before anything leaves."""
+    problems = []
+    for parameter in document.parameters:
+        for value in [*parameter.good, *([None] if parameter.null else [])]:
+            problems += await _good(document, client, upstream, parameter, value)
+        for value in [*parameter.wrong, *([] if parameter.null else [None])]:
+            problems += await _wrong(document, client, upstream, parameter, value)
+    return problems
+
+
+async def _good(
+    document: Document,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+    parameter: Parameter,
+    value: Any,
+) -> list[str]:
+    body = {**document.required, **parameter.beside, parameter.name: value}
+    upstream.requests.clear()
+    status, said, _ = await ask(document, client, body)
+    if status != 200 or len(upstream.requests) != 1:
+        return [f"{parameter.name}={value!r} is refused: {status} {said[:200]}"]
+    sent = upstream.requests[0].json
+    if value is None:
+        known = {k: v for k, v in sent.items() if v is not None}
+        silent = await _silent(document, client, upstream, parameter)
+        return [] if known == silent else [f"null {parameter.name}: {known}"]
+    return [
+        f"{parameter.name}={value!r} arrives as {name}={sent.get(name)!r}"
+        for name, wanted in parameter.arrives(value).items()
+        if name not in sent or json.dumps(sent[name]) != json.dumps(wanted)
+    ]
+
+
+async def _silent(
+    document: Document,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+    parameter: Parameter,
+) -> Json:
+    """Return what arrives of a request that does not say the parameter."""
+    if parameter.name in document.required:
+        model = upstream.requests[0].json["model"]
+        return {**document.required, "model": model, parameter.name: parameter.means}
+    await ask(document, client, {**document.required, **parameter.beside})
+    sent: Json = upstream.requests[-1].json
+    return sent
+
+
+async def _wrong(
+    document: Document,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+    parameter: Parameter,
+    value: Any,
+) -> list[str]:
+    body = {**document.required, **parameter.beside, parameter.name: value}
+    upstream.requests.clear()
+    status, said, _ = await ask(document, client, body)
+    shown = f"{parameter.name}={value!r}"
+    if upstream.requests:
+        return [f"{shown} is sent on"]
+    if status != document.wrong_status:
+        return [f"{shown} is answered with {status}: {said[:200]}"]
+    name = named(document, json.loads(said))
+    return [] if name == parameter.name else [f"{shown}: the error names {name}"]
+
+
+async def missing_fields(
+    document: Document, client: aiohttp.ClientSession, names: Sequence[str]
+) -> list[str]:
+    """Leave out each required field."""
+    problems = []
+    for name in names:
+        body = {k: v for k, v in document.required.items() if k != name}
+        status, said, _ = await ask(document, client, body)
+        if status != document.wrong_status or named(document, json.loads(said)) != name:
+            problems.append(f"without {name}: {status} {said[:200]}")
+    return problems
+
+
+async def without_credential(document: Document, client: aiohttp.ClientSession) -> int:
+    async with client.post(document.path, json=document.required) as response:
+        return response.status
+
+
+def wrong_fields(document: Document, data: Json, *, absent: Sequence[str] = ()) -> list[str]:
+    """Hold each field of an answer against the document."""
+    return [
+        f"{name}: {data.get(name)!r}"
+        for name, holds in document.answer.items()
+        if name not in absent and (name not in data or not holds(data[name]))
+    ]
+
+
+async def whole_answer(
+    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> Json:
+    """Return what a client gets for an answer with every field."""
+    upstream.answer_with(answer(legacy(system_fingerprint=FINGERPRINT)))
+    status, said, _ = await ask(document, client, document.required)
+    assert status == 200, said
+    data: Json = json.loads(said)
+    return data
+
+
+async def streamed_answer(
+    document: Document,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+    *,
+    done: bool = True,
+    **asked: Any,
+) -> tuple[list[Json], bool]:
+    """Return the events that a client gets, and whether ``[DONE]`` ended them."""
+    events = [{**each, "system_fingerprint": FINGERPRINT} for each in legacy_events(" Par", "is.")]
+    upstream.answer_with(stream(events, done=done))
+    status, said, headers = await ask(
+        document, client, {**document.required, "stream": True, **asked}
+    )
+    assert (status, headers["content-type"].split(";")[0]) == (200, "text/event-stream"), said
+    parts = [part.removeprefix("data: ") for part in said.split("\n\n") if part]
+    ended = parts[-1:] == ["[DONE]"]
+    return [json.loads(part) for part in (parts[:-1] if ended else parts)], ended
+
+
+def is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def is_usage(value: Any) -> bool:
+    return isinstance(value, dict) and {k: value.get(k) for k in usage()} == usage()
+
+
+def is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def are_choices(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, dict)
+        and type(each.get("index")) is int
+        and isinstance(each.get("text"), str)
+        and "logprobs" in each
+        and each.get("finish_reason") in (None, "stop", "length", "content_filter")
+        for each in value
+    )
+
+
+COMPLETION: Mapping[str, Holds] = {
+    "id": is_text,
+    "object": lambda value: value == "text_completion",
+    "created": is_count,
+    "model": is_text,
+    "choices": are_choices,
+    "usage": is_usage,
+}
+"""The fields of an answer that four of the five documents have."""
+
+
+def texts_of(events: Sequence[Json]) -> str:
+    return "".join(choice["text"] for each in events for choice in each["choices"])
+
+
+async def wrong_streams(
+    document: Document, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> list[str]:
+    """Hold the events of a stream, with usage asked for and without, against the document."""
+    problems = []
+    askings: list[Json] = [{}, {"stream_options": {"include_usage": True}}]
+    for asked in askings:
+        events, _ = await streamed_answer(document, client, upstream, **asked)
+        *others, last = events
+        bare = last["choices"] == []
+        if bare is not bool(asked):
+            problems.append(f"usage with {asked}: {last.get('usage')}")
+        for each in events if not bare else others:
+            problems += wrong_fields(document, each, absent=["usage"])
+        if bare and not is_usage(last.get("usage")):
+            problems.append(f"usage: {last.get('usage')}")
+        if texts_of(events) != " Paris.":
+            problems.append(texts_of(events))
+    return problems

@@ -1,0 +1,20 @@
+"""A proxy that is asked hundreds of times in one test, and writes no line for each: nobody reads
+the pipe that its log goes to."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from proxy.settings import LogAs
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+
+
+@pytest.fixture
+async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    policies = world(upstream.url)
+    async with running_proxy(tmp_path / "policies", policies, log=LogAs(level="error")) as running:
+        yield running

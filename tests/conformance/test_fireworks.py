@@ -1,0 +1,90 @@
+"""Fireworks' ``POST /completions``, parameter by parameter and field by field."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from tests.conformance.checking import (
+    BEARER,
+    COMPLETION,
+    Document,
+    Parameter,
+    boolean,
+    integer,
+    is_usage,
+    mapping,
+    missing_fields,
+    number,
+    prompts,
+    stops,
+    streamed_answer,
+    text,
+    texts,
+    texts_of,
+    whole_answer,
+    without_credential,
+    wrong_fields,
+    wrong_parameters,
+)
+from tests.doubles import ScriptedUpstream
+
+FORMAT = {"type": "json_object", "schema": {"type": "object"}}
+DOCUMENT = Document(
+    path="/inference/v1/completions",
+    credential=BEARER,
+    deployment="via-fireworks",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        prompts(),
+        Parameter("context_length_exceeded_behavior", ["truncate", "error"], ["other", 1, True]),
+        boolean("echo"),
+        number("frequency_penalty", -2, 2),
+        boolean("ignore_eos"),
+        texts("images"),
+        Parameter("logprobs", [0, 1, 5], [-1, 6, 1.5, "1", []]),
+        integer("max_tokens", 1),
+        number("mirostat_lr"),
+        number("mirostat_target"),
+        integer("n", 1, 128),
+        number("presence_penalty", -2, 2),
+        number("repetition_penalty", 0, 2),
+        mapping("response_format", {"type": "json_object"}),
+        Parameter("response_format", [FORMAT], [1, "json_object", []]),
+        stops(),
+        Parameter("stream", [False], [1, "true", []]),
+        number("temperature", 0, 2),
+        integer("top_k", 1, 128),
+        number("top_p", 0, 1),
+        text("user"),
+    ],
+    answer=COMPLETION,
+)
+
+
+async def test_each_parameter_at_its_bounds_and_just_outside(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert await wrong_parameters(DOCUMENT, client, upstream) == []
+
+
+async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
+    assert await missing_fields(DOCUMENT, client, ["model", "prompt"]) == []
+    assert await without_credential(DOCUMENT, client) == 401
+
+
+async def test_each_field_of_an_answer(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
+
+
+async def test_each_field_of_a_stream_whose_very_last_chunk_has_the_usage(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    events, ended = await streamed_answer(DOCUMENT, client, upstream)
+
+    assert ended
+    assert texts_of(events) == " Paris."
+    assert is_usage(events[-1]["usage"])
+    assert [wrong_fields(DOCUMENT, each, absent=["usage"]) for each in events] == [[]] * len(events)

@@ -1,0 +1,160 @@
+"""The multi-model ``POST /v1/completion``, parameter by parameter and field by field."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conformance.checking import (
+    BEARER,
+    Document,
+    Parameter,
+    integer,
+    is_count,
+    missing_fields,
+    number,
+    texts,
+    whole_answer,
+    without_credential,
+    wrong_fields,
+    wrong_parameters,
+)
+from tests.doubles import ScriptedUpstream, answer, legacy, usage
+
+OWN: dict[str, Any] = {
+    "id": "7f4df1e8-93fa-4b7c-a6d3-0fdf9f8c1e52",
+    "object": "text_completion",
+    "created": "2026-01-01T00:00:00Z",
+    "choices": [
+        {
+            "text": " Paris.",
+            "created": 1_700_000_000,
+            "model": "m",
+            "finish_reason": "stop token reached",
+            "usage": {**usage(), "prediction_time_ms": 12},
+        }
+    ],
+    "usage": {**usage(), "prediction_time_ms": 12},
+}
+
+
+def is_uuid(value: Any) -> bool:
+    return isinstance(value, str) and str(uuid.UUID(value)) == value
+
+
+def is_moment(value: Any) -> bool:
+    return isinstance(value, str) and datetime.fromisoformat(value).tzinfo is not None
+
+
+def is_timed_usage(value: Any) -> bool:
+    names = {*usage(), "prediction_time_ms"}
+    return isinstance(value, dict) and value.keys() == names and all(map(is_count, value.values()))
+
+
+def are_choices(value: Any) -> bool:
+    names = {"text", "created", "model", "finish_reason", "usage"}
+    return bool(value) and all(
+        choice.keys() == names
+        and choice["text"] == " Paris."
+        and is_count(choice["created"])
+        and isinstance(choice["model"], str)
+        and isinstance(choice["finish_reason"], str)
+        and is_timed_usage(choice["usage"])
+        for choice in value
+    )
+
+
+DOCUMENT = Document(
+    path="/v1/completion",
+    credential=BEARER,
+    deployment="via-multimodel",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("prompt", ["p", "é ☃"], [1, True, {}, ["p"], [1]], null=False),
+        Parameter("model", [], [1, True, {}, [], [1], ["m", "m"]], null=False),
+        integer("max_tokens", 1),
+        number("temperature", 0, 1),
+        number("top_p", 0, 1),
+        texts("stop"),
+        Parameter("stop", [], ["."]),
+        number("presence_penalty", -2, 2),
+        number("frequency_penalty", -2, 2),
+    ],
+    answer={
+        "id": is_uuid,
+        "object": lambda value: value == "text_completion",
+        "created": is_moment,
+        "choices": are_choices,
+        "usage": is_timed_usage,
+    },
+)
+
+
+async def test_each_parameter_at_its_bounds_and_just_outside(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert await wrong_parameters(DOCUMENT, client, upstream) == []
+
+
+async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
+    assert await missing_fields(DOCUMENT, client, ["model", "prompt"]) == []
+    assert await without_credential(DOCUMENT, client) == 401
+
+
+@pytest.mark.parametrize("models", ["m", ["m"]])
+async def test_each_field_of_an_answer(
+    models: Any, client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    document = Document(**{**vars(DOCUMENT), "required": {"model": models, "prompt": "p"}})
+
+    said = await whole_answer(document, client, upstream)
+
+    assert wrong_fields(DOCUMENT, said) == []
+    assert said.keys() == DOCUMENT.answer.keys()
+    assert [choice["model"] for choice in said["choices"]] == ["m"]
+
+
+async def test_each_field_of_an_answer_of_its_own_form(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(OWN))
+
+    async with client.post(
+        DOCUMENT.path, headers=DOCUMENT.headers, json=DOCUMENT.required
+    ) as response:
+        said = await response.json()
+
+    assert wrong_fields(DOCUMENT, said) == []
+    assert said["choices"] == OWN["choices"]
+    assert said["usage"] == OWN["usage"]
+
+
+async def test_a_list_of_models_has_a_choice_for_each_in_its_order(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    upstream.by_model = {"first": answer(legacy(" Paris.", usage=usage(7, 2)))}
+    headers = {**BEARER, "x-headrace-deployment": "compare"}
+    body = {"model": ["second", "first"], "prompt": "p"}
+
+    async with client.post(DOCUMENT.path, headers=headers, json=body) as response:
+        said = await response.json()
+
+    assert wrong_fields(DOCUMENT, said) == []
+    assert [choice["model"] for choice in said["choices"]] == ["second", "first"]
+    assert said["usage"]["prompt_tokens"] == 12
+
+
+@pytest.mark.parametrize("field", [{"stream": True}, {"n": 2}])
+async def test_what_the_document_has_no_word_for_is_refused(
+    field: dict[str, Any], client: aiohttp.ClientSession
+) -> None:
+    body = {**DOCUMENT.required, **field}
+
+    async with client.post(DOCUMENT.path, headers=DOCUMENT.headers, json=body) as response:
+        said = await response.json()
+
+    assert (response.status, said["error"]["param"]) == (400, next(iter(field)))

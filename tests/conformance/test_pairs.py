@@ -1,0 +1,214 @@
+"""Each of the 36 pairs of a client's dialect and an upstream's, over sockets: the answer in each
+way it may come, and what becomes of each field of the request, as docs/dialects.md says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.dialects import DIALECTS
+from proxy.types import Endpoint, Target
+from tests.conformance.checking import BEARER
+from tests.conformance.test_multimodel import OWN
+from tests.conftest import KEY
+from tests.doubles import (
+    Json,
+    Script,
+    ScriptedUpstream,
+    answer,
+    chat,
+    chat_events,
+    legacy,
+    legacy_events,
+    stream,
+    usage,
+)
+from tools.losses import Arrived, Sample, judge, samples, targets
+from tools.losses import fate as fate_in_the_docs
+
+CREDENTIALS: Mapping[str, dict[str, str]] = {
+    "openai": BEARER,
+    "portkey": {"x-portkey-api-key": KEY},
+    "fireworks": BEARER,
+    "scale": {"x-api-key": KEY},
+    "multimodel": BEARER,
+    "enkrypt": {"apikey": KEY},
+}
+SECRETS = {"openai": "authorization", "fireworks": "authorization", "multimodel": "authorization"}
+SECRETS |= {"portkey": "x-portkey-api-key", "scale": "x-api-key", "enkrypt": "apikey"}
+DEPLOYMENTS = {name: f"via-{name}" for name in DIALECTS} | {
+    "openai": "support-chat",
+    "a chat-only target": "search-answers",
+    "a legacy-only target": "legacy-only",
+}
+PROMPT: Mapping[Endpoint, Json] = {
+    "completions": {"model": "m", "prompt": "p"},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "p"}]},
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """A client of a dialect at an endpoint, before an upstream."""
+
+    client: str
+    endpoint: Endpoint
+    upstream: str
+
+    @property
+    def path(self) -> str:
+        routes = DIALECTS[self.client].client.routes
+        return next(path for (_, path), kind in routes.items() if kind == self.endpoint)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {**CREDENTIALS[self.client], "x-headrace-deployment": DEPLOYMENTS[self.upstream]}
+
+    @property
+    def upstream_chats(self) -> bool:
+        return self.endpoint == "chat" and self.upstream != "multimodel"
+
+    def script(self, *, streamed: bool) -> Script:
+        """Answer as an upstream of the dialect does."""
+        if self.upstream == "multimodel":
+            return answer(OWN)
+        if streamed:
+            events = (chat_events if self.upstream_chats else legacy_events)(" Par", "is.")
+            return stream(events, done=self.upstream != "scale")
+        return answer(chat(" Paris.") if self.upstream_chats else legacy())
+
+
+PAIRS = [(client, upstream) for client in DIALECTS for upstream in DIALECTS]
+WAYS = [
+    Way(client, endpoint, upstream)
+    for client, upstream in PAIRS
+    for endpoint in ("completions", "chat")
+    if endpoint in DIALECTS[client].fields
+]
+each_pair = pytest.mark.parametrize(("client_dialect", "upstream_dialect"), PAIRS)
+
+
+def ways(client: str, upstream: str) -> list[Way]:
+    return [way for way in WAYS if (way.client, way.upstream) == (client, upstream)]
+
+
+@each_pair
+async def test_an_answer_comes_whole_and_streamed(
+    client_dialect: str,
+    upstream_dialect: str,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+) -> None:
+    for way in ways(client_dialect, upstream_dialect):
+        for streamed in (False, True) if client_dialect != "multimodel" else (False,):
+            upstream.requests.clear()
+            upstream.answer_with(way.script(streamed=streamed))
+            more = {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
+            body = {**PROMPT[way.endpoint], **more}
+            async with client.post(way.path, headers=way.headers, json=body) as response:
+                raw = await response.text()
+
+            assert response.status == 200, raw
+            _check_answer(way, raw, streamed=streamed)
+            [asked] = upstream.requests
+            assert asked.path.endswith(_path_there(way))
+            assert "sk-upstream-secret" in asked.headers[SECRETS[upstream_dialect]]
+            assert KEY not in str(asked.headers)
+
+
+def _path_there(way: Way) -> str:
+    server = DIALECTS[way.upstream].server
+    return server.paths["chat" if way.upstream_chats else "completions"]
+
+
+def _check_answer(way: Way, raw: str, *, streamed: bool) -> None:
+    documents = _documents(raw) if streamed else [json.loads(raw)]
+    assert ("[DONE]" in raw) is (streamed and way.client != "scale")
+    choices = [choice for each in documents for choice in each["choices"]]
+    assert "".join(_text(choice) for choice in choices) == " Paris."
+    assert [choice["finish_reason"] for choice in choices if choice.get("finish_reason")] == [
+        _finish(way)
+    ]
+    counts = [each["usage"] for each in documents if each.get("usage")]
+    assert [{name: one[name] for name in usage()} for one in counts] == [usage()]
+    kinds = {each["object"] for each in documents}
+    ending = ".chunk" if streamed else ""
+    assert kinds == (
+        {f"chat.completion{ending}"} if way.endpoint == "chat" else {"text_completion"}
+    )
+
+
+def _finish(way: Way) -> str:
+    return "stop token reached" if way.client == way.upstream == "multimodel" else "stop"
+
+
+def _documents(raw: str) -> list[Json]:
+    parts = [part.removeprefix("data: ") for part in raw.split("\n\n") if part]
+    return [json.loads(part) for part in parts if part != "[DONE]"]
+
+
+def _text(choice: Json) -> str:
+    if "text" in choice:
+        return str(choice["text"])
+    said = choice.get("delta") or choice.get("message") or {}
+    return str(said.get("content") or "")
+
+
+TABLES = [
+    pytest.param(client, endpoint, id=f"{client}-{endpoint}")
+    for client, dialect in DIALECTS.items()
+    for endpoint in ("completions", "chat")
+    if endpoint in dialect.fields
+]
+
+
+@pytest.mark.parametrize(("client_dialect", "endpoint"), TABLES)
+async def test_what_becomes_of_each_field_is_what_the_table_says(
+    client_dialect: str,
+    endpoint: Endpoint,
+    client: aiohttp.ClientSession,
+    upstream: ScriptedUpstream,
+) -> None:
+    told, known = {}, {}
+    for to, target in targets(endpoint).items():
+        way = Way(client_dialect, endpoint, to)
+        baselines: dict[str, Arrived | None] = {}
+        for sample in samples(DIALECTS[client_dialect], endpoint):
+            if sample.name == "model":
+                continue  # the policy says which it is
+            beside = json.dumps(sample.without)
+            if beside not in baselines:
+                baselines[beside] = await _arrived(way, client, upstream, sample.without)
+            arrived = await _arrived(way, client, upstream, sample.body)
+            told[to, sample.title] = fate_in_the_docs(sample, target)
+            known[to, sample.title] = _fate(sample, target, arrived, baselines[beside])
+
+    assert known == told
+
+
+def _fate(sample: Sample, target: Target, arrived: Arrived | None, without: Arrived | None) -> str:
+    assert without is not None
+    return "refused" if arrived is None else judge(sample, target, arrived, without)
+
+
+async def _arrived(
+    way: Way, client: aiohttp.ClientSession, upstream: ScriptedUpstream, body: Any
+) -> Arrived | None:
+    """Return what an upstream has got, and what the client was warned of; None if refused."""
+    upstream.requests.clear()
+    upstream.answer_with(way.script(streamed=False))
+    async with client.post(way.path, headers=way.headers, json=body) as response:
+        await response.read()
+        warnings = response.headers.get("x-headrace-warning", "")
+    if response.status in (400, 422):
+        assert upstream.requests == []
+        return None
+    assert response.status == 200
+    [asked] = upstream.requests
+    names = [each.removesuffix(" dropped") for each in warnings.split("; ") if each]
+    return Arrived(asked.json, tuple(names))

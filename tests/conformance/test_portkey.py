@@ -1,0 +1,95 @@
+"""Portkey's ``POST /completions``, parameter by parameter and field by field."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from tests.conformance.checking import (
+    COMPLETION,
+    FINGERPRINT,
+    Document,
+    Parameter,
+    biases,
+    boolean,
+    integer,
+    mapping,
+    missing_fields,
+    number,
+    prompts,
+    stops,
+    streamed_answer,
+    text,
+    whole_answer,
+    without_credential,
+    wrong_fields,
+    wrong_parameters,
+    wrong_streams,
+)
+from tests.conftest import KEY
+from tests.doubles import ScriptedUpstream
+
+DOCUMENT = Document(
+    path="/v1/completions",
+    credential={"x-portkey-api-key": KEY, "x-portkey-virtual-key": "via-portkey"},
+    deployment="via-portkey",
+    required={"model": "m", "prompt": "p"},
+    parameters=[
+        Parameter("model", [], [1, True, ["m"], {}], null=False),
+        prompts(means="<|endoftext|>"),
+        integer("best_of"),
+        boolean("echo"),
+        number("frequency_penalty", -2, 2),
+        biases(),
+        Parameter("logprobs", [0, 5], [6, -1, 1.5, True, "1"]),
+        integer("max_tokens"),
+        integer("n"),
+        number("presence_penalty", -2, 2),
+        integer("seed"),
+        stops(),
+        Parameter("stream", [False], [1, "true", []]),
+        mapping("stream_options", {"include_usage": True}, beside={"stream": True}),
+        text("suffix"),
+        number("temperature", 0, 2),
+        number("top_p", 0, 1),
+        text("user"),
+    ],
+    answer={**COMPLETION, "system_fingerprint": lambda value: value == FINGERPRINT},
+)
+
+
+async def test_each_parameter_at_its_bounds_and_just_outside(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert await wrong_parameters(DOCUMENT, client, upstream) == []
+
+
+async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
+    assert await missing_fields(DOCUMENT, client, ["model"]) == []
+    assert await without_credential(DOCUMENT, client) == 401
+
+
+async def test_best_of_is_not_below_n_and_never_streamed(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    less = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
+    streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
+    document = Document(**{**vars(DOCUMENT), "parameters": [less, streamed]})
+
+    problems = await wrong_parameters(document, client, upstream)
+
+    assert [each for each in problems if "None" not in each] == []
+
+
+async def test_each_field_of_an_answer(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    assert wrong_fields(DOCUMENT, await whole_answer(DOCUMENT, client, upstream)) == []
+
+
+async def test_each_field_of_a_stream_which_shares_the_shape_of_the_answer(
+    client: aiohttp.ClientSession, upstream: ScriptedUpstream
+) -> None:
+    _, ended = await streamed_answer(DOCUMENT, client, upstream)
+
+    assert ended
+    assert await wrong_streams(DOCUMENT, client, upstream) == []

@@ -1,0 +1,65 @@
+"""The one table of bounds: what counts as one, where they are looked for, and their types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.bounds import MOST, NUMBERS, at_door, check_groups, groups, most_tokens, typed
+from proxy.dialects.openai import CHAT, COMPLETIONS
+from proxy.errors import BadField
+
+KNOWN = frozenset({"max_tokens", "max_completion_tokens"})
+UNBOUNDED = 1024
+
+
+@pytest.mark.parametrize(
+    ("body", "most"),
+    [
+        ({}, UNBOUNDED),
+        ({"max_tokens": None}, UNBOUNDED),
+        ({"max_tokens": 7}, 7),
+        ({"max_tokens": 0}, UNBOUNDED),
+        ({"max_tokens": 1, "max_completion_tokens": 900}, 900),
+        ({"max_tokens": -1}, UNBOUNDED),
+        ({"max_tokens": 5000, "n_predict": -2}, 5000),
+        ({"max_tokens": 5, "n_predict": -2}, UNBOUNDED),
+        ({"n_predict": 60}, UNBOUNDED),
+        ({"max_tokens": 5, "n_predict": 60}, 60),
+        ({"max_tokens": 5, "options": {"num_predict": 60}}, 60),
+        ({"max_tokens": 5, "options": {"num_predict": 0}}, UNBOUNDED),
+        ({"options": {"max_tokens": 5}}, UNBOUNDED),
+        ({"max_tokens": 5, "min_tokens": 60}, 60),
+        ({"min_tokens": 60}, UNBOUNDED),
+        ({"max_tokens": 5, "n": 3, "best_of": 4}, 20),
+        ({"max_tokens": 5, "best_of": 0}, 5),
+        ({"max_tokens": 5, "extra_body": {"options": {"n": 3}}}, 15),
+    ],
+)
+def test_the_most_is_the_largest_that_any_server_may_obey(body: dict[str, Any], most: int) -> None:
+    assert most_tokens(body, KNOWN, UNBOUNDED) == most
+
+
+def test_groups_of_options_are_found_within_one_another() -> None:
+    body = {"extra_body": {"options": {"a": 1}}, "options": "text", "other": {"options": {}}}
+
+    assert [path for path, _ in groups(body)] == ["", "extra_body.", "extra_body.options."]
+
+
+@pytest.mark.parametrize("value", ["9", [9], {}, True, 1.0, -3, MOST + 1])
+@pytest.mark.parametrize("name", sorted(NUMBERS))
+def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, value: Any) -> None:
+    with pytest.raises(BadField) as refused:
+        check_groups({"options": {name: value}})
+
+    assert refused.value.param == f"options.{name}"
+    assert at_door({})[name].check(value) is not None
+
+
+def test_a_dialects_own_fields_come_first_and_types_have_no_ranges() -> None:
+    assert at_door(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert CHAT["stop"].check(["a"] * 6) is not None
+    assert typed(CHAT)["stop"].check(["a"] * 6) is None
+    assert typed(CHAT)["stop"].check([1]) is not None
+    assert typed(CHAT)["max_tokens"].check(-1) is None

@@ -1,0 +1,108 @@
+"""What guards of an upstream found: read as names, joined with ours in the client's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.detections import detections
+from proxy.dialects.findings import (
+    MAX_FINDINGS,
+    find_findings,
+    is_flagged,
+    join_detections,
+    join_hooks,
+)
+from proxy.dialects.hooks import hook_results
+from proxy.errors import UpstreamFinding
+from proxy.types.guard import Result, Verdicts
+
+OURS: Verdicts = [
+    ("input", Result("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", Result("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")),
+]
+DETECTED: dict[str, Any] = {
+    "input_guardrails": {
+        "summary": {"pii": 0, "toxicity": ["insult"], "on_topic": 1},
+        "details": {"pii": {"pii": {"phone": 2}}, "toxicity": {"toxicity": 0.9}},
+    },
+    "output_guardrails": {"summary": {"on_topic": 0}, "details": {"topic_detector": {"x": 1}}},
+}
+HOOKED: dict[str, Any] = {
+    "before_request_hooks": [{"id": "words", "verdict": False, "checks": [{"id": "a.b"}]}],
+    "after_request_hooks": [{"id": "links", "verdict": True}],
+}
+
+
+def test_detections_are_read_as_names_and_yes_or_no() -> None:
+    assert find_findings({"enkrypt_policy_detections": DETECTED}) == (
+        UpstreamFinding("input", "pii", found=False),
+        UpstreamFinding("input", "toxicity", found=True),
+        UpstreamFinding("input", "on_topic", found=False),
+        UpstreamFinding("output", "on_topic", found=True),
+    )
+
+
+def test_hook_results_are_read_as_names_and_yes_or_no() -> None:
+    assert find_findings({"hook_results": HOOKED}) == (
+        UpstreamFinding("input", "words", found=True),
+        UpstreamFinding("output", "links", found=False),
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"enkrypt_policy_detections": None},
+        {"enkrypt_policy_detections": {"input_guardrails": []}},
+        {"enkrypt_policy_detections": {"input_guardrails": {"summary": [1]}}},
+        {"enkrypt_policy_detections": {"input_guardrails": {"summary": {"a\r\nb": 1}}}},
+        {"hook_results": [1]},
+        {"hook_results": {"before_request_hooks": {"id": "x"}}},
+        {"hook_results": {"before_request_hooks": [1, {"id": 5}, {"id": "x" * 65}]}},
+    ],
+)
+def test_what_is_no_result_says_nothing(data: Any) -> None:
+    assert find_findings(data) == ()
+    assert not is_flagged(data)
+    join_detections(data, (), detections(()))
+    join_hooks(data, (), hook_results(()))
+
+
+def test_the_findings_of_an_answer_are_bounded() -> None:
+    hooks = [{"id": f"h{number}", "verdict": False} for number in range(MAX_FINDINGS * 2)]
+
+    assert len(find_findings({"hook_results": {"before_request_hooks": hooks}})) == MAX_FINDINGS
+
+
+def test_detections_are_joined_with_ours_by_what_speaks_against_the_call() -> None:
+    said = join_detections({"enkrypt_policy_detections": DETECTED}, (), detections(OURS))
+
+    first, last = said["input_guardrails"], said["output_guardrails"]
+    assert first["summary"] == {"pii": 1, "toxicity": ["insult"], "on_topic": 1}
+    assert first["details"]["pii"] == {"pii": {"phone": 2, "email": 1}}
+    assert first["details"]["toxicity"] == {"toxicity": 0.9}
+    assert last["summary"] == {"on_topic": 0}
+    assert last["details"] == {"topic_detector": {"x": 1}}
+
+
+def test_hooks_of_an_upstream_are_detections_under_their_own_names() -> None:
+    said = join_detections({"hook_results": HOOKED}, (), detections(OURS))
+
+    assert said["input_guardrails"]["summary"] == {"words": 1, "pii": 1}
+    assert said["output_guardrails"]["summary"] == {"links": 0, "on_topic": 1}
+
+
+def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
+    data = {"hook_results": HOOKED, "enkrypt_policy_detections": DETECTED}
+
+    said = join_hooks(data, (), hook_results(OURS))
+
+    before = [(hook["id"], hook["verdict"]) for hook in said["before_request_hooks"]]
+    after = [(hook["id"], hook["verdict"]) for hook in said["after_request_hooks"]]
+    theirs = [("pii", True), ("toxicity", False), ("on_topic", True)]
+    assert before == [("words", False), *theirs, ("mails", False)]
+    assert after == [("links", True), ("on_topic", False), ("topic", True)]
+    assert said["before_request_hooks"][0] == HOOKED["before_request_hooks"][0]

@@ -1,0 +1,88 @@
+"""What each status of an upstream means, and which words of its error objects may pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.statuses import (
+    DENIALS,
+    USUAL,
+    ErrorBody,
+    meaning_of,
+    meaning_of_event,
+    parse_error,
+)
+
+
+@given(st.integers(100, 599), st.sampled_from(sorted(DIALECTS)))
+def test_every_status_means_something_and_no_fault_of_a_request_is_an_outage(
+    status: int, dialect: str
+) -> None:
+    meaning = meaning_of(DIALECTS[dialect].server.statuses, status)
+
+    if 200 < status < 400:
+        assert meaning == ("flagged" if (dialect, status) == ("portkey", 246) else "invalid")
+    if meaning == "outage":
+        assert status >= 500 or status in (408, 425, 429) or (dialect, status) == ("fireworks", 412)
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
+    statuses = DIALECTS[dialect].server.statuses
+
+    expected = ("flagged", "denied") if dialect == "portkey" else ("invalid", "request")
+    assert (meaning_of(statuses, 246), meaning_of(statuses, 446)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (ErrorBody(code="guardrail_blocked"), "denied"),
+        (ErrorBody(type="hooks_failed"), "outage"),  # nobody but Portkey says so
+        (ErrorBody(status=400), "request"),
+        (ErrorBody(status=429), "outage"),
+        (ErrorBody(status=401), "credential"),
+        (ErrorBody(type="invalid_request_error"), "request"),
+        (ErrorBody(type="server_error"), "outage"),
+        (ErrorBody(), "outage"),
+    ],
+)
+def test_an_error_in_place_of_an_answer_is_judged_by_its_words(
+    error: ErrorBody, meaning: str
+) -> None:
+    assert meaning_of_event(USUAL, DENIALS, error) == meaning
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        ({"error": {"message": "a", "code": "b", "type": "c", "param": "d"}}, ("a", "d", "b", "c")),
+        ({"detail": "no such model"}, ("no such model", None, None, None)),
+        ({"error": "overloaded"}, ("overloaded", None, None, None)),
+        ({"status": "failure", "message": "m"}, ("m", None, None, None)),
+        ({"error": {"message": 1, "param": [], "code": 7, "type": {}}}, (None,) * 4),
+        ({"error": {"code": "a b", "type": "<x>"}}, (None,) * 4),
+        ({"detail": [{"loc": ["body", "n"], "msg": "m"}]}, ("n: m", "n", None, None)),
+        ({"detail": [{"loc": ["body", "a b"], "msg": "m"}]}, ("m", None, None, None)),
+        ({"detail": [{"loc": "n", "msg": 5}, 7]}, (None,) * 4),
+        ({"detail": [7]}, (None,) * 4),
+        ([], (None,) * 4),
+        (None, (None,) * 4),
+    ],
+)
+def test_the_error_object_of_any_dialect_is_read(data: Any, error: tuple[str | None, ...]) -> None:
+    read = parse_error(data)
+
+    assert (read.message, read.param, read.code, read.type) == error
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(400, 400), ("503", 503), (7, None), (True, None), ("4000", None)]
+)
+def test_a_code_that_is_a_status_is_read_as_one(code: Any, status: int | None) -> None:
+    assert parse_error({"error": {"code": code}}).status == status

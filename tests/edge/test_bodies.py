@@ -1,0 +1,91 @@
+"""All bodies together are bounded, and one caller cannot take what others need."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.edge.bodies import Bodies
+from proxy.edge.refusals import Overloaded
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+OTHER = "hr-search-key"
+
+
+def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
+    bodies = Bodies(100)
+    with bodies.share() as first, bodies.share() as second, bodies.share() as third:
+        first.of("a")
+        second.of("a")
+        third.of("b")
+        first.take(50)
+        with pytest.raises(Overloaded):
+            second.take(1)
+        third.take(50)
+        assert bodies.held == 100
+    assert bodies.held == 0
+    with bodies.share() as again:
+        again.of("a")
+        again.take(50)
+
+
+def half_sent(size: int, key: str = KEY) -> bytes:
+    return (
+        f"POST {ROUTE.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {size * 2}\r\n\r\n"
+    ).encode() + b" " * size
+
+
+async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    [line] = [line for line in lines if line.startswith("headrace_request_body_bytes ")]
+    return float(line.split()[1])
+
+
+async def test_unfinished_bodies_are_turned_away_beyond_the_bound_and_others_served(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    size = 100_000
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), bodies_bytes=4 * size) as proxy,
+        aiohttp.ClientSession() as client,
+    ):
+        host, port = proxy.url.removeprefix("http://").split(":")
+        opened = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(half_sent(size))
+            await writer.drain()
+            opened.append((reader, writer))
+        refused = [await asyncio.wait_for(reader.readline(), 5) for reader, _ in opened[2:]]
+        assert all(b" 503 " in line for line in refused)
+        assert await held(proxy, client) == 2 * size
+
+        other = {"Authorization": f"Bearer {OTHER}"}
+        body = {"model": "search-answers", "messages": [{"role": "user", "content": "x" * size}]}
+        async with client.post(
+            f"{proxy.url}/v1/chat/completions", headers=other, json=body
+        ) as response:
+            assert response.status != 503
+        async with client.post(
+            f"{proxy.url}{ROUTE.path}", headers=BEARER, json={"model": "gpt-4o-mini", "prompt": "x"}
+        ) as response:
+            assert response.status == 503
+            assert response.headers["retry-after"] == "1"
+            assert (await response.json())["error"]["code"] == "overloaded"
+        for _, writer in opened:
+            writer.transport.abort()
+        records = await proxy.sink.wait(7)
+        assert await held(proxy, client) == 0
+
+    refusals = [record for record in records if record.status == 503]
+    assert {record.outcome for record in refusals} == {"limited"}
+    assert hashlib.sha256(OTHER.encode()).hexdigest() in world("")

@@ -1,0 +1,129 @@
+"""Old and odd spellings of HTTP, over raw sockets: what is taken, what is refused, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import ScriptedUpstream, legacy_events, stream
+from tests.test_pipeline import ROUTES
+
+ROUTE = ROUTES["openai"]
+BODY = json.dumps(ROUTE.body(streamed=False))
+STREAMED = json.dumps(ROUTE.body(streamed=True))
+HEAD = f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+
+
+def request(line: str, *fields: str, body: str = BODY) -> bytes:
+    said = "".join(f"{field}\r\n" for field in fields)
+    return f"{line}\r\n{said}{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+
+async def until_closed(proxy: Proxy, *pieces: bytes) -> bytes:
+    """Send bytes, piece by piece, and give all that comes until the other side closes."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.02)  # so that it comes in a read of its own
+        async with asyncio.timeout(5):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("version", ["0.9", "2.0"])
+async def test_another_version_of_http_is_refused_by_name(
+    version: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/{version}", "Host: x"))
+
+    assert said.startswith(b"HTTP/1.1 505 ")
+    assert b'"code":"http_version_not_supported"' in said
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize(
+    "head", ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "GET / HTTP/1.2\r\n\r\n", "GET / HTTP/3\r\n\r\n"]
+)
+async def test_a_version_that_the_parser_does_not_know_is_refused_alike(
+    head: str, proxy: Proxy
+) -> None:
+    said = await until_closed(proxy, head.encode())
+
+    assert said.split()[1] == b"505"
+    assert b"HTTP/1.1 are spoken here" in said
+
+
+@pytest.mark.parametrize("keep", [(), ("Connection: keep-alive",)])
+async def test_a_stream_for_http_1_0_has_no_chunks_and_ends_with_its_connection(
+    keep: tuple[str, ...], proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(legacy_events(" Par", "is.")))
+    asked = request(f"POST {ROUTE.path} HTTP/1.0", *keep, body=STREAMED)
+
+    said = await until_closed(proxy, asked)
+
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.0 200 ")
+    assert b"transfer-encoding" not in head.lower()
+    assert b"keep-alive" not in head.lower()
+    assert body.startswith(b"data: {")
+    assert body.endswith(b"data: [DONE]\n\n")
+
+
+async def test_http_1_0_is_never_asked_to_go_on(proxy: Proxy) -> None:
+    said = await until_closed(proxy, request(f"POST {ROUTE.path} HTTP/1.0", "Expect: 100-continue"))
+
+    assert said.startswith(b"HTTP/1.0 200 ")
+
+
+@pytest.mark.parametrize("target", ["http://any.example:80{}", "HTTPS://any.example{}?a=b"])
+async def test_a_target_in_absolute_form_is_taken(target: str, proxy: Proxy) -> None:
+    line = f"POST {target.format(ROUTE.path)} HTTP/1.1"
+
+    said = await until_closed(proxy, request(line, "Host: x", "Connection: close"))
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+
+
+AGENTS = ("User-Agent: one", "user-agent: two")
+
+
+async def test_two_user_agents_are_no_error(proxy: Proxy) -> None:
+    line = f"POST {ROUTE.path} HTTP/1.1"
+    asked = request(line, "Host: x", *AGENTS)
+    last = request(line, "Host: x", "Connection: close", *AGENTS)
+
+    said = await until_closed(proxy, asked, last[:60], last[60:150], last[150:])
+
+    assert said.count(b"HTTP/1.1 200 ") == 2
+
+
+async def test_what_looks_like_a_head_in_a_body_is_left_alone(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    odd = '{"model": "gpt-4o-mini",\r\n\r\n"prompt": "user-agent: a\\r\\nuser-agent: b"}'
+    asked = request(f"POST {ROUTE.path} HTTP/1.1", "Host: x", "Connection: close", body=odd)
+
+    said = await until_closed(proxy, asked[:-40], asked[-40:])
+
+    assert said.startswith(b"HTTP/1.1 200 ")
+    assert upstream.requests[0].json["prompt"] == "user-agent: a\r\nuser-agent: b"
+
+
+async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
+    host, port = proxy.url.removeprefix("http://").split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /v1/models HTTP/1.1\r\n")
+    async with asyncio.timeout(5):
+        with pytest.raises(ConnectionError):
+            while True:
+                writer.write(b"x-more: %s\r\n" % (b"y" * 4000))
+                await writer.drain()
+    writer.close()

@@ -1,0 +1,56 @@
+"""A wire to a server that a test can hold up: what was sent meanwhile arrives late, all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from proxy.settings import RedisAt, redis_at
+
+
+class SlowWire:
+    """A TCP proxy in front of a port of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._open = asyncio.Event()
+        self._open.set()
+        self.at: RedisAt
+
+    def hold(self) -> None:
+        self._open.clear()
+
+    def let_go(self) -> None:
+        self._open.set()
+
+    async def pause(self, seconds: float) -> None:
+        self.hold()
+        await asyncio.sleep(seconds)
+        self.let_go()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", self._port)
+        with suppress(OSError):
+            await asyncio.gather(self._carry(reader, there[1]), self._carry(there[0], writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                await self._open.wait()
+                writer.write(data)
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def slow_wire(port: int) -> AsyncIterator[SlowWire]:
+    wire = SlowWire(port)
+    server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
+    host, there = server.sockets[0].getsockname()
+    wire.at = redis_at(f"redis://{host}:{there}")
+    try:
+        yield wire
+    finally:
+        wire.let_go()
+        server.close()

@@ -1,0 +1,188 @@
+"""A shared store that is slow now and then, under calls whose clients leave and calls that stay."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from uuid import uuid4
+
+import pytest
+
+from proxy.app.site import new_record
+from proxy.beside import beside
+from proxy.errors import BudgetExceeded
+from proxy.limits import Admission
+from proxy.limits.alone import Alone
+from proxy.limits.claims import claims_of
+from proxy.limits.outage import Sheltered
+from proxy.limits.redis import RedisStore
+from proxy.redis import connect
+from proxy.types import Bound, CacheRule, Call, Door, Plan
+from proxy.types.limit import Claim
+from tests.limits.slow_wire import SlowWire, slow_wire
+from tests.limits.world import MONTH, PLACES, claims
+from tests.servers import Server, eventually
+
+PAUSE_S = 0.15
+TIMEOUT_S = 0.1
+ROOMY = replace(PLACES, amount=1000)
+MONEY = replace(MONTH, amount=10**9)
+ASKED = claims((ROOMY, 1), (MONEY, 10))
+CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
+
+
+@asynccontextmanager
+async def sheltered(wire: SlowWire, told: list[str], prefix: str = "") -> AsyncIterator[Sheltered]:
+    """One instance, as the proxy makes it."""
+    ids = (f"{uuid4().hex}-{n}" for n in count())
+    remote = RedisStore(connect(wire.at, TIMEOUT_S), time.time, prefix or uuid4().hex)
+    async with remote:
+        alone = Alone(time.monotonic, time.time, 1)
+
+        async def sleep(seconds: float) -> None:
+            await asyncio.sleep(min(seconds, 0.05))
+
+        store = Sheltered(
+            remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
+        )
+        async with beside(store.watch()):
+            yield store
+        await store.close()
+
+
+async def used(store: Sheltered, asked: Sequence[Claim] = ASKED) -> list[int]:
+    return [standing.used for standing in await store.read(asked)]
+
+
+async def leave(store: Sheltered, name: str, turns: int) -> None:
+    """Ask, and leave after some turns of the loop, as a client that does not wait."""
+    call = asyncio.ensure_future(store.admit(name, ASKED))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    call.cancel()
+    try:
+        await call
+    except asyncio.CancelledError:
+        await store.release(name)
+    else:
+        await store.settle(name, [0, 0])
+
+
+async def test_clients_that_leave_while_the_store_is_slow_leave_no_place_behind(
+    server: Server,
+) -> None:
+    async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
+        for number in range(20):
+            await store.read(ASKED)  # over a connection that is there already
+            held = asyncio.ensure_future(wire.pause(PAUSE_S))
+            await asyncio.sleep(0)
+            await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
+            await held
+        await eventually(lambda: not store.owing and not store.degraded)
+
+        assert await used(store) == [0, 0]
+        assert store.under_way == 0
+        assert store.lost == 0
+
+
+async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> None:
+    told: list[str] = []
+    async with slow_wire(server.port) as wire, sheltered(wire, told) as store:
+
+        async def call(number: int) -> bool:
+            await asyncio.sleep(0.001 * (number % 300))  # they come one after the other
+            admitted = (await store.admit(f"call-{number}", CLOSED)).admitted
+            await store.settle(f"call-{number}", [0])
+            return admitted
+
+        held = asyncio.ensure_future(wire.pause(PAUSE_S))
+        admitted = await asyncio.gather(*map(call, range(600)))
+        await held
+
+        assert admitted.count(False) == 0
+        assert told == []
+        await eventually(lambda: not store.owing)
+        assert await used(store, CLOSED) == [0]
+
+
+async def test_a_busy_loop_of_our_own_is_no_absent_store(server: Server) -> None:
+    async with (
+        slow_wire(server.port) as wire,
+        RedisStore(connect(wire.at, TIMEOUT_S), time.time, uuid4().hex) as store,
+    ):
+        for number in range(8):
+            call = asyncio.ensure_future(store.admit(f"call-{number}", CLOSED))
+            for _ in range(number):
+                await asyncio.sleep(0)
+            time.sleep(3 * TIMEOUT_S)  # noqa: ASYNC251  # the loop is busy with something else
+            assert (await call).admitted
+
+
+async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
+    prefix = uuid4().hex
+    async with slow_wire(server.port) as wire:
+        async with sheltered(wire, [], prefix) as store:
+            for number in range(20):
+                await store.admit(f"call-{number}", ASKED)
+            wire.hold()
+            for number in range(20):
+                await store.settle(f"call-{number}", [0, 3])
+            await eventually(lambda: store.owing == 20)
+            asyncio.get_running_loop().call_later(PAUSE_S, wire.let_go)
+
+        async with sheltered(wire, [], prefix) as other:
+            assert await used(other) == [0, 60]
+
+
+async def test_places_of_who_was_killed_are_free_after_the_lease_and_only_theirs(
+    server: Server,
+) -> None:
+    """The killed one is an instance that asks nothing more; the other renews, through a pause."""
+    short = claims((replace(ROOMY, lease_s=1), 1))
+    prefix = uuid4().hex
+    async with (
+        slow_wire(server.port) as wire,
+        sheltered(wire, [], prefix) as living,
+        sheltered(wire, [], prefix) as killed,
+    ):
+        await living.admit("living", short)
+        await killed.admit("killed", short)
+        assert await used(living, short) == [2]
+
+        begun = time.monotonic()
+        while time.monotonic() < begun + 1.2:
+            await living.renew()
+            await wire.pause(PAUSE_S)
+
+        assert await used(living, short) == [1]
+        await living.settle("living", [0])
+        assert await used(living, short) == [0]
+        await living.renew()
+        assert await used(living, short) == [0]
+
+
+async def test_a_call_over_its_budget_that_may_have_a_kept_answer_leaves_no_debt(
+    server: Server,
+) -> None:
+    spent = replace(MONTH, amount=10, on_store_error="closed")
+    bounds = (Bound(spent), Bound(replace(ROOMY, on_store_error="closed")))
+    door = Door("openai", "completions", "/v1/completions", "r", nonce="one-call")
+    plan = Plan("r", "widget", "chat", {}, (), bounds=bounds, cache=CacheRule(60))
+    async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
+        [claim] = [each for each in claims_of(plan, Call(door, {})) if each.limit is spent]
+        await store.charge("before", [replace(claim, amount=50)])
+        admission = Admission(store, lambda standing: None)
+        held = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
+        await asyncio.sleep(0)
+
+        async with admission.admit(plan, Call(door, {}), new_record()) as permit:
+            await held
+            with pytest.raises(BudgetExceeded):
+                permit.require_budget()
+        await eventually(lambda: not store.owing and not store.degraded)
+
+        assert store.certain

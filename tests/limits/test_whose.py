@@ -1,0 +1,38 @@
+"""The log says whose a limit is where the policies name it, and never a word of a caller's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.test_cli import serving
+from tests.test_pipeline import BEARER, ROUTES
+
+ROUTE = ROUTES["openai"]
+LIMITS = """
+policies:
+  default:
+    limits:
+      - {name: money, usd: 5 per month, per: [key, user], unpriced: allow}
+      - {name: calls, requests: 1 per hour, per: [key, user], warn_at: 100%}
+"""
+
+
+async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(answer(legacy()))
+    body = {**ROUTE.body(streamed=False), "user": "alice-of-sales"}
+    async with serving(tmp_path / "p", world(upstream.url) + LIMITS) as (served, url):
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(url + ROUTE.path, headers=BEARER, json=body) as response,
+        ):
+            assert response.status == 200, await response.text()
+        await served.line("call")
+
+    told = {line["event"]: line for line in served.lines}
+    for event in ("budget.begins", "limit.warned"):
+        assert told[event]["whose"] == {"key": "support-widget"}
+        assert "alice" not in str(told[event])

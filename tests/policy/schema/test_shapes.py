@@ -1,0 +1,94 @@
+"""Conditions on keys: what is tested on a part is what its JSON Schema says."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, ClassVar
+
+import jsonschema_rs
+import pytest
+from pydantic import Field, ValidationError
+
+from proxy.policy.schema.scalars import Section
+from proxy.policy.schema.shapes import (
+    Condition,
+    Requirement,
+    each,
+    equals,
+    filled,
+    has,
+    names,
+    needs,
+    no,
+    one,
+    several,
+    some,
+)
+
+CONDITIONS = {
+    "has": has("word"),
+    "has, of a key that Python keeps": has("in"),
+    "names": names("word"),
+    "filled list": filled("items"),
+    "filled text": filled("word"),
+    "several": several("items"),
+    "equals": equals("word", "a"),
+    "equals the default": equals("kind", "plain"),
+    "equals true": equals("on", True),
+    "each": each(has("word"), filled("items")),
+    "some": some(has("word"), filled("items")),
+    "one": one(has("word"), filled("items"), equals("on", True)),
+    "no": no(has("word")),
+    "needs": needs(has("word"), equals("kind", "other")),
+}
+VALUES: dict[str, tuple[Any, ...]] = {
+    "word": (..., None, "", "a", "b"),
+    "items": (..., None, [], ["a"], ["a", "b"]),
+    "kind": (..., "plain", "other"),
+    "on": (..., False, True),
+    "in": (..., None, "a"),
+}
+
+
+def part(condition: Condition) -> type[Section]:
+    """Return a part that must meet a condition."""
+
+    class Part(Section):
+        REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (Requirement(condition, "must not"),)
+
+        word: str | None = None
+        items: list[str] | None = None
+        kind: str = "plain"
+        on: bool = False
+        in_: str | None = Field(None, alias="in")
+
+    return Part
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_condition_and_its_schema_say_the_same(name: str) -> None:
+    model = part(CONDITIONS[name])
+    fits = jsonschema_rs.validator_for(model.model_json_schema()).is_valid
+    found = set()
+    for values in product(*VALUES.values()):
+        pairs = zip(VALUES, values, strict=True)
+        written = {key: value for key, value in pairs if value is not ...}
+        try:
+            model.model_validate(written)
+            taken = True
+        except ValidationError:
+            taken = False
+        assert fits(written) == taken, written
+        found.add(taken)
+    assert found == {True, False}
+
+
+def test_a_part_meets_what_is_required_of_what_it_is_one_of() -> None:
+    class Narrow(part(has("word"))):  # type: ignore[misc]  # it is made for the test
+        REQUIREMENTS = (Requirement(filled("items"), "must have items"),)
+
+    with pytest.raises(ValidationError, match="must not"):
+        Narrow.model_validate({"items": ["a"]})
+    with pytest.raises(ValidationError, match="must have items"):
+        Narrow.model_validate({"word": "a"})
+    assert Narrow.model_validate({"word": "a", "items": ["a"]})

@@ -1,0 +1,337 @@
+"""Keys in time: several texts while one is changed, ends, and what a folder revokes at once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.errors import Unauthorized
+from proxy.policy import identify
+from proxy.policy.diff import changes, replay
+from proxy.policy.load import load
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import PolicyStore, read_folder
+from proxy.policy.verdict import judge
+from proxy.types import Door, Secret
+from tests.conftest import KEY, running_proxy, world
+from tests.doubles import ScriptedUpstream
+from tests.policy.test_store import Clock, Events
+
+OLD, NEW, OTHER = (hashlib.sha256(text.encode()).hexdigest() for text in ("old", "new", "other"))
+REST = """\
+upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+deployments: {chat: {targets: [{upstream: up, model: m}]}}
+"""
+TWO = f"""\
+keys:
+  widget: {{sha256: [{{digest: {OLD}, until: 2026-06-30}}, {NEW}], deployments: [chat]}}
+  box: {{sha256: {OTHER}, deployments: [chat]}}
+"""
+BEFORE, AFTER = (datetime(2026, month, 1, tzinfo=UTC) for month in (6, 7))
+
+
+def written(folder: Path, keys: str = TWO, **more: str) -> Path:
+    for name, text in {"rest": REST, "keys": keys, **more}.items():
+        (folder / f"{name}.yaml").write_text(text)
+    return folder
+
+
+def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
+    """Name the key of a text at a moment; None for one that counts no more."""
+    door = Door("openai", "chat", "/v1/chat/completions", "r", credential=Secret(text))
+    try:
+        return identify(snapshot, replace(door, at=at)).key.name
+    except Unauthorized:
+        return None
+
+
+def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: Path) -> None:
+    snapshot = read_folder(written(tmp_path), {})
+
+    assert [who(snapshot, text) for text in ("old", "new", "other", "none")] == [
+        "widget",
+        "widget",
+        "box",
+        None,
+    ]
+    assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, "widget"]
+    assert sorted(snapshot.keys) == ["box", "widget"]
+    assert judge(tmp_path, {}).summary.endswith("deployments: 1, keys: 2")
+
+
+@pytest.mark.parametrize(
+    ("until", "last", "first_not"),
+    [
+        ("2026-06-30", "2026-06-30T23:59:59+00:00", "2026-07-01T00:00:00+00:00"),
+        ("2026-06-30T18:00Z", "2026-06-30T17:59:59+00:00", "2026-06-30T18:00:00+00:00"),
+        ("2026-06-30T18:00+02:00", "2026-06-30T15:59:59+00:00", "2026-06-30T16:00:00+00:00"),
+    ],
+)
+def test_an_end_is_a_day_or_a_moment(until: str, last: str, first_not: str, tmp_path: Path) -> None:
+    keys = f"keys: {{box: {{sha256: {OTHER}, expires: '{until}', deployments: [chat]}}}}"
+    snapshot = read_folder(written(tmp_path, keys), {})
+
+    moments = (datetime.fromisoformat(last), datetime.fromisoformat(first_not))
+    assert [who(snapshot, "other", at) for at in moments] == ["box", None]
+
+
+def test_a_key_ends_with_the_earlier_of_its_ends(tmp_path: Path) -> None:
+    keys = TWO.replace("{sha256: [", "{expires: 2026-06-15, sha256: [")
+    snapshot = read_folder(written(tmp_path, keys), {})
+
+    assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("revoked", "left"),
+    [
+        ("[widget]", [None, None, "box"]),
+        (f"[{OLD}]", [None, "widget", "box"]),
+        (f"[{NEW}, box, gone-long-ago, {'f' * 64}]", ["widget", None, None]),
+        ("[widget, box]", [None, None, None]),
+        ("[]", ["widget", "widget", "box"]),
+        ("", ["widget", "widget", "box"]),
+    ],
+)
+def test_a_key_or_one_of_its_texts_is_revoked(
+    revoked: str, left: list[str | None], tmp_path: Path
+) -> None:
+    snapshot = read_folder(written(tmp_path, revoked=f"revoked: {revoked}"), {})
+
+    assert [who(snapshot, text) for text in ("old", "new", "other")] == left
+
+
+def test_files_join_what_they_revoke(tmp_path: Path) -> None:
+    folder = written(tmp_path, a="revoked: [box]", b=f"revoked:\n  - {OLD}\n")
+
+    assert read_folder(folder, {}).revoked == {"box", OLD}
+
+
+class Stored:
+    """A store over a folder, with its log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock, self.log, self.folder = Clock(), Events(), written(folder)
+        self.store = PolicyStore(
+            lambda: read_folder(folder, {}),
+            lambda: self.clock.now,
+            self.clock.sleep,
+            self.log,
+            lambda result, snapshot: None,
+        )
+
+    async def after(self, **files: str) -> list[str | None]:
+        """Return whose the texts are after a change of files."""
+        written(self.folder, **files)
+        await self.store.refresh()
+        return [who(self.store.current, text) for text in ("old", "new", "other")]
+
+    def events(self) -> list[str]:
+        return [event for event, _ in self.log.said]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "upstream: {}\n",
+        "policies: [",
+        "keys: {widget: {sha256: x}}\n",
+        "revoked: [box, 'no name']\n",
+        f"revoked: [box, {OTHER}\n",
+        "limits: &a {}\nmore: *a\n",
+        "\0",
+    ],
+    ids=["unknown", "half", "twice", "another revocation", "half a list", "alias", "binary"],
+)
+async def test_what_is_revoked_counts_however_wrong_the_rest_is(wrong: str, tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+    revision = stored.store.current.revision
+
+    left = await stored.after(wrong=wrong, zz="revoked: [widget]\n")
+
+    assert left[:2] == [None, None]
+    assert stored.store.current.revision == revision
+    assert stored.events() == ["policy.in_force", "policy.revoked", "policy.rejected"]
+    assert stored.log.said[1][1]["keys"] in (["widget"], ["box", "widget"])
+    kept = stored.store.find(revision)
+    assert kept is not None
+    assert who(kept, "new") is None
+
+
+async def test_what_comes_before_the_mistake_of_a_file_is_revoked(tmp_path: Path) -> None:
+    left = await Stored(tmp_path).after(zz="revoked: [widget]\nkeys: {")
+
+    assert left == [None, None, "box"]
+
+
+async def test_a_revocation_lasts_until_a_good_folder_takes_it_back(tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+
+    assert await stored.after(wrong="x: {}\n", zz="revoked: [widget]\n") == [None, None, "box"]
+    assert await stored.after(wrong="x: {}\n", zz="tags: {}\n") == [None, None, "box"]
+    (tmp_path / "wrong.yaml").unlink()
+    assert await stored.after(zz="tags: {}\n") == ["widget", "widget", "box"]
+
+
+async def test_the_last_key_can_be_revoked_and_taken_out(tmp_path: Path) -> None:
+    stored = Stored(tmp_path)
+
+    assert await stored.after(keys="tags: {}\n") == ["widget", "widget", "box"]
+    assert await stored.after(keys="revoked: [widget]\n") == [None, None, "box"]
+    assert await stored.after(keys=f"revoked: [widget, {OTHER}]\n") == [None, None, None]
+    assert stored.store.current.keys == {}
+    assert stored.events()[-1] == "policy.in_force"
+
+
+def test_diff_says_which_texts_and_revocations_are_new(tmp_path: Path) -> None:
+    folders = [tmp_path / "old", tmp_path / "new"]
+    for folder in folders:
+        folder.mkdir()
+    before = load(written(folders[0], TWO.replace(f", {NEW}]", "]"))).policies
+    after = load(written(folders[1], revoked="revoked: [box]")).policies
+
+    said = list(changes(before, after))
+
+    assert "revoked.box: box is new" in said
+    assert any(f"sha256.{NEW}" in line and line.endswith("is new") for line in said)
+
+
+async def test_a_revoked_key_is_unauthorized_at_once_and_metrics_tell_of_its_last_use(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    label = hashlib.sha256(KEY.encode()).hexdigest()[:8]
+    used = "headrace_key_last_used_timestamp_seconds"
+    asked = {"model": "support-chat", "prompt": "Hi"}
+    bearer = {"authorization": f"Bearer {KEY}"}
+    began = datetime.now(UTC).timestamp()
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url)) as proxy,
+        aiohttp.ClientSession() as web,
+    ):
+
+        async def ask(**headers: str) -> int:
+            url = f"{proxy.url}/v1/completions"
+            async with web.post(url, json=asked, headers={**bearer, **headers}) as response:
+                return response.status
+
+        async def last_used() -> dict[str, float]:
+            async with web.get(f"{proxy.admin}/metrics") as response:
+                lines = (await response.text()).splitlines()
+            found = [line.split() for line in lines if line.startswith(used + "{")]
+            return {series.removeprefix(used): float(value) for series, value in found}
+
+        assert await last_used() == {}
+        assert await ask() == 200
+        await proxy.sink.wait(1)
+        metrics = await last_used()
+        (proxy.policies / "wrong.yaml").write_text("deployments: {support-chat: []}\n")
+        (proxy.policies / "revoked.yaml").write_text("revoked: [support-widget]\n")
+        statuses = [await ask(**{"x-headrace-refresh-cache": "true"}), await ask()]
+
+    assert list(metrics) == [f'{{digest="{label}",key="support-widget"}}']
+    assert all(value >= began for value in metrics.values())
+    assert statuses == [401, 401]
+    assert len(upstream.requests) == 1
+
+
+ENDED = f"""\
+keys:
+  old: {{sha256: {OLD}, expires: 2026-06-30, deployments: [chat]}}
+  new: {{sha256: {NEW}, deployments: [chat]}}
+  box: {{sha256: [{{digest: {OTHER}, until: 2026-06-30}}], deployments: [chat]}}
+revoked: [new]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "why"),
+    [
+        ("old", BEFORE, None),
+        ("old", AFTER, "expired at 2026-07-01 00:00 UTC"),
+        ("box", BEFORE, None),
+        ("box", AFTER, "expired at 2026-07-01 00:00 UTC"),
+        ("new", BEFORE, "revoked"),
+        ("nobody", BEFORE, "unknown"),
+    ],
+)
+def test_who_asks_for_a_key_by_name_hears_why_it_counts_no_more(
+    name: str, at: datetime, why: str | None, tmp_path: Path
+) -> None:
+    snapshot = read_folder(written(tmp_path, ENDED), {})
+
+    assert snapshot.lapse_of(name, at) == why
+    found = snapshot.key_in_force(name, at)
+    assert (found is not None) == (why is None)
+
+
+def test_a_key_whose_every_digest_is_revoked_is_revoked_and_one_text_is_asked_for_alone(
+    tmp_path: Path,
+) -> None:
+    snapshot = read_folder(written(tmp_path, f"{TWO}revoked: [{OTHER}]"), {})
+
+    assert snapshot.lapse_of("box", BEFORE) == "revoked"
+    assert snapshot.lapse_of("widget", AFTER) is None
+    assert snapshot.lapse_of("widget", AFTER, OLD[:8]) == "expired at 2026-07-01 00:00 UTC"
+    assert snapshot.lapse_of("box", BEFORE, OTHER[:8]) == "revoked"
+    assert snapshot.lapse_of("widget", BEFORE, "f" * 8) == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "said"),
+    [
+        ("old", "2026-07-05", "refused: 401 invalid_api_key (the key old expired at 2026-07-01"),
+        ("new", "2026-06-01", "refused: 401 invalid_api_key (the key new is revoked)"),
+        ("old", "2026-06-01", "decided: goes to up/m"),
+    ],
+)
+def test_explain_refuses_a_key_as_the_server_does(
+    name: str, at: str, said: str, tmp_path: Path
+) -> None:
+    folder = written(tmp_path, ENDED)
+    asked = ["explain", "--policies", str(folder), "--key", name, "--deployment", "chat"]
+
+    told = CliRunner().invoke(main, [*asked, "--at", at])
+
+    assert told.exit_code == 0
+    assert said in told.output
+    assert ("decided: goes to" in told.output) == (said == "decided: goes to up/m")
+
+
+def test_recorded_calls_of_a_key_that_is_revoked_or_ends_are_decided_otherwise(
+    tmp_path: Path,
+) -> None:
+    call = {"event": "call", "models": ["m"], "endpoint": "chat", "key": "widget"}
+    lines = [
+        orjson.dumps({**call, "time": at.isoformat(), "request_id": at.isoformat()})
+        for at in (BEFORE, AFTER)
+    ]
+    one = f"keys: {{widget: {{sha256: {OLD}, deployments: [chat]}}}}\n"
+    folders = [tmp_path / name for name in ("old", "revoking", "ending")]
+    for folder, keys in zip(
+        folders,
+        (one, f"{one}revoked: [widget]\n", one.replace(OLD, f"{OLD}, expires: 2026-06-30")),
+        strict=True,
+    ):
+        folder.mkdir()
+        written(folder, keys)
+    before, revoking, ending = (read_folder(folder, None) for folder in folders)
+
+    found = replay(before, revoking, lines)
+    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 2, {("key", ""): 2})
+    assert "key widget -> revoked" in found.examples["key", ""][0]
+    found = replay(before, ending, lines)
+    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 1, {("key", ""): 1})
+    assert "key widget -> expired at" in found.examples["key", ""][0]
+    found = replay(ending, before, lines)
+    assert (found.calls, found.otherwise, dict(found.ways)) == (2, 1, {("key", ""): 1})
+    assert "expired at 2026-07-01 00:00 UTC -> key widget" in found.examples["key", ""][0]
+    found = replay(revoking, revoking, lines)
+    assert (found.calls, found.unknown) == (0, 2)

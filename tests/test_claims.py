@@ -1,0 +1,192 @@
+"""The pages name only what there is: metrics, panels, commands, variables, headers, rights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from dashboards.build import BOARDS
+from proxy.cache.redis import Redis
+from proxy.cli import main
+from proxy.emit.declared import declared
+from proxy.limits.redis import RedisStore
+from proxy.redis import connect
+from proxy.settings import redis_at
+from tests.cache.stores import Clock, Told
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
+from tests.servers import Server, running_server
+
+TOP = Path(__file__).parents[1]
+PAGES = sorted(
+    [TOP / "README.md", *(TOP / "docs").glob("*.md"), *(TOP / "docs/runbooks").glob("*.md")]
+)
+RUNBOOKS = sorted((TOP / "docs/runbooks").glob("*.md"))
+EXAMPLES = frozenset({"x-region", "x-session"})  # headers of an operator's own applications
+
+
+def text_of(folder: str, *suffixes: str) -> str:
+    files = sorted(each for each in (TOP / folder).rglob("*") if each.suffix in suffixes)
+    return "\n".join(each.read_text() for each in files)
+
+
+CODE = text_of("proxy", ".py", ".lua")
+OPERATED = CODE + text_of("deploy", ".yaml") + (TOP / "deploy/Dockerfile").read_text()
+RULES = TOP / "dashboards/rules"
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def rules(kind: str) -> set[str]:
+    """Return the names of all rules of a kind, ``alert`` or ``record``."""
+    read = [yaml.safe_load(each.read_text()) for each in sorted(RULES.glob("*.yaml"))]
+    every = [rule for file in read for group in file["groups"] for rule in group["rules"]]
+    return {rule[kind] for rule in every if kind in rule}
+
+
+METRICS = {
+    name + end
+    for name, kind, *_ in declared()
+    for end in ("", *(("_bucket", "_sum", "_count") if kind == "histogram" else ()))
+}
+PANELS = {panel.title for board in BOARDS.values() for row in board.rows for panel in row.panels}
+
+
+@pages
+def test_every_metric_that_a_page_names_is_declared(page: Path) -> None:
+    recorded = {part for name in rules("record") for part in name.split(":")}
+    for name in re.findall(r"\bheadrace_[a-z0-9_]+[a-z0-9]", page.read_text()):
+        package = name in ("headrace_log",)
+        assert package or name in METRICS | recorded, name
+
+
+@pages
+def test_every_alert_that_a_page_names_is_a_rule(page: Path) -> None:
+    for name in re.findall(r"\bHeadrace[A-Z][A-Za-z]+", page.read_text()):
+        assert name in rules("alert"), name
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+def test_every_panel_that_a_runbook_names_is_on_a_dashboard(page: Path) -> None:
+    """What a runbook has in bold is the title of a panel."""
+    for title in re.findall(r"\*\*([^*\n]+)\*\*", page.read_text()):
+        assert title in PANELS or page.name == "README.md", title
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+def test_every_board_that_a_runbook_names_is_there(page: Path) -> None:
+    boards = {board.title for board in BOARDS.values()}
+    for title in re.findall(r"(?<!\*)\*(Headrace: [^*\n]+)\*(?!\*)", page.read_text()):
+        assert title in boards, title
+
+
+@pages
+def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
+    for name in re.findall(r"\bHEADRACE_[A-Z_]+[A-Z]", page.read_text()):
+        assert re.search(rf"\b{name}\b", OPERATED), name
+
+
+@pages
+def test_every_header_that_a_page_names_is_sent_or_read(page: Path) -> None:
+    for name in re.findall(r"(?<![\w.-])x-[a-z][a-z0-9-]*[a-z0-9](?!-?\*)", page.read_text()):
+        assert name in CODE or name in EXAMPLES, name
+
+
+@pages
+def test_every_make_target_that_a_page_names_is_there(page: Path) -> None:
+    makefile = (TOP / "Makefile").read_text()
+    for name in re.findall(r"`make ([a-z-]+)`", page.read_text()):
+        assert re.search(rf"^{name}:", makefile, re.MULTILINE), name
+
+
+@pages
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    places = "proxy|docs|deploy|tests|dashboards|policies|bench|tools"
+    for name in re.findall(rf"`((?:{places})/[^`\s*{{]+)`", page.read_text()):
+        assert (TOP / name).exists(), name
+
+
+def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Yield each command with its flags."""
+    yield name, {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{name} {word}".strip())
+
+
+COMMANDS = dict(commands(main))
+
+
+def written(page: Path) -> Iterator[list[str]]:
+    """Yield the words behind `headrace` wherever a page writes a command."""
+    text = page.read_text()
+    blocks = "\n".join(re.findall(r"^(?:    |```)(.*?)(?:$|```)", text, re.MULTILINE | re.DOTALL))
+    for span in [*re.findall(r"`([^`\n]+)`", text), *blocks.splitlines()]:
+        if found := re.match(r"(?:[$ ]*(?:[A-Z_]+=\S+ +)*)headrace +([a-z].*)", span):
+            yield found[1].split()
+
+
+@pages
+def test_every_command_and_flag_that_a_page_writes_is_known(page: Path) -> None:
+    for words in written(page):
+        name = ""
+        while words and f"{name} {words[0]}".strip() in COMMANDS:
+            name = f"{name} {words.pop(0)}".strip()
+        assert name, words
+        for flag in words:
+            if re.fullmatch(r"--?[a-z][a-z-]*", flag):
+                assert flag in COMMANDS[name] | {"--help"}, f"{name} {flag}"
+
+
+POLICIES = (TOP / "docs/policies.md").read_text()
+
+
+def allowed() -> tuple[list[str], list[str]]:
+    """Return what the ACL has to allow as the page says, for the cache alone and for limits too."""
+    found = re.search(
+        r"ACL's user needs `([^`]+)` for the cache, for limits `([^`]+)` too",
+        " ".join(POLICIES.split()),
+    )
+    assert found is not None
+    return found[1].split(), [*found[1].split(), *found[2].split()]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running_server(tmp_path / "redis") as running:
+        yield running
+
+
+def logged_in(server: Server, rights: list[str]) -> str:
+    """Return a URL for a user that may do so much and no more."""
+    server.told("ACL", "SETUSER", "headrace", "reset", "on", f">{server.port}", *rights)
+    return f"redis://headrace:{server.port}@127.0.0.1:{server.port}/0"
+
+
+async def test_the_acl_for_the_cache_is_enough_for_it(server: Server) -> None:
+    told = Told()
+    url = logged_in(server, allowed()[0])
+
+    async with Redis(connect(redis_at(url), 1.0), Clock(), told) as store:
+        store.put(b"k" * 32, b"value", 60)
+        await store.written()
+        assert await store.get(b"k" * 32) == b"value"
+
+
+async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
+    url = logged_in(server, allowed()[1])
+
+    async with RedisStore(connect(redis_at(url), 5.0), Clock()) as store:
+        asked = claims((REQUESTS, 1), (TOKENS, 5), (PLACES, 1), (MONTH, 7))
+        assert (await store.admit("one", asked)).admitted
+        await store.settle("one", [1, 4, 0, 6])
+        left = await store.admit("two", asked)
+    assert [standing.used for standing in left.standings][-1] == 13
+
+
+def test_the_acl_names_every_command_of_the_script() -> None:
+    called = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/counters.lua").read_text())
+
+    assert {f"+{name.lower()}" for name in called} <= set(allowed()[1])

@@ -1,0 +1,46 @@
+"""Models that think before they answer, by their names and by what is asked of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.types.reasoning import reasons
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "o1", "o3-mini", "o4-mini-2025-04-16", "openai/o1-preview", "gpt-5", "gpt-5.1-mini",
+        "gpt-oss-120b", "deepseek-reasoner", "deepseek-ai/DeepSeek-R1", "qwq-32b", "grok-4",
+        "gemini-2.5-flash", "Qwen3-4B-Thinking-2507", "accounts/fireworks/models/deepseek-r1",
+        "phi-4-reasoning", "magistral-small",
+    ],
+)  # fmt: skip
+def test_they_are_known_by_their_names(model: str) -> None:
+    assert reasons(model, {})
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["gpt-4o-mini", "gpt-5-chat-latest", "smol", "llama-3.1-8b", "deepseek-chat", "claude-sonnet-4",
+     "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small"],
+)  # fmt: skip
+def test_others_do_not(model: str) -> None:
+    assert not reasons(model, {})
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ({"reasoning_effort": "low"}, True),
+        ({"reasoning_effort": "none"}, False),
+        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, True),
+        ({"thinking": {"type": "disabled"}}, False),
+        ({"reasoning": {"effort": "high"}}, True),
+        ({"messages": []}, False),
+    ],
+)
+def test_any_does_that_is_asked_to(body: dict[str, Any], asked: bool) -> None:
+    assert reasons("smol", body) is asked

@@ -1,0 +1,32 @@
+"""Whose a counter is, as far as the policies themselves name it."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.types.roster import Listed, Roster
+
+ROSTER = Roster(
+    keys=("batch",),
+    deployments={"chat": Listed(tags=frozenset({("team", "search")}))},
+    tags={"team": frozenset(), "env": frozenset({"prod"})},
+)
+
+
+@pytest.mark.parametrize(
+    ("scope", "owners"),
+    [
+        ("", {}),
+        ("key:batch", {"key": "batch"}),
+        ("key:batch|deployment:chat", {"key": "batch", "deployment": "chat"}),
+        ("tag.team:search|tag.env:prod", {"tag.team": "search", "tag.env": "prod"}),
+        ("tag.team:anything", {}),
+        ("tag.env:", {}),
+        ("key:batch|user:alice", {"key": "batch"}),
+        ("user:alice|key:batch", {}),  # what a user says may look like what follows it
+        ("key:nobody", {}),
+        ("model:never-heard-of", {}),
+    ],
+)
+def test_only_names_of_the_policies_are_told(scope: str, owners: dict[str, str]) -> None:
+    assert ROSTER.owners(scope) == owners

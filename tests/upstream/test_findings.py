@@ -1,0 +1,189 @@
+"""What guards of an upstream found reaches the client, joined with ours, and the record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.emit.log import canonical
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
+
+FLAGS = "{guard: pii, entities: [email], action: flag}"
+DETECTED: dict[str, Any] = {
+    "input_guardrails": {"summary": {"toxicity": ["insult"]}, "details": {"toxicity": {"x": 0.9}}},
+    "output_guardrails": {"summary": {"nsfw": 0}, "details": {}},
+}
+HOOKED: dict[str, Any] = {
+    "before_request_hooks": [{"id": "words", "verdict": False, "deny": True, "checks": []}],
+    "after_request_hooks": [],
+}
+PROMPT = {"model": "m", "prompt": "Write to ada@example.com"}
+CLIENTS = {
+    "enkrypt": ("/ai-proxy/completions", {"apikey": KEY}),
+    "portkey": ("/v1/completions", {"x-portkey-api-key": KEY}),
+    "openai": ("/v1/completions", {"authorization": f"Bearer {KEY}"}),
+}
+
+
+@pytest.fixture
+async def guarded(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Proxy]:
+    policies = world(upstream.url)
+    for dialect in ("enkrypt", "portkey"):
+        policies = policies.replace(f"  via-{dialect}: {{", f"  via-{dialect}: {{policy: mail, ")
+    policies += f"policies: {{mail: {{input: [{FLAGS}]}}}}\n"
+    async with running_proxy(tmp_path / "policies", policies) as running:
+        yield running
+
+
+async def ask(proxy: Proxy, client: str, spoken: str, **more: Any) -> tuple[int, str]:
+    path, credential = CLIENTS[client]
+    headers = {**credential, "x-headrace-deployment": f"via-{spoken}"}
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as session,
+        session.post(path, headers=headers, json={**PROMPT, **more}) as response,
+    ):
+        return response.status, await response.text()
+
+
+def found(proxy: Proxy) -> list[tuple[str, bool]]:
+    [attempt] = proxy.records[-1].attempts
+    return [(each.detector, each.found) for each in attempt.findings]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_detections_of_an_upstream_are_joined_with_ours(
+    streamed: bool, guarded: Proxy, upstream: ScriptedUpstream
+) -> None:
+    said: dict[str, Any] = {"enkrypt_policy_detections": DETECTED}
+    events = legacy_events("a", with_usage=False)
+    events[-1] |= said
+    upstream.answer_with(stream(events) if streamed else answer(legacy(**said)))
+
+    status, text = await ask(guarded, "enkrypt", "enkrypt", stream=streamed)
+
+    last = text.split("data: ")[-2] if streamed else text
+    told = json.loads(last)["enkrypt_policy_detections"]
+    assert status == 200
+    assert told["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
+    assert told["input_guardrails"]["details"]["toxicity"] == {"x": 0.9}
+    assert told["output_guardrails"]["summary"] == {"nsfw": 0}
+    await guarded.sink.wait()
+    assert found(guarded) == [("toxicity", True), ("nsfw", False)]
+    assert canonical(guarded.records[0])["upstream_guards"][0] == {
+        "upstream": "enkrypt",
+        "guard": "toxicity",
+        "stage": "input",
+        "verdict": "flagged",
+    }
+
+
+async def test_detections_that_come_before_the_end_of_a_stream_are_told_at_its_end(
+    guarded: Proxy, upstream: ScriptedUpstream
+) -> None:
+    events = legacy_events("a", with_usage=False)
+    events[0] |= {"enkrypt_policy_detections": DETECTED}
+    upstream.answer_with(stream(events))
+
+    _, text = await ask(guarded, "enkrypt", "enkrypt", stream=True)
+
+    told = json.loads(text.split("data: ")[-2])["enkrypt_policy_detections"]
+    assert told["input_guardrails"]["summary"] == {"toxicity": ["insult"], "pii": 1}
+
+
+@pytest.mark.parametrize("status", [200, 246])
+async def test_hooks_of_an_upstream_are_joined_with_ours(
+    status: int, guarded: Proxy, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy(hook_results=HOOKED), status))
+
+    told, text = await ask(guarded, "portkey", "portkey")
+
+    hooks = json.loads(text)["hook_results"]["before_request_hooks"]
+    assert told == 246
+    assert [(hook["id"], hook["verdict"]) for hook in hooks] == [("words", False), ("pii", False)]
+    assert hooks[0] == HOOKED["before_request_hooks"][0]
+    await guarded.sink.wait()
+    assert found(guarded) == [("words", True)]
+
+
+@pytest.mark.parametrize(("client", "spoken"), [("enkrypt", "portkey"), ("portkey", "enkrypt")])
+async def test_a_client_of_the_other_dialect_reads_it_in_its_own_words(
+    client: str, spoken: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    said: dict[str, Any] = (
+        {"enkrypt_policy_detections": DETECTED} if spoken == "enkrypt" else {"hook_results": HOOKED}
+    )
+    upstream.answer_with(answer(legacy(**said)))
+
+    status, text = await ask(proxy, client, spoken)
+
+    body = json.loads(text)
+    if client == "enkrypt":
+        assert body["enkrypt_policy_detections"]["input_guardrails"]["summary"] == {"words": 1}
+    else:
+        [hook] = body["hook_results"]["before_request_hooks"]
+        assert (status, hook["id"], hook["verdict"]) == (246, "toxicity", False)
+
+
+@pytest.mark.parametrize(
+    ("client", "spoken", "status"),
+    [("portkey", "portkey", 446), ("enkrypt", "portkey", 400), ("enkrypt", "enkrypt", 400)],
+)
+async def test_what_is_said_with_a_denial_reaches_the_client_without_its_texts(
+    client: str, spoken: str, status: int, guarded: Proxy, upstream: ScriptedUpstream
+) -> None:
+    error = {"error": {"message": "no", "type": "hooks_failed", "code": "guardrail_blocked"}}
+    quoted = {"explanation": "ada@example.com is forbidden"}
+    hooks = [{**HOOKED["before_request_hooks"][0], "checks": [{"id": "c", "data": quoted}]}]
+    detected = {"input_guardrails": {"summary": {"words": 1}, "details": {"words": quoted}}}
+    said = (
+        {"hook_results": {"before_request_hooks": hooks}}
+        if spoken == "portkey"
+        else {"enkrypt_policy_detections": detected}
+    )
+    upstream.answer_with(answer({**error, **said}, 446 if spoken == "portkey" else 400))
+
+    told, text = await ask(guarded, client, spoken)
+
+    body = json.loads(text)
+    assert told == status
+    assert "forbidden" not in text
+    if client == "portkey":
+        told_hooks = body["hook_results"]["before_request_hooks"]
+        assert [(h["id"], h["verdict"]) for h in told_hooks] == [("words", False), ("pii", False)]
+    else:
+        summary = body["enkrypt_policy_detections"]["input_guardrails"]["summary"]
+        assert summary == {"words": 1, "pii": 1}
+    await guarded.sink.wait()
+    assert found(guarded) == [("words", True)]
+
+
+@pytest.mark.parametrize("client", ["openai", "portkey", "enkrypt"])
+async def test_an_answer_whose_upstream_found_nothing_passes_as_any_other(
+    client: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    clean = {**HOOKED, "before_request_hooks": [{"id": "words", "verdict": True}]}
+    upstream.answer_with(answer(legacy(hook_results=clean)))
+
+    status, text = await ask(proxy, client, "portkey")
+
+    assert status == 200
+    assert json.loads(text)["hook_results"] == clean
+
+
+async def test_the_field_that_an_upstream_of_scale_names_is_named_to_the_client(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    detail = [{"loc": ["body", "stop", 0], "msg": "must be short", "type": "value_error"}]
+    upstream.answer_with(answer({"detail": detail}, 422))
+
+    status, text = await ask(proxy, "openai", "scale")
+
+    error = json.loads(text)["error"]
+    assert (status, error["param"], error["message"]) == (422, "stop.0", "stop.0: must be short")

@@ -1,0 +1,208 @@
+"""Names: one lookup for all who ask, in threads that hold up nobody, and what is known stays."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from proxy.errors import UpstreamTimeout
+from proxy.types import Timeouts
+from proxy.upstream.client import HttpClient
+from proxy.upstream.wire.names import MAX_LOOKUPS, NAMES_KEPT_S, Found, Names, Resolver
+from tests.doubles import ScriptedUpstream, answer
+
+AWAY = socket.gaierror(socket.EAI_AGAIN, "no answer")
+UNKNOWN = socket.gaierror(socket.EAI_NONAME, "no such name")
+
+
+class Book:
+    """A book of names that counts how often it was asked. It may be ``open`` later."""
+
+    def __init__(self, *addresses: str, failure: OSError = UNKNOWN) -> None:
+        self.addresses = addresses
+        self.failure = failure
+        self.asked = 0
+        self.now = 100.0
+        self.open = asyncio.Event()
+        self.open.set()
+
+    def resolve(self, host: str, port: int, *, type: int) -> Found:
+        self.asked += 1
+        return asyncio.ensure_future(self._find(port, type))
+
+    async def _find(self, port: int, type: int) -> list[Any]:
+        await asyncio.sleep(0)
+        await self.open.wait()
+        if not self.addresses:
+            raise self.failure
+        kind = (socket.AF_INET, type, 6, "")
+        return [(*kind, (address, port)) for address in self.addresses for _ in range(2)]
+
+    def names(self, overdue_s: float = 1.0) -> Names:
+        return Names(self.resolve, lambda: self.now, overdue_s)
+
+
+async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
+    book = Book("127.0.0.1", "127.0.0.2")
+    names = book.names()
+
+    many = await asyncio.gather(*(names.addresses("openai.test", 443) for _ in range(5)))
+    assert many == [["127.0.0.1", "127.0.0.2"]] * 5
+    assert book.asked == 1
+
+    book.addresses, book.now = ("127.0.0.3",), book.now + NAMES_KEPT_S
+    assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_an_address_is_not_looked_up(host: str) -> None:
+    book = Book()
+
+    assert await book.names().addresses(host, 443) == [host]
+    assert book.asked == 0
+
+
+async def test_a_lookup_goes_on_when_those_who_asked_give_up() -> None:
+    book = Book("127.0.0.1")
+    book.open.clear()
+    names = book.names()
+    for _ in range(5):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await names.addresses("openai.test", 443)
+
+    book.open.set()
+    assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert book.asked == 1
+
+
+async def test_the_last_addresses_are_good_while_the_resolver_fails() -> None:
+    book = Book("127.0.0.1", failure=AWAY)
+    names = book.names()
+    await names.addresses("openai.test", 443)
+
+    book.addresses, book.now = (), book.now + NAMES_KEPT_S
+    for _ in range(5):
+        assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert book.asked == 2  # it is not asked again at once
+
+    book.addresses, book.now = ("127.0.0.2",), book.now + NAMES_KEPT_S
+    assert await names.addresses("openai.test", 443) == ["127.0.0.2"]
+
+
+async def test_the_last_addresses_are_good_while_a_lookup_hangs() -> None:
+    book = Book("127.0.0.1")
+    names = book.names(overdue_s=0.01)
+    await names.addresses("openai.test", 443)
+
+    book.open.clear()
+    book.now += NAMES_KEPT_S
+    for _ in range(5):
+        assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert book.asked == 2
+
+    book.addresses = ("127.0.0.2",)
+    book.open.set()
+    async with asyncio.timeout(2):
+        while await names.addresses("openai.test", 443) != ["127.0.0.2"]:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_a_name_that_is_gone_is_gone() -> None:
+    book = Book("127.0.0.1")
+    names = book.names()
+    await names.addresses("openai.test", 443)
+
+    book.addresses, book.now = (), book.now + NAMES_KEPT_S
+    for _ in range(2):
+        with pytest.raises(socket.gaierror):
+            await names.addresses("openai.test", 443)
+
+
+class Hanging:
+    """A resolver of the system that hangs for some names, and knows one."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, host: str, port: int, *, type: int) -> list[Any]:
+        self.asked.append(host)
+        if host.startswith("slow"):
+            self.over.wait()
+            raise AWAY
+        return socket.getaddrinfo("127.0.0.1", port, type=type)
+
+
+@pytest.fixture
+def hanging() -> Iterator[Hanging]:
+    system = Hanging()
+    yield system
+    system.over.set()
+
+
+async def test_lookups_that_hang_hold_up_nobody_who_wants_another_name(
+    hanging: Hanging, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(b"ok"))
+    port = upstream.url.rpartition(":")[2]
+    hasty = Timeouts(connect=0.05, total=1)
+    async with HttpClient(look_up=hanging) as http:
+        for _ in range(3):
+            calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
+            late = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(each) for each in late} == {UpstreamTimeout}
+        patient = Timeouts(connect=5, total=5)
+        async with await http.post(f"http://openai.test:{port}/", {}, b"", patient) as reply:
+            assert await reply.body(9) == b"ok"
+
+    assert len(hanging.asked) == 13  # each name once
+
+
+async def test_there_are_no_more_lookups_at_a_time_than_may_be(hanging: Hanging) -> None:
+    resolve = Resolver(hanging, most=2)
+    asking = [resolve(f"slow{n}", 1, type=1) for n in range(5)]
+    async with asyncio.timeout(5):
+        while len(hanging.asked) < 2:  # noqa: ASYNC110  # a thread does it
+            await asyncio.sleep(0.001)
+    assert len(hanging.asked) == 2
+
+    hanging.over.set()
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+
+    assert outcomes == [AWAY] * 5
+    assert MAX_LOOKUPS == 64
+
+
+async def test_a_name_that_is_none_is_told_as_the_system_tells_it() -> None:
+    with pytest.raises((OSError, ValueError)):
+        await Resolver()(f"{'a' * 64}.test", 443, type=socket.SOCK_STREAM)
+
+
+def test_a_lookup_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    program = """
+import asyncio, time
+from proxy.upstream.wire.names import Resolver
+
+async def main():
+    resolve = Resolver(lambda host, port, *, type: time.sleep(600))
+    try:
+        async with asyncio.timeout(0.05):
+            await resolve("openai.test", 443, type=1)
+    except TimeoutError:
+        print("gave up")
+
+asyncio.run(main())
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, timeout=60, check=True
+    )
+
+    assert ended.stdout == b"gave up\n"
