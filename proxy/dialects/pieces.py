@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
 from typing import Any
 
@@ -174,9 +174,14 @@ def whole_escapes(piece: str) -> str:
 
 def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
     """Return what makes a value as JSON, when joined. Raises ``TypeError`` as ``orjson`` does."""
-    pieces: list[bytes] = []
-    _Writer(pieces.append, size).write(value, 0)
-    return pieces
+    pieces = _Pieces(size)
+    _Writer(pieces.put, size).write(value, 0)
+    return pieces.all()
+
+
+def check_pieces(value: Any) -> None:
+    """Raise ``TypeError`` for what cannot be written as JSON."""
+    _Writer(lambda piece: None, PIECE).write(value, 0)
 
 
 def dump_pieces(value: Any) -> bytes:
@@ -190,6 +195,26 @@ def _is_light(many: dict[str, Any] | list[Any]) -> bool:
         return False
     values = (*many, *many.values()) if isinstance(many, dict) else many
     return all([type(v) in _PLAIN or (type(v) is str and len(v) <= SHORT) for v in values])
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """Puts what is written together to pieces of ``size`` bytes or more. The writer in C keeps
+    some 4 KiB for each of its results, however short: 100,000 of them would take 400 MB."""
+
+    size: int
+    _full: list[bytes] = field(default_factory=list)
+    _open: bytearray = field(default_factory=bytearray)
+
+    def put(self, more: bytes) -> None:
+        self._open += more
+        if len(self._open) >= self.size:
+            self._full.append(bytes(self._open))
+            self._open.clear()
+
+    def all(self) -> list[bytes]:
+        """Return all pieces."""
+        return [*self._full, bytes(self._open)]
 
 
 @dataclass(frozen=True, slots=True)

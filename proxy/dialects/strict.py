@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import orjson
 
-from proxy.dialects.pieces import PIECE, PieceReader, decode_pieces, write_pieces
+from proxy.dialects.pieces import PIECE, PieceReader, check_pieces, decode_pieces
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
@@ -67,7 +67,7 @@ def _read_small(raw: bytes) -> Any:
 
 def _read_large(raw: bytes) -> Any:
     whole = PieceReader(decode_pieces(raw), _decoder).read()
-    write_pieces(whole)
+    check_pieces(whole)
     return whole
 
 

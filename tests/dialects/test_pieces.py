@@ -144,3 +144,20 @@ def test_no_piece_is_larger_than_a_piece(name: str) -> None:
 
     assert max(map(len, written)) <= 6 * pieces.PIECE
     assert sum(map(len, written)) > 3 * LONG
+
+
+SHORT_VALUES = {
+    "names": {f"n{number}": 1 for number in range(30_000)},
+    "texts": ["ab cd\n"] * 30_000,
+    "empty objects": [{}] * 30_000,
+}
+
+
+@pytest.mark.parametrize("name", SHORT_VALUES)
+def test_short_values_are_put_together(name: str) -> None:
+    whole = orjson.dumps(SHORT_VALUES[name])
+
+    written = write_pieces(SHORT_VALUES[name])
+
+    assert b"".join(written) == whole
+    assert len(written) <= len(whole) // pieces.PIECE + 1
