@@ -87,7 +87,8 @@ class Record:
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
     ``told`` of beyond the metrics; ``untold`` are those that were not since the last one.
-    ``unseen`` gives the tokens that a model may have written for an attempt without showing any.
+    ``hidden_tokens`` gives the tokens that a model may have written for an attempt without
+    showing any.
     """
 
     ids: TraceIds
@@ -122,7 +123,7 @@ class Record:
     told: bool = True
     untold: int = 0
     sample_id: str = ""
-    unseen: Callable[[Attempt], int] | None = None
+    hidden_tokens: Callable[[Attempt], int] | None = None
     _final: list[Bill] | None = None
 
     def __post_init__(self) -> None:
@@ -220,11 +221,11 @@ class Record:
         return bills
 
     def _bill(self, number: int, attempt: Attempt) -> Bill:
-        call, unseen = self.call, self.unseen
+        call, hidden_tokens = self.call, self.hidden_tokens
         usage = attempt.meter.settle(
             lambda: body_quarters(call.body, call.quarters) if call else 0,
             finished=attempt.finished,
-            unseen=lambda: 0 if unseen is None else unseen(attempt),
+            hidden_tokens=lambda: 0 if hidden_tokens is None else hidden_tokens(attempt),
         )
         price = in_force(attempt.target.prices, self.started_at.date())
         cost = price.cost(usage.tokens) if price else None

@@ -96,9 +96,9 @@ class Settings:
     ``trace_ratio`` is the share of calls that are traced though nothing failed or was blocked,
     ``admin_token`` opens the admin port, which needs one where others can reach it, and
     ``admin_hosts`` are the names by which it is asked beside addresses and localhost.
-    ``trace_profiles`` are readers of traces whose own names are added. ``drain_s`` is how long
-    running calls may go on after a signal to stop, ``drain_grace_s`` how long new ones are still
-    taken then and idle connections kept, ``body_bytes`` how large a request may be,
+    ``trace_profiles`` are readers of traces whose own names are added. ``drain_seconds`` is how
+    long running calls may go on after a signal to stop, ``drain_grace_seconds`` how long new ones
+    are still taken then and idle connections kept. ``body_bytes`` is how large a request may be,
     ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
@@ -112,8 +112,8 @@ class Settings:
     otlp_endpoint: str | None = None
     trace_ratio: float = 1.0
     trace_profiles: tuple[str, ...] = ()
-    drain_s: float = 30.0
-    drain_grace_s: float = 2.0
+    drain_seconds: float = 30.0
+    drain_grace_seconds: float = 2.0
     body_bytes: int = 16 * 1024 * 1024
     body_values: int = 100_000
     bodies_bytes: int = 256 * 1024 * 1024
@@ -186,8 +186,10 @@ def from_environment(
         otlp_endpoint=endpoint or None,
         trace_ratio=_number(environ, "HEADRACE_TRACE_RATIO", defaults.trace_ratio, high=1.0),
         trace_profiles=_profiles(environ.get("HEADRACE_TRACE_PROFILES", "")),
-        drain_s=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_s),
-        drain_grace_s=_number(environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_s),
+        drain_seconds=_number(environ, "HEADRACE_DRAIN_SECONDS", defaults.drain_seconds),
+        drain_grace_seconds=_number(
+            environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_seconds
+        ),
         body_bytes=_whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes),
         body_values=_whole(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
         bodies_bytes=_whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes),

@@ -351,18 +351,18 @@ class Meter:
         prompt_quarters: Callable[[], int],
         *,
         finished: bool,
-        unseen: Callable[[], int] = lambda: 0,
+        hidden_tokens: Callable[[], int] = lambda: 0,
     ) -> Usage:
         """Return what was used: as reported at the end of the answer, else by the estimate.
 
         Of an answer that was not read to its end it is the larger of both, and no less than what
-        the model may have written ``unseen``, in tokens. What was reported before more text came is
-        no more than a lower bound either.
+        the model may have written without showing it, ``hidden_tokens``. What was reported before
+        more text came is no more than a lower bound either.
         """
         reported, completion = self.reported, whole_tokens(self.output_quarters)
         if not finished:
             larger = (reported or Tokens()).at_least(
-                whole_tokens(prompt_quarters()), max(completion, unseen())
+                whole_tokens(prompt_quarters()), max(completion, hidden_tokens())
             )
             return Usage(larger, "partial_estimate")
         if reported is None:

@@ -221,7 +221,7 @@ async def everything_on(folder: Path, upstream: ScriptedUpstream, collector: Col
         otlp_endpoint=collector.url,
         ledger=LedgerAt("sqlite", folder / "ledger.db"),
         log=LogAs(level="debug", decisions=folder / "decisions.log"),
-        drain_s=1.0,
+        drain_seconds=1.0,
     )
     try:
         async with app.running(settings, sink, log_fd=log) as running:

@@ -59,7 +59,7 @@ def test_variables_are_read_and_defaults_stay() -> None:
 
     assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
     assert chosen.trace_profiles == ("openinference", "langfuse")
-    assert (chosen.drain_s, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
+    assert (chosen.drain_seconds, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
 
 
 def test_our_own_variable_goes_before_the_standard_one() -> None:

@@ -373,8 +373,8 @@ def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked(
     meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
     meter.feed(chunk(text="x" * 40), 1.0)
 
-    def left(prompt: int, unseen: int) -> Tokens:
-        settled = meter.settle(lambda: prompt, finished=False, unseen=lambda: unseen)
+    def left(prompt: int, hidden: int) -> Tokens:
+        settled = meter.settle(lambda: prompt, finished=False, hidden_tokens=lambda: hidden)
         assert settled.source == "partial_estimate"
         return settled.tokens
 

@@ -166,7 +166,7 @@ def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
     opened.callback(writer.close)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
     site = Site(settings, opened, writer.put, log, metrics, levels, failed)
-    libraries.listen(site)
+    libraries.route_library_logs(site)
     return site
 
 
@@ -246,5 +246,5 @@ async def _listen(
 def _drain(
     opened: AsyncExitStack, settings: Settings, server: edge.Server, calls: Calls, stop: Stop
 ) -> None:
-    drain = Drain(settings.drain_s, settings.drain_grace_s)
+    drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
     opened.push_async_callback(drain.run, server, calls, stop)

@@ -36,8 +36,8 @@ class LibraryLog(logging.Handler):
         tell("library.failed", library=record.name, untold=missed, **said)
 
 
-def listen(site: Site) -> None:
-    """Take what libraries say until the process ends its site."""
+def route_library_logs(site: Site) -> None:
+    """Send what libraries log to the log of a site, until the site ends."""
     handler, root = LibraryLog(site.log, time.monotonic), logging.getLogger()
     root.addHandler(handler)
     site.opened.callback(root.removeHandler, handler)

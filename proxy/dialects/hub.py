@@ -14,6 +14,14 @@ from proxy.errors import BadField, UpstreamInvalid
 from proxy.types import Json
 
 
+def finishes(data: Json) -> bool:
+    """True if a choice of an answer, or of a chunk of one, has its finish reason."""
+    choices = data.get("choices")
+    return isinstance(choices, list) and any(
+        isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices
+    )
+
+
 def logprobs_as_count(body: Json) -> Json:
     """Legacy form: the number of alternatives; ``true`` alone asks for the chosen token only."""
     asked = body.get("logprobs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 
@@ -93,12 +93,6 @@ def _reported(error: ErrorBody, server: Server) -> ProxyError:
     ).worded(error.code, error.type)
 
 
-def _finishes(choices: Any) -> bool:
-    return isinstance(choices, list) and any(
-        isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices
-    )
-
-
 class StreamReader:
     """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
     any other end is a stream that was cut."""
@@ -133,7 +127,7 @@ class StreamReader:
                 yield Chunk(None, leg=self._leg, last=True)
                 return
             data = _parsed(payload, self._server)
-            self._finished = self._finished or _finishes(data.get("choices"))
+            self._finished = self._finished or hub.finishes(data)
             if self._turn is None:
                 yield Chunk(data, payload, self._leg)
             elif (turned := self._turn(data)) is not None:

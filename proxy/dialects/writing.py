@@ -11,7 +11,7 @@ from typing import Protocol
 
 import orjson
 
-from proxy.dialects import sse
+from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Refusal
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.errors import ProxyError
@@ -57,13 +57,6 @@ def _shown(verdicts: Verdicts) -> Verdicts:
     return [each for each in verdicts if not each[1].shadow]
 
 
-def _finishes(data: Json) -> bool:
-    choices = data.get("choices")
-    return isinstance(choices, list) and any(
-        isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices
-    )
-
-
 def _bare_usage(data: Json) -> bool:
     return data.get("choices") == [] and data.get("usage") is not None
 
@@ -92,7 +85,7 @@ class EventWriter:
             return b""
         if self._tell is not None:
             self._theirs |= {name: data[name] for name in (DETECTIONS, HOOKS) if name in data}
-            if _finishes(data):
+            if hub.finishes(data):
                 data = {**data, **self._theirs}
                 raw, data = None, self._tell(data, _shown(self._verdicts()), ())
         return sse.event(raw if raw is not None and b"\n" not in raw else orjson.dumps(data))

@@ -20,7 +20,7 @@ class Access:
 
     def refuses(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, str] | None:
         """Return status and reason of a request that may not be answered; None for one that may."""
-        if not self._knows(headers.get("Host", "")):
+        if not self._is_known_host(headers.get("Host", "")):
             return 403, "This host is not known here: see HEADRACE_ADMIN_HOSTS."
         if _is_from_browser_page(method, headers):
             return 403, "Pages in browsers may not ask this."
@@ -28,7 +28,7 @@ class Access:
             return 401, "HEADRACE_ADMIN_TOKEN is needed, as Authorization: Bearer."
         return None
 
-    def _knows(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         """True for a name that nobody else can lead to this address, and where none is given."""
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         name = name.lower().rstrip(".")

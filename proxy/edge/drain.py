@@ -22,21 +22,21 @@ Stop = Callable[[], Awaitable[None]]
 class Drain:
     """How long the calls under way may go on, and for how long connections may stay idle."""
 
-    seconds: float
-    grace: float
+    limit_seconds: float
+    grace_seconds: float
 
     async def run(self, server: Server, calls: Calls, stop_listening: Stop) -> None:
         """Wait until no connection is left or the time is over, then end the calls that remain."""
         now = asyncio.get_running_loop().time
         begun, listening = now(), True
         server.draining = True
-        while server.connections and now() < begun + self.seconds:
-            if now() >= begun + self.grace:
+        while server.connections and now() < begun + self.limit_seconds:
+            if now() >= begun + self.grace_seconds:
                 if listening:
                     await stop_listening()
                     listening = False
-                server.close_idle(now() - self.grace)
+                server.close_idle(now() - self.grace_seconds)
             await asyncio.sleep(LOOK_S)
         if listening:
             await stop_listening()
-        await calls.drain(max(0.0, begun + self.seconds - now()))
+        await calls.drain(max(0.0, begun + self.limit_seconds - now()))

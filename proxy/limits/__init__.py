@@ -16,7 +16,7 @@ from typing import Self
 
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
-from proxy.limits.claims import actuals, claims_of, predicted, unseen, whose_each
+from proxy.limits.claims import actuals, claims_of, hidden_tokens, predicted, whose_each
 from proxy.limits.store import Store
 from proxy.offload import Offload
 from proxy.record import Record
@@ -59,7 +59,7 @@ class Admission:
         return found
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
-        record.unseen = partial(unseen, plan, call)
+        record.hidden_tokens = partial(hidden_tokens, plan, call)
         return Admitted(self, plan, call, record)
 
 

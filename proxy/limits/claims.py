@@ -150,7 +150,7 @@ def _answers(call: Call, sent: Fitted) -> int:
     return min(most * _prompts(sent.body), MOST)
 
 
-def unseen(plan: Plan, call: Call, attempt: Attempt) -> int:
+def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
     that reasons all that the call claims, else none."""
     leg, reported = plan.legs[attempt.leg], attempt.meter.reported

@@ -32,7 +32,7 @@ async def stoppable(
     stop = asyncio.Event()
 
     async def serve() -> None:
-        settings = {"drain_s": LONG_S, "drain_grace_s": grace}
+        settings = {"drain_seconds": LONG_S, "drain_grace_seconds": grace}
         async with running_proxy(folder, world(upstream.url), **settings) as proxy:
             up.set_result(proxy)
             await stop.wait()

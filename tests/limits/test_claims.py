@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, unseen
+from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, hidden_tokens
 from proxy.policy.suppose import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Bound, Call, Changes, Leg, Plan, Target, Upstream
@@ -130,14 +130,14 @@ def test_one_that_reasons_may_have_written_all_that_it_claims_unseen() -> None:
     record = recorded(call)
     [attempt] = record.attempts
 
-    assert unseen(plan(), call, attempt) == 0
-    assert unseen(plan(), asked(prompt="x" * 40, max_tokens=20, **more), attempt) == 20
+    assert hidden_tokens(plan(), call, attempt) == 0
+    assert hidden_tokens(plan(), asked(prompt="x" * 40, max_tokens=20, **more), attempt) == 20
     attempt.target = replace(CHEAP, model="o3-mini")
-    assert unseen(plan(), call, attempt) == 20
+    assert hidden_tokens(plan(), call, attempt) == 20
     attempt.target = CHEAP
     details = {"reasoning_tokens": 1}
     attempt.meter.feed({"usage": usage(5, 3) | {"completion_tokens_details": details}}, 0.0)
-    assert unseen(plan(), call, attempt) == 20
+    assert hidden_tokens(plan(), call, attempt) == 20
 
 
 def test_what_was_used_is_known_in_the_end() -> None:
