@@ -28,7 +28,7 @@ from proxy.ledger.store import Unusable, Unwritten
 from proxy.policy import diff, editor, verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain_of_key
-from proxy.policy.load import load
+from proxy.policy.load import read
 from proxy.policy.roster import roster
 from proxy.policy.schema.scalars import NAME
 from proxy.policy.source import PolicyError
@@ -205,12 +205,17 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 @click.option("--calls", type=click.File("rb"), help="Recorded calls: lines of the call log.")
 def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
     """Say what changes from the policies of OLD to those of NEW, and for recorded calls."""
-    try:
-        loaded = load(old), load(new)
-        before, after = (compile_policies(each, None) for each in loaded)
-    except PolicyError as error:
-        click.echo(str(error), err=True)
-        raise SystemExit(1) from None
+    wrong, loaded = [], (read(old), read(new))
+    snapshots = []
+    for folder, each in zip((old, new), loaded, strict=True):
+        try:
+            snapshots.append(compile_policies(each, None))
+        except PolicyError as error:
+            wrong += [f"{folder / str(problem)}" for problem in error.problems]
+    if wrong:
+        click.echo("\n".join(wrong), err=True)
+        raise SystemExit(1)
+    before, after = snapshots
     said = list(diff.changes(loaded[0].policies, loaded[1].policies))
     click.echo("\n".join(said) or "nothing changes")
     if calls is not None:

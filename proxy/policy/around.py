@@ -32,6 +32,9 @@ class Around(Protocol):
 
     def complain(self, path: Path_, message: str) -> None: ...
 
+    def may_hold(self, name: str) -> bool:
+        """True if a name may stand in what is left out or could not be read."""
+
     def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
 
     def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...

@@ -70,8 +70,9 @@ class _Compiler:
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }
-        for path, said in uncovered(deployments, self.placed):
-            self.complain(path, said)
+        if self.knows_prices():
+            for path, said in uncovered(deployments, self.placed):
+                self.complain(path, said)
         keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
         credentials = list(self.credentials(keys))
         places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
@@ -88,6 +89,11 @@ class _Compiler:
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
         )
+
+    def knows_prices(self) -> bool:
+        """True if nothing is missing that may price a target, or take a limit of money away."""
+        beside = ("keys", "tags", "caller_tags")
+        return self.document.whole and all(path[0] in beside for path in self.document.left_out)
 
     def upstream(self, name: str, said: schema.Upstream) -> Upstream:
         path: Path_ = ("upstreams", name)
@@ -257,13 +263,16 @@ class _Compiler:
                 near = maybe(value, rule.values or ())
                 self.document.complain(at, f"{value!r} is not a value of this tag{near}")
 
+    def may_hold(self, name: str) -> bool:
+        return self.document.may_hold(name)
+
     def complain(self, path: Path_, message: str) -> None:
         self.document.complain(path, message)
 
     def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
         """Tell of a name that leads nowhere, not of one whose own part is wrong."""
         known = self.document.data.get(section, {})
-        if name not in known and self.document.whole:
+        if name not in known and not self.document.may_name(section, name):
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
 

@@ -127,7 +127,7 @@ class RuleCompiler:
         names = (said and said.limits) or []
         known = {limit.name for _, limit in written(self._around.policies)}
         for index, name in enumerate(names):
-            if name not in known:
+            if name not in known and not self._around.may_hold(name):
                 near = maybe(name, known)
                 self._around.complain((*path, index), f"there is no limit {name!r}{near}")
         return frozenset(names)

@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from proxy.policy import price_table, schema
 from proxy.policy.reading import read_file, read_limited
+from proxy.policy.salvage import salvaged
 from proxy.policy.schema.plugged import installed
 from proxy.policy.source import Document, Path_, Place, PolicyError
 from proxy.policy.texts import read_texts
@@ -115,25 +116,12 @@ def _unreadable(document: Document) -> Callable[[OSError], None]:
 
 
 def _checked(document: Document) -> schema.Policies:
-    """Check each named part by itself: what is wrong in one hides nothing in the others."""
+    """Check the shape of all parts. What is wrong in one hides nothing in the others."""
     try:
         return schema.Policies.model_validate(document.data)
     except ValidationError as error:
         note(document, error, schema.Policies)
-        wrong = {detail["loc"][:2] for detail in error.errors(include_url=False)}
-        good = {
-            section: _good(section, named, wrong)
-            for section, named in document.data.items()
-            if (section,) not in wrong
-        }
-        return schema.Policies.model_validate(good)
-
-
-def _good(section: str, named: Any, wrong: set[Path_]) -> Any:
-    """Return the parts of a section that are not wrong."""
-    if isinstance(named, list):
-        return [each for index, each in enumerate(named) if (section, index) not in wrong]
-    return {name: each for name, each in named.items() if (section, name) not in wrong}
+        return salvaged(document)
 
 
 def note(

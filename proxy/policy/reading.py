@@ -65,13 +65,13 @@ def _read_text(text: str, shown: str, into: Document) -> None:
     try:
         _Reader(events, shown, into).file()
     except _EndedEarly as end:
-        into.give_up(end.at, end.path, end.message)
+        into.give_up(end.at, end.path, end.message, text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = _at(mark, shown)
         before = "".join(text.splitlines()[at.line - 1 : at.line])[: at.column]
         said = "a tab cannot indent; use spaces" if "\t" in before else error.problem
-        into.give_up(at, (), said or "is not YAML")
+        into.give_up(at, (), said or "is not YAML", text)
 
 
 def _at(mark: Any, shown: str) -> Place:
@@ -132,6 +132,7 @@ class _Reader:
             self.mapping(path, 1, section)
         elif self.value(event, path, 1) is not None:
             self.refuse(key, path, "must be a mapping")
+            self.into.leave_out(path)
 
     def listed(self, path: Path_, key: yaml.Event) -> None:
         """Join the items of a section that is a list: those of a file that ends early count too."""
@@ -141,6 +142,7 @@ class _Reader:
             self.items(path, 1, section)
         elif self.value(event, path, 1) is not None:
             self.refuse(key, path, "must be a list")
+            self.into.leave_out(path)
 
     def mapping(self, path: Path_, depth: int, into: dict[str, Any]) -> None:
         for name, key in self.keys(path, depth):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 Path_ = tuple[str | int, ...]
+KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,42 @@ class PolicyError(Exception):
 class Document:
     """Plain data of one or several files, and the place of each key and value by its path.
 
-    ``texts`` are the files that it names, or what is wrong with one.
-    It is ``whole`` while every file could be read to its end: then a name that is not here is
-    nowhere.
+    ``texts`` are the files that it names, or what is wrong with one. ``unread`` are the texts of
+    files that could not be read to their end, None for one of which nothing is known, and ``keys``
+    the words in them that may be keys. ``left_out`` are parts of a wrong shape, without which the
+    rest is looked at, ``altered`` those that hold one, and ``numbers`` those that items of their
+    lists have in the files.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
     places: dict[Path_, Place] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    whole: bool = True
     texts: dict[str, str | ValueError] = field(default_factory=dict)
+    unread: list[str | None] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
+    left_out: set[Path_] = field(default_factory=set)
+    altered: set[Path_] = field(default_factory=set)
+    numbers: dict[Path_, list[int]] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """True if every file could be read to its end."""
+        return not self.unread
+
+    def may_name(self, section: str, name: str) -> bool:
+        """True if a section may have a name in what could not be read."""
+        return None in self.unread or (section,) in self.left_out or name in self.keys
+
+    def may_hold(self, name: str) -> bool:
+        """True if a name may stand in what is left out or could not be read."""
+        texts = (text for path in self.left_out for text in _texts_in(self._at(path)))
+        return name in texts or any(text is None or name in text for text in self.unread)
+
+    def _at(self, path: Path_) -> Any:
+        value: Any = self.data
+        for part in path:
+            value = value[part]
+        return value
 
     def text(self, name: str) -> str:
         """Give what a file says. Raises ``ValueError`` with what is wrong with it."""
@@ -82,14 +111,52 @@ class Document:
             kept = (*kept, part) if (*kept, part) in self.places else kept
         return kept
 
-    def complain(self, path: Path_, message: str) -> None:
-        self.refuse(self.place(path), path, message)
+    def leave_out(self, path: Path_) -> None:
+        """Note a part that is not looked at."""
+        self.left_out.add(path)
+        self.altered.update(path[:length] for length in range(1, len(path) + 1))
 
-    def give_up(self, at: Place, path: Path_, message: str) -> None:
-        """Refuse what keeps the rest of a file, or a whole folder, from being read."""
-        self.whole = False
+    def numbered(self, path: Path_) -> Path_:
+        """Return a path of what is left with the numbers that items have in the files."""
+        found: Path_ = ()
+        for part in path:
+            numbers = self.numbers.get(found)
+            at = numbers[part] if numbers and isinstance(part, int) else part
+            found = (*found, at)
+        return found
+
+    def origin(self, path: Path_) -> Path_:
+        """Return where a part of what is left is written."""
+        kept: Path_ = ()
+        for part in path:
+            numbers = self.numbers.get(kept)
+            at = numbers[part] if numbers and isinstance(part, int) else part
+            kept = (*kept, at) if (*kept, at) in self.places else kept
+        return kept
+
+    def complain(self, path: Path_, message: str) -> None:
+        """Tell what is wrong with a part, but for one of which something is left out: that may be
+        all that is wrong with it."""
+        path = self.numbered(path)
+        if path not in self.altered:
+            self.refuse(self.place(path), path, message)
+
+    def give_up(self, at: Place, path: Path_, message: str, text: str | None = None) -> None:
+        """Refuse what keeps the rest of a file, or a whole folder, from being read. ``text`` is
+        that of the file, where it is known."""
+        self.unread.append(text)
+        self.keys.update(KEY.findall(text or ""))
         self.refuse(at, path, message)
 
     def refuse(self, at: Place, path: Path_, message: str) -> None:
         said = ".".join(map(str, path))
         self.problems.append(Problem(at.file, at.line, at.column, said, message))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """Yield all texts within plain data."""
+    if isinstance(value, str):
+        yield value
+    parts = value.values() if isinstance(value, dict) else value
+    for part in parts if isinstance(value, dict | list) else ():
+        yield from _texts_in(part)

@@ -9,7 +9,7 @@ import click
 
 from proxy.policy import verdict
 from proxy.policy.compile import compile_policies
-from proxy.policy.load import load
+from proxy.policy.load import read
 from proxy.policy.source import PolicyError
 from proxy.prices import checking, listing, renewal
 
@@ -45,7 +45,7 @@ def prices_group() -> None:
 def show(folder: Path, at: datetime | None, model: str | None, form: str) -> None:
     """Say which price is in force for each target."""
     try:
-        loaded = load(folder)
+        loaded = read(folder)
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
         click.echo(str(error), err=True)

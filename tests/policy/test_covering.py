@@ -33,6 +33,9 @@ class Around:
 
     def complain(self, path: Any, message: str) -> None: ...
 
+    def may_hold(self, name: str) -> bool:
+        return False
+
     def unknown(self, *said: Any) -> None: ...
 
     def routes(self, *said: Any) -> Any: ...

@@ -226,6 +226,18 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
     assert "1 lines tell no parameters" in "\n".join(found.lines())
 
 
+def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
+    for name, text in (("a", "tags: {team: 5}\n"), ("b", POLICIES.replace("[chat", "[chats"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+
+    result = CliRunner().invoke(main, ["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+
+    assert result.exit_code == 1
+    assert "a/p.yaml:1:8: tags.team: must be" in result.output
+    assert "there is no deployment 'chats'" in result.output
+
+
 def test_the_command_tells_both(tmp_path: Path) -> None:
     for name, text in (("a", POLICIES), ("b", POLICIES.replace("model: s", "model: t"))):
         (tmp_path / name).mkdir()

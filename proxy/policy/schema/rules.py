@@ -10,6 +10,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     StringConstraints,
+    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -318,7 +319,9 @@ class Policy(Section):
     """Which texts are shown in traces, redacted; none where it is not said."""
 
     @model_validator(mode="after")
-    def _names_are_different(self) -> Self:
+    def _names_are_different(self, info: ValidationInfo) -> Self:
+        if info.context:  # what is wrong was told before
+            return self
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
