@@ -17,7 +17,7 @@ from proxy.estimate import text_quarters, value_quarters, whole_tokens
 
 NANO = 1_000_000_000  # in a USD
 Source = Literal["provider", "partial_estimate", "none"]
-MAX_TOKENS = 2**53
+MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ class Meter:
         reported, completion = self.reported, whole_tokens(self.output_quarters)
         if not finished:
             larger = (reported or Tokens()).at_least(
-                whole_tokens(prompt_quarters()), max(completion, hidden_tokens())
+                whole_tokens(prompt_quarters()), min(max(completion, hidden_tokens()), MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
         if reported is None:

@@ -24,7 +24,7 @@ from proxy.policy.verdict import Verdict
 from proxy.types import Target
 from proxy.usage import in_force
 
-ABSURD_USD = 10_000  # per million tokens; the dearest models cost a few hundred
+ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 Finding = tuple[Path_, str]
 
 

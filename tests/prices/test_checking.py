@@ -77,8 +77,8 @@ def test_good_prices_are_good(tmp_path: Path) -> None:
         ),
         (
             "unused: {input: 1, output: 2}",
-            "unused: {input: 1, output: 20000}",
-            "13:5: prices.openai.unused: output is absurd: 20000 USD per million tokens",
+            "unused: {input: 1, output: 2000}",
+            "13:5: prices.openai.unused: output is absurd: 2000 USD per million tokens",
         ),
         (
             "unused: {input: 1, output: 2}",

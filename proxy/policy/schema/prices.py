@@ -11,14 +11,20 @@ from proxy.policy.schema.scalars import Day, Section, Usd
 from proxy.policy.schema.shapes import Requirement, has, some
 
 LEAST_USD = Decimal("0.001")
+MOST_USD = Decimal(4000)  # at which the most tokens that are believed cost what can be kept
 AT_LEAST_A_THOUSANDTH = r"(?=\d*[1-9]|\d+\.0{0,2}[1-9])\d+(?:\.\d+)?"
+AT_MOST_4000 = r"(?=0*(?:[0-3]?\d{1,3}(?:\.\d+)?|4000(?:\.0+)?)$)"
+IN_RANGE = AT_MOST_4000 + AT_LEAST_A_THOUSANDTH
 
 
 def _per_million(value: Decimal) -> Decimal:
-    """Refuse what can only be meant per token: no model costs so little per million."""
+    """Refuse what can only be meant per token, or per billion: no model costs so little per
+    million, or so much."""
     if 0 < value < LEAST_USD:
         dollars = f"{(value * 1_000_000).normalize():f}"
         raise ValueError(f"must be USD per million tokens: {dollars}, if that is per token")
+    if value > MOST_USD:
+        raise ValueError(f"must be USD per million tokens, at most {MOST_USD}")
     return value
 
 
@@ -29,8 +35,8 @@ PerMillion = Annotated[
         {
             "anyOf": [
                 {"const": 0},
-                {"type": "number", "minimum": float(LEAST_USD)},
-                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{AT_LEAST_A_THOUSANDTH})$"},
+                {"type": "number", "minimum": float(LEAST_USD), "maximum": float(MOST_USD)},
+                {"type": "string", "pattern": rf"^(?:0+(?:\.0+)?|{IN_RANGE})$"},
             ]
         }
     ),

@@ -1,0 +1,137 @@
+"""Whatever an upstream reports as usage: rows, budget, metrics and log agree on tokens and cost,
+and no number makes the money unknown, or larger than can be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from proxy.attempts import MAX_COST
+from proxy.emit.log import canonical
+from proxy.policy.schema.prices import MOST_USD
+from proxy.usage import MAX_TOKENS, Price, Tokens
+from tests.adversary.test_money_of_every_way_out import begun, leave_midway, read
+from tests.conftest import Proxy
+from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
+from tests.ledger.kept import kept, ledgered
+from tests.test_pipeline import BEARER
+
+PROMPT, WORDS = 10, 10  # what is estimated, in tokens
+BODY = {"model": "resilient", "prompt": "x" * 40, "max_tokens": 20}
+LIMITS = "limits: [{name: month, usd: 9000000 per month}]"
+OUT_OF_RANGE: tuple[Any, ...] = (
+    -1, True, False, 1.0, 1.5, MAX_TOKENS + 1, 10**15, 2**63, 10**30, -(10**30), "5", "", [1],
+    {"tokens": 5}, {"completion_tokens": 5},
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is reported, the tokens that count, and whether they are the upstream's."""
+
+    usage: Any
+    prompt: int = PROMPT
+    completion: int = WORDS
+    reported: bool = False
+
+    def __str__(self) -> str:
+        return str(self.usage).replace("_tokens", "")
+
+
+def good(prompt: int, completion: int, **more: Any) -> Case:
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, **more}
+    return Case(usage, prompt, completion, reported=True)
+
+
+CASES = (
+    good(0, 0),
+    good(5, 3),
+    good(MAX_TOKENS, 0),
+    good(0, MAX_TOKENS),
+    good(MAX_TOKENS, MAX_TOKENS, total_tokens=10**30),
+    *[good(5, 3, total_tokens=each) for each in OUT_OF_RANGE],
+    *[good(5, 3, prompt_tokens_details={"cached_tokens": each}) for each in OUT_OF_RANGE[4:9]],
+    *[good(5, 3, completion_tokens_details=each) for each in OUT_OF_RANGE],
+    *[Case({"prompt_tokens": each, "completion_tokens": 3}) for each in (*OUT_OF_RANGE, None)],
+    *[Case({"prompt_tokens": 5, "completion_tokens": each}) for each in OUT_OF_RANGE],
+    *[Case(each) for each in (None, *OUT_OF_RANGE)],
+    Case({"prompt_tokens": 5, "completion_tokens": None}, 5, 0, reported=True),
+    Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS}, 5, MAX_TOKENS - 5, reported=True),
+    Case({"prompt_tokens": 5, "total_tokens": MAX_TOKENS + 1}),
+)
+
+
+async def call(client: aiohttp.ClientSession, **more: Any) -> None:
+    async with client.post("/v1/completions", headers=BEARER, json={**BODY, **more}) as response:
+        assert response.status == 200
+        await response.read()
+
+
+def nano(value: float | str | None) -> Decimal:
+    assert value is not None
+    return round(Decimal(str(value)) * 10**9, 1)
+
+
+async def metric(proxy: Proxy, client: aiohttp.ClientSession, name: str) -> Decimal:
+    families = text_string_to_metric_families(await read(proxy, client, "metrics"))
+    samples = [s.value for family in families for s in family.samples if s.name == name]
+    return sum((Decimal(str(value)) for value in samples), Decimal(0))
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+async def test_every_account_says_the_same_of_what_is_reported(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    tokens = cost = Decimal(0)
+    async with ledgered(tmp_path, upstream, LIMITS) as (proxy, client, path):
+        for case in CASES:
+            *events, last = legacy_events("y" * 40)
+            good_events = stream([*events, {**last, "usage": case.usage}])
+            whole = answer(legacy("y" * 40, usage=case.usage))
+            upstream.answer_with(good_events if streamed else whole)
+
+            await call(client, stream=streamed)
+
+            [record] = await proxy.sink.wait()
+            proxy.sink.forget()
+            spent = (case.prompt * 2 + case.completion * 4) * 1000
+            tokens, cost = tokens + case.prompt + case.completion, cost + spent
+            source = "provider" if case.reported else "partial_estimate"
+            assert (record.tokens.total, record.cost, record.source) == (
+                case.prompt + case.completion, spent, source,
+            ), str(case)  # fmt: skip
+            assert nano(canonical(record)["cost_usd"]) == spent, str(case)
+        assert await metric(proxy, client, "headrace_tokens_total") == tokens
+        assert nano(str(await metric(proxy, client, "headrace_cost_usd_total"))) == cost
+        assert nano(str(await metric(proxy, client, "headrace_budget_spent_usd"))) == cost
+    for table in ("calls", "attempts"):
+        assert sum(row["cost_nano_usd"] for row in kept(path, table)) == cost
+
+
+async def test_a_model_that_may_have_thought_without_end_has_a_cost(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """It is left early, and may have written as much as its client allowed."""
+    upstream.answer_with(begun())
+    async with ledgered(tmp_path, upstream) as (proxy, client, path):
+        await leave_midway(client, reasoning_effort="high", max_tokens=10**15)
+        [record] = await proxy.sink.wait()
+
+    [row] = kept(path, "attempts")
+    assert record.tokens.completion_total == MAX_TOKENS
+    prompt = PROMPT + 1  # the word of its effort
+    assert row["cost_nano_usd"] == record.cost == (prompt * 2 + MAX_TOKENS * 4) * 1000
+
+
+def test_the_most_tokens_at_the_highest_price_can_be_kept() -> None:
+    dearest = Price(input=MOST_USD, output=MOST_USD)
+    cost = dearest.cost(Tokens(input=MAX_TOKENS, output=MAX_TOKENS))
+
+    assert cost is not None
+    assert MAX_COST / 2 < cost <= MAX_COST
