@@ -291,7 +291,7 @@ def prune_command(path: Path, before: datetime) -> None:
         gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
-    click.echo(f"{gone.calls} calls pruned, which had cost ${shown.usd(gone.nano_usd)}")
+    click.echo(shown.pruned_text(gone, before))
 
 
 main.add_command(prices_group)

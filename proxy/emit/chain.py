@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from proxy.plural import counted
+
 FIRST = "0" * 64
 MAX_LINE = 256 * 1024
 TAIL = 4 * MAX_LINE
@@ -163,13 +165,13 @@ class Verified:
     broken: tuple[int, str] | None
 
     def text(self) -> str:
-        said = [f"{self.lines} lines, the last with hash {self.head}"]
+        said = [f"{counted(self.lines, 'line')}, the last with hash {self.head}"]
         if self.torn:
-            said.append(
-                f"{self.torn} times a line was torn, as the process was killed or the disk full"
-            )
+            torn = counted(self.torn, "line was torn", "lines were torn")
+            said.append(f"{torn}, as the process was killed or the disk full")
         if self.missing:
-            said.append(f"{self.missing} decisions were not written, and counted")
+            missing = counted(self.missing, "decision was", "decisions were")
+            said.append(f"{missing} not written, and counted")
         if self.broken is not None:
             number, why = self.broken
             return "\n".join([*said, f"broken: line {number} {why}"])

@@ -18,6 +18,7 @@ from proxy.ledger.aside import aside_of
 from proxy.ledger.pruning import Pruned
 from proxy.ledger.reading import reading
 from proxy.ledger.sqlite import Crash, crashes
+from proxy.plural import counted
 
 SHOWN = 5
 LOOKS = 40  # at a ledger that is behind its proxy, before that is a violation
@@ -87,28 +88,33 @@ class Audit:
         return "\n".join([*self._told(), *self._verdict()])
 
     def _told(self) -> Iterator[str]:
-        yield f"{self.calls} calls, {self.attempts} attempts, {self.runs} runs"
+        rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
+        yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
             least = "" if crash.exact else "at least "
             where = "" if crash.exact else ", or is at work where its counts cannot be seen"
-            yield (
-                f"run {crash.run} crashed{where}: {least}{crash.lost} calls that ended are in no "
-                f"row, {least}{crash.running} were under way"
-            )
+            lost = counted(crash.lost, "call that ended is", "calls that ended are")
+            running = counted(crash.running, "was", "were")
+            said = f"{least}{lost} in no row, {least}{running} under way"
+            yield f"run {crash.run} crashed{where}: {said}"
         if self.pruned.calls:
             cost = shown.usd(self.pruned.nano_usd)
-            yield f"{self.pruned.calls} calls were pruned and counted, which had cost ${cost}"
+            calls = counted(self.pruned.calls, "call was", "calls were")
+            yield f"{calls} pruned and counted, which had cost ${cost}"
         if self.dropped:
-            yield f"{self.dropped} calls were dropped and counted, as they could not be written"
+            calls = counted(self.dropped, "call was", "calls were")
+            yield f"{calls} dropped and counted, as they could not be written"
         if self.behind:
-            yield f"{self.behind} calls ended and were not written while this waited"
+            calls = counted(self.behind, "call ended and was", "calls ended and were")
+            yield f"{calls} not written while this waited"
         if self.refused:
             yield f"rows that the ledger refused are in {self.refused}"
 
     def _verdict(self) -> Iterator[str]:
         if not self.violations:
-            known = f", but for {self.missing} that are known of" if self.missing else ""
-            yield f"good: every call has its row and every row its call{known}"
+            known = counted(self.missing, "that is known of", "that are known of")
+            less = f", but for {known}" if self.missing else ""
+            yield f"good: every call has its row and every row its call{less}"
         for violation in self.violations:
             yield f"violation: {violation}"
 
@@ -134,8 +140,9 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
     lost = sum(crash.lost for crash in (*marked, *dead) if crash in marked or crash.exact)
     missing = dropped + lost + behind
     if missing > known_missing:
-        known = f", of which {known_missing} are known" if known_missing else ""
-        violations = (*violations, f"{missing} calls that ended are in no row{known}")
+        known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
+        calls = counted(missing, "call that ended is", "calls that ended are")
+        violations = (*violations, f"{calls} in no row{known}")
     found = (*marked, *dead)
     return Audit(
         calls, attempts, runs, dropped, found, violations, pruned, behind, missing, refused

@@ -19,13 +19,16 @@ FURTHEST_MS = 26 * 3_600_000  # how much earlier it may have begun elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What was let go: how many calls, and what of their cost was known."""
+    """What was let go: how many calls, and what of their cost was known. ``held`` calls are as old
+    as those that were to go, and stay for budgets."""
 
     calls: int = 0
     nano_usd: int = 0
+    held: int = 0
 
     def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd)
+        held = self.held + other.held
+        return Pruned(self.calls + other.calls, self.nano_usd + other.nano_usd, held)
 
 
 def bound(before_ms: int, now_ms: int) -> int:

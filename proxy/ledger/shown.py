@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 
 import orjson
 
+from proxy.ledger.pruning import Pruned
 from proxy.ledger.rows import printable
 from proxy.ledger.spending import Line, Spent
+from proxy.plural import counted
 from proxy.usage import usd_text
 
 MEASURES = (
@@ -46,6 +49,20 @@ def usd(nano: int | None) -> str | None:
         return None
     whole, _, decimals = usd_text(nano).partition(".")
     return f"{whole}.{decimals:0<6}"
+
+
+def pruned_text(pruned: Pruned, before: datetime) -> str:
+    """Return what pruning did, and why no more calls that began ``before`` a moment are gone."""
+    text = f"{counted(pruned.calls, 'call')} pruned"
+    if pruned.calls:
+        text += f", which had cost ${usd(pruned.nano_usd)}"
+    moment = f"{before:%Y-%m-%d %H:%M} UTC"
+    if pruned.held:
+        began = counted(pruned.held, "call that began", "calls that began")
+        stay, them = ("stays", "it") if pruned.held == 1 else ("stay", "them")
+        why = f"budgets of this week or month may recall {them}"
+        return f"{text}\n{began} before {moment} {stay}: {why}"
+    return text if pruned.calls else f"{text}: none began before {moment}"
 
 
 def share(part: int, whole: int | None) -> float | None:

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.ledger import tally
@@ -215,7 +215,8 @@ def _connected(path: Path) -> sqlite3.Connection:
 
 def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
     """Let all rows of a ledger go that began before a moment and that nobody needs, while a proxy
-    may be writing to it. Raises ``Unwritten``; what went until then is gone."""
+    may be writing to it, and count those that stay for budgets. Raises ``Unwritten``; what went
+    until then is gone."""
     gone = Pruned()
     if not path.stat().st_size:
         raise Unusable("it is no ledger of Headrace")
@@ -228,9 +229,14 @@ def pruned(path: Path, before_ms: int, now_ms: int) -> Pruned:
                 file.execute("COMMIT")
                 gone += some
                 if some.calls < AT_ONCE:
-                    return gone
+                    return replace(gone, held=_began_before(file, before_ms))
     except sqlite3.Error as error:
         raise translated(error) from None
+
+
+def _began_before(file: sqlite3.Connection, moment_ms: int) -> int:
+    query = "SELECT COUNT(*) FROM calls WHERE started_ms < ?"
+    return int(file.execute(query, [moment_ms]).fetchone()[0])
 
 
 def _migrate(file: sqlite3.Connection) -> None:

@@ -22,7 +22,7 @@ from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.guard import asks
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import Claim, Limit, rate_text
 from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
 
 Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
@@ -181,13 +181,6 @@ class Admitted:
         return seen
 
 
-KINDS = {
-    "requests": "requests",
-    "tokens": "tokens",
-    "concurrency": "calls at once",
-}
-
-
 def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
     limit = refusal.limit
     if store_away and limit.on_store_error == "closed":
@@ -195,7 +188,7 @@ def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
     if limit.kind == "usd":
         return BudgetExceeded(limit.name, refusal.retry_after_s)
     if refusal.retry_after_s is None:
-        said = f"The call asks for more {KINDS[limit.kind]} than {limit.name} ever allows at once."
+        said = f"The call asks for more {limit.kind} than {limit.name} ever allows at once."
     else:
-        said = f"The limit {limit.name} of {limit.amount} {KINDS[limit.kind]} is reached."
+        said = f"The limit {limit.name} of {rate_text(limit)} is reached."
     return LimitExceeded(said, limit.name, limit.kind, refusal.retry_after_s)

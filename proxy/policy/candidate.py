@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from proxy.errors import Unauthorized
+from proxy.plural import counted
 from proxy.policy import identify
 from proxy.policy.compare import Divergence, decided, divergences, other_key
 from proxy.policy.explanation import Explanation, Reason
@@ -79,7 +80,7 @@ class Candidate:
         reasons = [
             Reason(
                 kind,
-                f"{self._counts[kind, rule]} calls would be decided otherwise",
+                f"{counted(self._counts[kind, rule], 'call')} would be decided otherwise",
                 f"by {rule}" if rule else None,
                 parts=tuple(reversed(examples)),
             )

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from proxy.plural import counted
 from proxy.policy import find
 from proxy.policy.compare import Divergence, decided, divergences, other_key
 from proxy.policy.schema import Policies
@@ -172,16 +173,18 @@ class Replayed:
     examples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
-        yield f"{self.otherwise} of {self.calls} calls would be decided otherwise"
+        yield f"{self.otherwise} of {counted(self.calls, 'call')} would be decided otherwise"
         for (kind, rule), count in self.ways.most_common():
             by = f" by {rule}" if rule else ""
-            yield f"    {kind}{by}: {count} calls, such as {'; '.join(self.examples[kind, rule])}"
+            calls, some = counted(count, "call"), "; ".join(self.examples[kind, rule])
+            yield f"    {kind}{by}: {calls}, such as {some}"
         if self.unsized:
-            yield f"{self.unsized} lines tell no parameters: what is set or capped is not compared"
+            lines = counted(self.unsized, "line tells", "lines tell")
+            yield f"{lines} no parameters: what is set or capped is not compared"
         if self.unread:
-            yield f"{self.unread} lines are no calls"
+            yield counted(self.unread, "line is no call", "lines are no calls")
         if self.unknown:
-            yield f"{self.unknown} calls of keys that the old policies do not let in"
+            yield f"{counted(self.unknown, 'call')} of keys that the old policies do not let in"
 
 
 def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:

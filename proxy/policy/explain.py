@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from proxy.dialects.asking import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
+from proxy.plural import counted
 from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.pricing import is_priced, payable, unpriced_by
@@ -18,7 +19,7 @@ from proxy.policy.rules import SILENT, Rule, Section, follow
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
-from proxy.types.limit import Limit
+from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
 
 
@@ -260,11 +261,9 @@ def amount_text(limit: Limit, amount: int) -> str:
 
 
 def _amount(limit: Limit) -> str:
-    if isinstance(limit.window, int):
-        return f"{limit.amount} {limit.kind} in {limit.window} s"
     if limit.kind == "usd":
         return f"{amount_text(limit, limit.amount)} each {limit.calendar.unit}"
-    return f"{limit.amount} calls at once"
+    return rate_text(limit)
 
 
 def _named(target: Target) -> str:
@@ -339,7 +338,8 @@ def _still_in_force(plan: Plan) -> set[str]:
 
 def _outcome(plan: Plan) -> Reason:
     if plan.listing is not None:
-        return Reason("decided", "the models of the key are listed", f"{len(plan.listing)} names")
+        names = counted(len(plan.listing), "name")
+        return Reason("decided", "the models of the key are listed", names)
     if plan.refusal is not None:
         said = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", said, plan.refusal.message)

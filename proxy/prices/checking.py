@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from proxy.plural import counted
 from proxy.policy import schema
 from proxy.policy.compile import compile_policies
 from proxy.policy.load import Loaded, note, read
@@ -83,14 +84,16 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
     if loaded.policies.prices and as_of is None:
         yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
     elif as_of is not None and (at - as_of).days > days:
-        yield ("price_table", "as_of"), f"the prices were taken {(at - as_of).days} days ago"
+        age = counted((at - as_of).days, "day")
+        yield ("price_table", "as_of"), f"the prices were taken {age} ago"
     for path, target in _placed(snapshot):
         price = in_force(target.prices, at)
         own = loaded.document.written((*path, "price")) == (*path, "price")
         if own and price is not None and price.since is not None:
-            age = (at - price.since).days
-            if age > days:
-                yield (*path, "price"), f"the price of {target.model} is {age} days old"
+            old = (at - price.since).days
+            if old > days:
+                age = counted(old, "day")
+                yield (*path, "price"), f"the price of {target.model} is {age} old"
 
 
 def _table(loaded: Loaded) -> Iterator[Finding]:

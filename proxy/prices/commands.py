@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from proxy.plural import counted
 from proxy.policy import verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.load import read
@@ -91,7 +92,9 @@ def refresh(folder: Path, only: bool) -> None:
         for name in names:
             click.echo(f"{name} {word}")
     if changes.gone:
-        click.echo(f"{len(changes.gone)} names that the package does not have stay as they are")
+        one = "name that the package does not have stays as it is"
+        several = "names that the package does not have stay as they are"
+        click.echo(counted(len(changes.gone), one, several))
     if renewed.fresh:
         click.echo("nothing changes")
     elif only:

@@ -13,11 +13,13 @@ from decimal import Decimal
 from math import ceil, gcd
 from typing import Literal
 
+from proxy.plural import counted
 from proxy.types.windows import Calendar
 
 Kind = Literal["requests", "tokens", "concurrency", "usd"]
 OnStoreError = Literal["local", "open", "closed"]
 MOST = 2**53 - 1
+SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 LEASE_S = 30
 RENEW_S = LEASE_S / 3  # two of them may fail
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -99,6 +101,18 @@ class Limit:
         """The window of a budget."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
         return self.window
+
+
+def rate_text(limit: Limit) -> str:
+    """Return what a limit that is no budget allows, in words: ``600 requests per minute, 100 at
+    once``. A rate lets its ``burst`` come at once, and no more of its amount before that drains."""
+    if limit.kind == "concurrency":
+        return f"{counted(limit.amount, 'call')} at once"
+    window = limit.window if isinstance(limit.window, int) else 1
+    seconds, unit = next(span for span in SPANS if window % span[0] == 0)
+    span = unit if window == seconds else counted(window // seconds, unit)
+    rate = f"{counted(limit.amount, limit.kind.removesuffix('s'))} per {span}"
+    return rate if limit.capacity == limit.amount else f"{rate}, {limit.capacity} at once"
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,6 @@ def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path:
         behind = audit(path, sleep=slept.append)
     keeping.close()
 
-    assert behind.violations == ("1 calls that ended are in no row",)
+    assert behind.violations == ("1 call that ended is in no row",)
     assert len(slept) == LOOKS
     assert audit(path).violations == ()

@@ -329,7 +329,7 @@ async def test_a_stop_loses_nothing(tmp_path: Path, upstream: ScriptedUpstream) 
         await stopped(served)
 
     code, said = await headrace("verify-ledger", str(path))
-    assert (code, said.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 runs")
+    assert (code, said.splitlines()[0]) == (0, "50 calls, 50 attempts, 1 run")
     [run] = kept(path, "runs")
     assert (run["begun"], run["ended"], run["settled"], run["written"]) == (50, 50, 50, 50)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -158,12 +159,18 @@ async def test_the_command_prunes_what_nobody_needs(path: Path) -> None:
 
     first, said = await headrace("ledger", "prune", str(path), "--keep", "365d")
     second, more = await headrace("ledger", "prune", str(path), "--before", f"{now:%Y-%m-%d}")
-    third, none = await headrace("ledger", "prune", str(path), "--before", "1s")
+    third, held = await headrace("ledger", "prune", str(path), "--before", "1s")
+    fourth, none = await headrace("ledger", "prune", str(path), "--before", "2020-01-31")
 
-    assert (first, second, third) == (0, 0, 0)
-    assert said.startswith("1 calls pruned, which had cost $0.000044")
-    assert more.startswith("1 calls pruned")
-    assert none.startswith("0 calls pruned")
+    assert (first, second, third, fourth) == (0, 0, 0, 0)
+    assert said.startswith("1 call pruned, which had cost $0.000044")
+    assert more.startswith("1 call pruned")
+    assert re.fullmatch(
+        r"0 calls pruned\n1 call that began before .* stays: budgets of this week or month "
+        r"may recall it\n",
+        held,
+    )
+    assert none == "0 calls pruned: none began before 2020-01-31 00:00 UTC\n"
     assert (len(kept(path)), audit(path).violations) == (1, ())
 
 

@@ -245,7 +245,7 @@ def test_a_number_that_the_file_cannot_hold_hurts_no_other_call(tmp_path: Path) 
     found = audit(path)
     assert [row["seq"] for row in kept(path)] == [1, 3]
     assert json.loads(aside_of(path).read_text())["call"]["status"] == 2**70
-    assert found.violations == ("1 calls that ended are in no row",)
+    assert found.violations == ("1 call that ended is in no row",)
     assert str(aside_of(path)) in found.text()
     assert audit(path, known_missing=1).violations == ()
 

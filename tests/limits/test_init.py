@@ -109,6 +109,25 @@ async def test_a_call_larger_than_its_limit_is_told_so(
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ("requests: 600 per minute, burst: 1", "600 requests per minute, 1 at once"),
+        ("requests: 1 per 2 hours", "1 request per 2 hours"),
+        ("tokens: 9 per 90 seconds", "9 tokens per 90 seconds"),
+        ("tokens: 9 per day", "9 tokens per day"),
+    ],
+)
+async def test_what_a_limit_allows_is_told_with_its_time_and_burst(
+    limit: str, words: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy(usage=usage(1, 8))))
+    async with limited(tmp_path, upstream, f"{{name: few, {limit}}}") as (_, client):
+        answers = [await ask(client, prompt="x", max_tokens=5) for _ in range(2)]
+
+    assert answers[1][2]["error"]["message"] == f"The limit few of {words} is reached."
+
+
 async def test_what_was_not_used_is_given_back(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: tokens, tokens: 100 per day}"
     async with limited(tmp_path, upstream, limit) as (_, client):

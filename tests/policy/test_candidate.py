@@ -108,7 +108,7 @@ async def test_a_stranger_whom_only_the_candidate_knows_is_counted(
 
         text = await told(proxy, "/candidate")
 
-    assert "key: 1 calls would be decided otherwise" in text
+    assert "key: 1 call would be decided otherwise" in text
     assert "unknown -> key search-box" in text
 
 
@@ -157,7 +157,7 @@ async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and
         of_all, of_one = await told(proxy, "/candidate"), await told(proxy, "/explain/call-1")
 
     why = "expired at 2026-01-02 00:00 UTC" if more == "expires" else "revoked"
-    assert "key: 1 calls would be decided otherwise" in of_all
+    assert "key: 1 call would be decided otherwise" in of_all
     assert f"key support-widget -> {why}" in of_all
     assert "candidate: decides otherwise" in of_one
     assert f"key: key support-widget -> {why}" in of_one

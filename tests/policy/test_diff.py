@@ -223,7 +223,7 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
 
     assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
     assert dict(found.ways) == {("parameters", "public/short"): 1}
-    assert "1 lines tell no parameters" in "\n".join(found.lines())
+    assert "1 line tells no parameters" in "\n".join(found.lines())
 
 
 def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
         '    targets.one/s: {"upstream":"one","model":"s"} is gone',
         '    targets.one/t: {"upstream":"one","model":"t"} is new',
         "0 of 0 calls would be decided otherwise",
-        "1 lines are no calls",
+        "1 line is no call",
         f"Error: {tmp_path / 'calls.jsonl'} has no line that is a call",
     ]
     assert (same.exit_code, other.exit_code) == (0, 1)
