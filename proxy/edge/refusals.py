@@ -15,6 +15,17 @@ class VersionNotSupported(Refused):
         super().__init__("HTTP/1.0 and HTTP/1.1 are spoken here.")
 
 
+class CodingNotSupported(Refused):
+    """The body is in a transfer coding beside chunks, which nobody undoes here."""
+
+    status = 501
+    code = "transfer_encoding_not_supported"
+    should_retry = False
+
+    def __init__(self) -> None:
+        super().__init__("Bodies may be sent in chunks, and in no other transfer coding.")
+
+
 class Overloaded(LimitExceeded):
     """The bodies of all requests under way take as much memory as they may; try again soon."""
 

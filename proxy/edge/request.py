@@ -11,8 +11,8 @@ from aiohttp import HttpVersion11, web
 
 from proxy.edge.bodies import Bodies, Share
 from proxy.edge.parsing import Parsing
-from proxy.edge.refusals import VersionNotSupported
-from proxy.edge.server import UNSUPPORTED
+from proxy.edge.refusals import CodingNotSupported, VersionNotSupported
+from proxy.edge.server import CHUNKED, UNSUPPORTED, Unframed
 from proxy.errors import (
     BadRequest,
     ExpectationFailed,
@@ -22,6 +22,7 @@ from proxy.errors import (
 )
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 ONCE = frozenset(
     {"apikey", "authorization", "content-encoding", "content-type", "expect", "host", "traceparent"}
     | {"x-api-key", "x-request-id"}
@@ -87,11 +88,31 @@ class Incoming:
             raise VersionNotSupported
         if self._repeated is not None:
             raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
+        if HOST.fullmatch(self.headers.get("host", "")) is None:
+            raise BadRequest("The header host names no host.", param="host")
+        self._check_coding()
+
+    def _check_coding(self) -> None:
+        """Refuse what could be read as another body than ours by somebody on the way."""
+        coding = self.headers.get("transfer-encoding")
+        if coding is None:
+            return
+        if coding.lower() != CHUNKED:
+            raise CodingNotSupported
+        if self._request.version < HttpVersion11:
+            name = "transfer-encoding"
+            raise BadRequest("HTTP/1.0 knows no transfer codings.", param=name)
 
     async def body(self) -> bytes:
         """Read the body. Raises ``Refused`` for one that is too large, late, or no plain JSON."""
         self._check_kind()
         await self._continue()
+        try:
+            return await self._in_time()
+        except Unframed:
+            raise BadRequest("The framing of the body is not valid HTTP.") from None
+
+    async def _in_time(self) -> bytes:
         if self._request.content.is_eof():  # it came with its head: there is nothing to wait for
             return await self._read()
         try:

@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
-from aiohttp import HttpVersion10, HttpVersion11, http_parser, web
+from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web
 
 from proxy.edge.refusals import VersionNotSupported
 
 HEAD_S = 10.0
 HEAD_BYTES = 64 * 1024
+FRAMING_BYTES = 64 * 1024  # of a body, which hold none of it
+FRAMING_TIMES = 16  # as many bytes as the body has: a chunk may be of one byte
+CHUNKED = "chunked"
 VERSIONS = (HttpVersion10, HttpVersion11)
 UNSUPPORTED = web.RequestKey("unsupported", bool)
 _TOO_LARGE = (
@@ -27,14 +30,21 @@ _OTHER_VERSION = ("Invalid HTTP version", "Expected dot", "Pause on PRI")  # as 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
+class Unframed(Exception):
+    """The framing of a body is broken, or is more than a body needs: where it ends nobody knows."""
+
+
 class Request(web.BaseRequest):
-    """A request whose connection ends with its answer once its server is to stop."""
+    """A request whose connection ends with its answer once its server is to stop, or once nobody
+    knows where the next one begins."""
 
     server: Server
 
     @property
     def keep_alive(self) -> bool:
-        return not self.server.draining and super().keep_alive
+        if self.server.draining or isinstance(self.content.exception(), Unframed):
+            return False
+        return super().keep_alive
 
 
 class QuietHandler(web.RequestHandler):
@@ -43,11 +53,14 @@ class QuietHandler(web.RequestHandler):
     A request that is no HTTP gets an error that does not show its raw bytes, credentials among
     them, and no log line. A connection on which no request begins in time is closed. A head is
     parsed once it is whole, and may name its user agent twice, as proxies on the way make it do.
+    A body whose framing is broken, or has no end, ends with ``Unframed`` for who reads it.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
     _head = b""
     _head_at = 0.0
+    _body: streams.StreamReader | None = None  # that comes in
+    _framing = 0  # bytes that came with it and are none of it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -81,7 +94,31 @@ class QuietHandler(web.RequestHandler):
         # with a letter then can neither be nor end a body: all up to the empty line is a head.
         if self.idle and (self._head or data[:1].isalpha()):
             data = self._whole_head(data)
+        before = self._body.total_bytes if self._body is not None else 0
         super().data_received(data)
+        self._watch_framing(len(data), before)
+
+    def _watch_framing(self, size: int, before: int) -> None:
+        """Count what came with a body and is none of it: sizes of chunks, what extends them, and
+        trailers, which the parser drops however long they are."""
+        body = self._unfinished_body()
+        if body is None or body is not self._body:
+            self._body, self._framing = body, 0
+            return
+        self._framing += size - (body.total_bytes - before)
+        broken = bool(self._messages) and not _is_request(self._messages[-1][0])
+        if broken or self._framing > FRAMING_BYTES + FRAMING_TIMES * body.total_bytes:
+            self._body = None
+            body.set_exception(Unframed())
+            body.feed_eof()
+            self.close()  # after the answer; what still comes is not parsed
+
+    def _unfinished_body(self) -> streams.StreamReader | None:
+        """Return the body of the last request, if there is more to come of it."""
+        bodies = [body for message, body in self._messages if _is_request(message)]
+        if not bodies and self._current_request is not None:
+            bodies = [self._current_request.content]
+        return bodies[-1] if bodies and not bodies[-1].is_eof() else None
 
     def _whole_head(self, data: bytes) -> bytes:
         """Return a head that is whole and what follows it; nothing while more must come."""
@@ -120,6 +157,11 @@ class QuietHandler(web.RequestHandler):
         response.headers["server"] = "headrace"
         response.force_close()
         return response
+
+
+def _is_request(message: object) -> bool:
+    """False if it stands for bytes that are no request."""
+    return isinstance(message, http_parser.RawRequestMessage)
 
 
 def with_one_agent(head: bytes) -> bytes:
@@ -163,6 +205,8 @@ class Server(web.Server):
         known = message.version in VERSIONS
         if not known:  # the refusal is written in a version that we do speak
             message = message._replace(version=HttpVersion11, should_close=True)
+        if message.headers.get("transfer-encoding", CHUNKED).lower() != CHUNKED:
+            message = message._replace(should_close=True)
         request = Request(message, payload, protocol, writer, task, self._loop)
         request.server = self
         if not known:

@@ -1,0 +1,211 @@
+"""What frames a request: one host, one coding that is known, and chunks that are mostly body. All
+else is refused at once, and its connection ends, as nobody can tell where the next request begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+
+import pytest
+
+from tests.conftest import KEY, Proxy
+from tests.doubles import ScriptedUpstream, piece
+from tests.test_pipeline import ROUTES
+
+ROUTE = ROUTES["openai"]
+BODY = json.dumps(ROUTE.body(streamed=False)).encode()
+LENGTH = f"Content-Length: {len(BODY)}"
+CHUNKED = "Transfer-Encoding: chunked"
+CHUNKS = piece(BODY) + b"0\r\n\r\n"
+MOST_SENT = 16 * 1024 * 1024
+
+
+def head(*lines: str, host: str = "Host: x", version: str = "1.1") -> bytes:
+    fixed = (f"Authorization: Bearer {KEY}", "Content-Type: application/json")
+    named = [line for line in (host, *fixed, *lines) if line]
+    return "\r\n".join((f"POST {ROUTE.path} HTTP/{version}", *named, "", "")).encode("latin-1")
+
+
+async def told(proxy: Proxy, pieces: Iterable[bytes]) -> tuple[int, bytes]:
+    """Send pieces until an answer comes; give its status and all that comes until the connection
+    ends, which it does without our doing."""
+    host, port = proxy.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    async with asyncio.timeout(10):
+        answering = asyncio.ensure_future(reader.readline())
+        sent = 0
+        for each in pieces:
+            if answering.done():
+                break
+            writer.write(each)
+            await writer.drain()
+            sent += len(each)
+            assert sent < MOST_SENT, "nobody minds how much is sent"
+        first = await answering
+        rest = await reader.read()
+    writer.close()
+    return int(first.split()[1]), first + rest
+
+
+def endless(begin: bytes, more: bytes) -> Iterable[bytes]:
+    yield begin
+    while True:
+        yield more * (64 * 1024 // len(more))
+
+
+ONE_BYTE = b"1;" + b"a" * 8000 + b"\r\n \r\n"
+ENDLESS = {
+    "an extension": endless(head(CHUNKED) + b"5", b";aaaa"),
+    "an extension of the last chunk": endless(head(CHUNKED) + CHUNKS[:-4], b";aaaa"),
+    "long extensions of many chunks": endless(head(CHUNKED), ONE_BYTE),
+    "zeros": endless(head(CHUNKED), b"0"),
+    "trailers": endless(head(CHUNKED) + CHUNKS[:-2], b"a: b\r\n"),
+    "a trailer": endless(head(CHUNKED) + CHUNKS[:-2] + b"a: ", b"b"),
+}
+BROKEN = {
+    "a size that is none": [head(CHUNKED) + b"zz\r\n"],
+    "a size that is none, later": [head(CHUNKED) + b"1\r\n{\r\n", b"zz\r\n"],
+    "more than a chunk": [head(CHUNKED), b"1\r\n{}}\r\n"],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+async def test_framing_that_is_broken_is_refused(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    status, said = await told(proxy, BROKEN[name])
+
+    assert status == 400
+    assert said.count(b"HTTP/1.") == 1
+    assert upstream.requests == []
+    for record in proxy.records:
+        assert (record.outcome, record.bug) == ("client_error", False)
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_framing_that_has_no_end_is_refused_and_cut(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    """Who goes on sending may find the connection reset before the answer is read. Where all comes
+    at once there is no call yet, and so no record."""
+    with suppress(ConnectionError):
+        status, _ = await told(proxy, ENDLESS[name])
+        assert status == 400
+
+    for record in proxy.records:
+        assert (record.status, record.outcome, record.bug) == (400, "client_error", False)
+    assert upstream.requests == []
+
+
+async def test_small_chunks_with_extensions_and_trailers_are_read(
+    proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    chunks = b"".join(b"%x;a=b\r\n%c\r\n" % (1, each) for each in BODY)
+
+    status, _ = await told(
+        proxy, [head(CHUNKED, "Connection: close"), chunks, b"0;c\r\nd: e\r\n\r\n"]
+    )
+
+    assert status == 200
+    assert upstream.requests[0].json["prompt"] == ROUTE.said["prompt"]
+
+
+CODINGS = {
+    "Transfer-Encoding: gzip, chunked": 501,
+    "Transfer-Encoding: identity, chunked": 501,
+    "Transfer-Encoding: gzip,\tchunked": 501,
+    "Transfer-Encoding: gzip": 400,
+    "Transfer-Encoding: chunked, gzip": 400,
+    "Transfer-Encoding: chunked, chunked": 400,
+    "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked": 400,
+    f"Transfer-Encoding: chunked\r\n{LENGTH}": 400,
+    f"Transfer-Encoding:\r\n{LENGTH}": 501,
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+async def test_a_coding_of_the_transfer_that_nobody_undoes_is_refused(
+    coding: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    status, said = await told(proxy, [head(coding) + (BODY if LENGTH in coding else CHUNKS)])
+
+    assert status == CODINGS[coding]
+    assert (b'"code":"transfer_encoding_not_supported"' in said) == (status == 501)
+    assert upstream.requests == []
+
+
+async def test_chunks_are_no_part_of_http_1_0(proxy: Proxy, upstream: ScriptedUpstream) -> None:
+    status, said = await told(proxy, [head(CHUNKED, version="1.0") + CHUNKS])
+
+    assert (status, upstream.requests) == (400, [])
+    assert b'"param":"transfer-encoding"' in said
+
+
+GOOD_HOSTS = (
+    "x",
+    "",
+    "a.example:8080",
+    "[::1]:80",
+    "[::1]",
+    "my_service.space:80",
+    "127.0.0.1",
+    "a:",
+)
+BAD_HOSTS = (
+    "a b",
+    "a\tb",
+    "a,b",
+    "u@a",
+    "a/b",
+    "a:8x",
+    "a:1:2",
+    "[::1",
+    "::1",
+    "\xe9",
+    "a?b",
+    "a#b",
+)
+
+
+@pytest.mark.parametrize("host", BAD_HOSTS)
+async def test_a_host_that_is_none_is_refused(
+    host: str, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    status, said = await told(
+        proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY]
+    )
+
+    assert (status, upstream.requests) == (400, [])
+    assert b'"param":"host"' in said
+
+
+@pytest.mark.parametrize("host", GOOD_HOSTS)
+async def test_any_host_is_good(host: str, proxy: Proxy) -> None:
+    status, _ = await told(proxy, [head(LENGTH, "Connection: close", host=f"Host: {host}") + BODY])
+
+    assert status == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "version", "status"),
+    [
+        ("", "1.1", 400),
+        ("Host: a\r\nHost: b", "1.1", 400),
+        ("Host: a\r\nHost: a", "1.1", 400),
+        ("Host: a\r\nhost:", "1.1", 400),
+        ("Host: a\r\nHost: a", "1.0", 400),
+        ("", "1.0", 200),
+    ],
+)
+async def test_there_is_one_host(
+    host: str, version: str, status: int, proxy: Proxy, upstream: ScriptedUpstream
+) -> None:
+    got, _ = await told(
+        proxy, [head(LENGTH, "Connection: close", host=host, version=version) + BODY]
+    )
+
+    assert got == status
+    assert len(upstream.requests) == (status == 200)
