@@ -51,6 +51,8 @@ UNTESTED = {
     "proxy/ledger/reading.py": "tests/ledger/test_spending.py and test_audit.py read by it",
     "proxy/ledger/schema.py": "tests/ledger/test_sqlite.py makes its tables",
     "proxy/ledger/store.py": "shapes without behaviour",
+    "proxy/policy/legs.py": "tests/adversary/test_spellings_of_models.py asks in every way",
+    "proxy/policy/parts.py": "tests/adversary/test_lists_of_models.py joins them at random",
     "proxy/policy/explanation.py": "tests/policy/test_explain.py reads both of its forms",
     "proxy/policy/schema/__init__.py": "tests/policy/test_load.py has a file for each rule",
     "proxy/policy/schema/cache.py": "tests/policy/test_cache.py reads it",

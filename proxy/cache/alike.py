@@ -156,7 +156,8 @@ def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
 
 
 def _temperature(plan: Plan, body: Json) -> float:
-    changes = plan.legs[0].changes
+    leg = plan.legs[0]
+    changes = leg.changes_for(leg.targets[0])
     said = changes.set.get("temperature", body.get("temperature"))
     heat = float(said) if isinstance(said, int | float) else DEFAULT_TEMPERATURE
     cap = changes.cap.get("temperature") if said is not None else None

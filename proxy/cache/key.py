@@ -14,7 +14,7 @@ import orjson
 
 from proxy.dialects.pieces import write_pieces
 from proxy.offload import LARGE_BYTES
-from proxy.types import CacheRule, Call, Json, Leg, Plan, Target
+from proxy.types import CacheRule, Call, Changes, Json, Leg, Plan, Target
 from proxy.types.target import NOT_THE_CLIENTS
 
 BYTES = 32
@@ -91,20 +91,19 @@ def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
 def _leg(leg: Leg) -> list[Any]:
     """What policy makes of the question. The order of targets counts: of those that are drawn by
     weight each keeps its own answers, so that the shares stay what the policy says."""
-    changes = leg.changes
     return [
         leg.model,
         leg.pool,
         leg.rules,
-        sorted(changes.set.items()),
-        sorted(changes.cap.items()),
-        [_target(target) for target in leg.targets],
+        [_target(target, leg.changes_for(target)) for target in leg.targets],
     ]
 
 
-def _target(target: Target) -> list[Any]:
+def _target(target: Target, changes: Changes) -> list[Any]:
     upstream = target.upstream
     return [
+        sorted(changes.set.items()),
+        sorted(changes.cap.items()),
         target.model,
         target.endpoint,
         upstream.name,

@@ -56,7 +56,8 @@ class Asked:
     def wanted(self) -> int:
         """How many choices or vectors make the answer whole, by what policy makes of the call."""
         call, [leg] = self.call, self.plan.legs
-        return choices_wanted(call, parameters(call, leg.targets[0], leg.changes))
+        first = leg.targets[0]
+        return choices_wanted(call, parameters(call, first, leg.changes_for(first)))
 
     async def find(self) -> Kept | None:
         """Give what is kept, if it is young enough for the rule."""

@@ -123,7 +123,8 @@ def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
     """Give the parameters as the rules left them."""
     if record.call is None or record.plan is None or record.door is None:
         return {}
-    body = parameters(record.call, last.target, record.plan.legs[last.leg].changes)
+    changes = record.plan.legs[last.leg].changes_for(last.target)
+    body = parameters(record.call, last.target, changes)
     said: dict[str, Value | None] = {
         name: body[field] for field, name in ASKED.items() if _number(body.get(field))
     }
@@ -184,7 +185,7 @@ def decisions(record: Record) -> list[tuple[str, Attributes]]:
     if record.plan is not None and record.plan.cache is not None:
         told.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
     for skip in record.skips:
-        names = f"{skip.target.upstream.name}/{skip.target.model}"
+        names = skip.target.title
         said: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
         told.append((semconv.SKIP_EVENT, said))
     return told

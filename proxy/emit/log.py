@@ -90,7 +90,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(record.attempts),
-        "skipped": [f"{s.target.upstream.name}/{s.target.model}" for s in record.skips],
+        "skipped": [s.target.title for s in record.skips],
         "finish_reasons": summary.finish_reasons(record),
         "warnings": [*(record.call.warnings if record.call else ()), *record.warnings],
     }

@@ -105,13 +105,14 @@ def predicted(plan: Plan, call: Call) -> int | None:
 def _sizes(call: Call, plan: Plan, leg: Leg) -> Sizes:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
-    sizes: dict[tuple[str, str | None], tuple[int, int] | None] = {}
+    sizes: dict[tuple[str | None, ...], tuple[int, int] | None] = {}
     found: Sizes = []
     targets = (*leg.targets, *plan.guards.detours)
     for target in targets:
-        form = (target.upstream.name, target.endpoint)  # bodies for it differ in the model's name
+        own = target.title if target.title in leg.others else None
+        form = target.upstream.name, target.endpoint, own  # its bodies differ in the model's name
         if form not in sizes:
-            sizes[form] = estimated(call, target, leg.changes)
+            sizes[form] = estimated(call, target, leg.changes_for(target))
         if (size := sizes[form]) is not None:
             found.append((target, size))
     return found or [(target, (0, 0)) for target in targets]
@@ -154,9 +155,10 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
     that reasons all that the call claims, else none."""
     leg, reported = plan.legs[attempt.leg], attempt.meter.reported
-    body = parameters(call, attempt.target, leg.changes)
+    changes = leg.changes_for(attempt.target)
+    body = parameters(call, attempt.target, changes)
     if reasons(attempt.target.model, body) or (reported is not None and reported.reasoning):
-        sent = _sent(call, attempt.target, leg.changes)
+        sent = _sent(call, attempt.target, changes)
         return _answers(call, sent) if sent else 0
     return 0
 

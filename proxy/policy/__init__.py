@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeVar
 
 from proxy.errors import BadField, NotFound, Unauthorized
 from proxy.policy import pricing
-from proxy.policy.conditions import Facts
-from proxy.policy.routes import draw
-from proxy.policy.rules import SILENT, Ruling, follow
-from proxy.policy.snapshot import Credential, Deployment, Key, Reach, Snapshot
-from proxy.types import Bound, Call, Door, Leg, Plan, Target
-from proxy.types.guard import Ceiling, Guarding
-from proxy.types.guard import Rule as GuardRule
-
-Part = TypeVar("Part")
+from proxy.policy.conditions import NAMELESS, Facts
+from proxy.policy.legs import effects_by, rule_leg
+from proxy.policy.parts import bounds_of, guards_of
+from proxy.policy.rules import SILENT, Ruling, unlike
+from proxy.policy.snapshot import Credential, Key, Reach, Snapshot
+from proxy.types import Call, Door, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +90,17 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         warnings += tuple(f"tag {shown(tag)} dropped" for tag in dropped)
     deployment = reach.deployment
     _check_number(call.models, deployment.max_models)
-    legs: tuple[Leg, ...] = ()
-    rulings: list[Ruling] = []
-    for model in call.models:
-        leg, ruling = _rule(reach, key, call, tags, model)
-        legs += (leg,)
-        rulings.append(ruling)
-    whole = rulings[0] if len(rulings) == 1 else _together(reach, rulings)
-    refusal = whole.refusal
-    bounds = bounds_of(deployment.bounds, whole, rulings)
-    cache = deployment.cache if whole.cache is None else whole.cache.by
-    guards = guards_of(deployment.guards, whole, rulings)
+    facts = facts_of(key, call, tags)
+    ruled = [rule_leg(reach, call, facts, model) for model in call.models]
+    legs = tuple([each.leg for each in ruled])
+    where = _together(reach, unlike([each.where for each in ruled]))
+    firsts = unlike([ruling for each in ruled for ruling in each.first])
+    every = unlike([ruling for each in ruled for ruling in each.every])
+    first, any_ = _together(reach, firsts), _together(reach, every)
+    refusal = where.refusal
+    bounds = bounds_of(deployment.bounds, first, firsts)
+    cache = deployment.cache if first.cache is None else first.cache.by
+    guards = guards_of(deployment.guards, any_, every)
     unpriced = pricing.unpriced_by(deployment, bounds)
     if unpriced is not None:
         legs, lacking = pricing.payable_legs(legs, call)
@@ -127,7 +123,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         cache,
         key.may_refresh,
         guards,
-        whole.by,
+        effects_by(where, first, any_),
     )
 
 
@@ -137,101 +133,17 @@ def _check_number(models: Sequence[str], most: int) -> None:
         raise BadField("model", f"has more models than the {most} that the policy allows")
 
 
-def facts_of(key: Key, call: Call, tags: Mapping[str, str], model: str) -> Facts:
-    """Give what rules may know of one leg."""
+def facts_of(key: Key, call: Call, tags: Mapping[str, str]) -> Facts:
+    """Return what rules may know of a call, but for the names of the model that is asked."""
     door = call.door
     return Facts(
-        key.name, door.dialect, door.endpoint, model, call.stream, tags, door.headers, door.at
+        key.name, door.dialect, door.endpoint, NAMELESS, call.stream, tags, door.headers, door.at
     )
-
-
-def _rule(
-    reach: Reach, key: Key, call: Call, tags: Mapping[str, str], model: str
-) -> tuple[Leg, Ruling]:
-    """Give one leg as the rules leave it. Targets that a rule picks bring their own fallback."""
-    deployment = reach.deployment
-    ruling = SILENT
-    if reach.course is not None:
-        ruling = follow(reach.course, facts_of(key, call, tags, model))
-    fallback = fallback_of(deployment, ruling)
-    candidates = (ruling.routes or deployment.routes).serving(ruling.model or model)
-    targets = candidates.fixed
-    if targets is None:
-        targets = candidates.order(draw(deployment.name, deployment.sticky, key.name, call))
-    leg = Leg(
-        model,
-        targets + fallback,
-        candidates.pool,
-        ruling.changes,
-        ruling.rules,
-        ruling.would,
-        ruling.by,
-    )
-    return leg, ruling
 
 
 def _together(reach: Reach, rulings: Sequence[Ruling]) -> Ruling:
     """Return what the rules say of a call as a whole."""
     return SILENT if reach.course is None else reach.course.union(rulings)
-
-
-def bounds_of(
-    bounds: tuple[Bound, ...], whole: Ruling, rulings: Sequence[Ruling]
-) -> tuple[Bound, ...]:
-    """Return the limits that count for a call: the deployment's and those that rules bring."""
-    if not (whole.bounds or whole.without):
-        return bounds
-    legs = [(ruling.bounds, ruling.without) for ruling in rulings]
-    return _left(bounds, whole.bounds, legs, lambda bound: bound.limit.name)
-
-
-def guards_of(guards: Guarding, whole: Ruling, rulings: Sequence[Ruling]) -> Guarding:
-    """Return the guards that look at a call: the deployment's and those that rules bring."""
-    if not (whole.unguarded or any(whole.guards)):
-        return guards
-    came = [(ruling.guards.input, ruling.unguarded) for ruling in rulings]
-    goes = [(ruling.guards.output, ruling.unguarded) for ruling in rulings]
-    ceilings = [(ruling.guards.ceilings, ruling.unguarded) for ruling in rulings]
-    more = whole.guards
-    return replace(
-        guards,
-        input=_left(guards.input, more.input, came, _name),
-        output=_left(guards.output, more.output, goes, _name),
-        ceilings=_left(guards.ceilings, more.ceilings, ceilings, _name),
-    )
-
-
-def _left(
-    own: tuple[Part, ...],
-    more: tuple[Part, ...],
-    legs: Sequence[tuple[Sequence[Part], frozenset[str]]],
-    name: Callable[[Part], str],
-) -> tuple[Part, ...]:
-    """Return the parts in force, each once: the deployment's ``own``, then what rules add.
-
-    ``legs`` hold for each model of the call the parts that its rules add, and the names that they
-    take away. A part is left out only where every model that has it is let off.
-    """
-    parts = dict.fromkeys((*own, *more))
-    if len(legs) == 1:  # nearly every call: all parts are those of its only model
-        off = legs[0][1]
-        return tuple([part for part in parts if name(part) not in off])
-    return tuple(
-        part
-        for part in parts
-        if any(name(part) not in off and (part in own or part in added) for added, off in legs)
-    )
-
-
-def _name(part: GuardRule | Ceiling) -> str:
-    return part.name
-
-
-def fallback_of(deployment: Deployment, ruling: Ruling) -> tuple[Target, ...]:
-    """Give where a leg goes when its first targets fail."""
-    if ruling.fallback is not None:
-        return ruling.fallback
-    return deployment.fallback if ruling.routes is None else ()
 
 
 def find(key: Key, call: Call) -> Reach:

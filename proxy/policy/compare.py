@@ -13,7 +13,7 @@ from proxy.dialects.bounds import BOUNDS
 from proxy.errors import ProxyError
 from proxy.policy import decide_for
 from proxy.policy.snapshot import Key, Snapshot
-from proxy.types import Call, Leg, Plan
+from proxy.types import Call, Leg, Plan, Target
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
@@ -77,19 +77,33 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
 def _of_legs(call: Call, was: Leg, now: Leg) -> Iterator[Divergence]:
     """Yield where one model of a call would go otherwise, or with other parameters."""
     if _targets(was) != _targets(now):
-        rule = _behind(was.by, now.by, "targets", "model", "fallback")
+        away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
+        rule = _behind(was.by, now.by, "targets", "model", "fallback", *away)
         yield Divergence("targets", _targets(was), _targets(now), rule)
-    before, after = _sent(call, was), _sent(call, now)
+    found = [each for one, other in _pairs(was, now) for each in _sent(call, was, one, now, other)]
+    yield from dict.fromkeys(found)
+
+
+def _pairs(was: Leg, now: Leg) -> Iterator[tuple[Target, Target]]:
+    """Yield the targets whose requests are compared: the first ones, and those of later ones that
+    both have, where rules change them otherwise than the first."""
+    yield was.targets[0], now.targets[0]
+    if was.others or now.others:
+        before = {target.title: target for target in was.targets}
+        yield from ((before[each.title], each) for each in now.targets if each.title in before)
+
+
+def _sent(call: Call, was: Leg, one: Target, now: Leg, other: Target) -> Iterator[Divergence]:
+    """Yield where two targets would get other parameters, in OpenAI's form."""
+    before, after = (
+        parameters(call, target, leg.changes_for(target))
+        for leg, target in ((was, one), (now, other))
+    )
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             rule = _behind(was.by, now.by, *_changers(name))
             values = _said(name, before, was), _said(name, after, now)
             yield Divergence("parameters", *values, rule)
-
-
-def _sent(call: Call, leg: Leg) -> Mapping[str, Any]:
-    """Return the body that a leg's target would get, in OpenAI's form."""
-    return parameters(call, leg.targets[0], leg.changes)
 
 
 def _changers(name: str) -> tuple[str, ...]:
@@ -140,7 +154,7 @@ def _tags(plan: Plan) -> str:
 
 
 def _targets(leg: Leg) -> str:
-    return ", ".join(f"{t.upstream.name}/{t.model}" for t in leg.targets)
+    return ", ".join(target.title for target in leg.targets)
 
 
 def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
@@ -149,7 +163,8 @@ def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
     value = body.get(name)
     if value is None:
         return f"no {name}"
-    ours = isinstance(value, (bool, int, float)) or name in leg.changes.set
+    sets = (changes.set for changes in (leg.changes, *leg.others.values()))
+    ours = isinstance(value, (bool, int, float)) or any(name in each for each in sets)
     return f"{name} {value}" if ours else f"{name} as asked"
 
 

@@ -332,16 +332,13 @@ def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:
 
 
 def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
-    """A target answers to its model, and to that with its provider or upstream before it: one with
-    a weight of 0 to none, as it takes no calls."""
+    """Return who serves a name. A target with a weight of 0 serves none, as it takes no calls."""
     found: dict[str, list[Weighed]] = {}
     for each in weighed:
         if each[1] == 0:
             continue
-        target, upstream = each[0], each[0].upstream
-        prefixes = {f"{p}/" for p in (upstream.name, upstream.provider) if p}
-        for prefix in ("", *sorted(prefixes)):
-            found.setdefault(prefix + target.model, []).append(each)
+        for name in each[0].names:
+            found.setdefault(name, []).append(each)
     return MappingProxyType({name: _candidates(each, balanced) for name, each in found.items()})
 
 

@@ -156,6 +156,8 @@ class RuleCompiler:
             if match is not None:
                 self._known((*path, field), field, match)
                 yield conditions.Of(index, _values(match))
+        if said.model is not None:
+            yield conditions.OfModel(_values(said.model))
         for name, match in sorted(said.tag.items()):
             self._tag((*path, "tag", name), name, match)
             yield conditions.OfTag(name, _values(match))

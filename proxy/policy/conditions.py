@@ -15,12 +15,13 @@ from proxy.policy.patterns import Glob
 
 
 class Facts(NamedTuple):
-    """What rules may know of one leg of a call. ``at`` is in UTC."""
+    """What rules may know of a call, and of a model that it asks for: all ``names`` by which that
+    may be meant. ``at`` is in UTC."""
 
     key: str
     dialect: str
     endpoint: str
-    model: str
+    names: frozenset[str]
     stream: bool
     tags: Mapping[str, str]
     headers: Mapping[str, str]
@@ -28,7 +29,8 @@ class Facts(NamedTuple):
 
 
 TWO = 2
-FIELDS = ("key", "dialect", "endpoint", "model")
+NAMELESS: frozenset[str] = frozenset()
+FIELDS = ("key", "dialect", "endpoint")
 
 
 Test = Callable[[Facts], bool]
@@ -126,6 +128,25 @@ class Of:
         if self.test()(facts):
             return None
         return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfModel:
+    """The model that is asked: one of its names is enough."""
+
+    values: Values
+
+    def test(self) -> Test:
+        allow = self.values.allow()
+        return lambda facts: any(map(allow, facts.names))
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        return f"model is {', '.join(sorted(facts.names))}, not {self.values.says}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,3 +330,14 @@ class Always:
 
 
 ALWAYS = Always()
+
+
+def reads_model(condition: Condition) -> bool:
+    """True if it depends on the model that is asked."""
+    if isinstance(condition, All | AtLeastOne):
+        return any(map(reads_model, condition.parts))
+    return (
+        reads_model(condition.part)
+        if isinstance(condition, Not)
+        else isinstance(condition, OfModel)
+    )

@@ -16,6 +16,7 @@ from proxy.policy.conditions import (
     Not,
     Of,
     OfHeader,
+    OfModel,
     OfTag,
     OneOf,
     Values,
@@ -42,6 +43,8 @@ def covers(wide: Condition, narrow: Condition) -> bool:
 def _same_fact(wide: Condition, narrow: Condition) -> bool:
     if isinstance(wide, Of) and isinstance(narrow, Of):
         return wide.index == narrow.index and _allows(wide.values, narrow.values)
+    if isinstance(wide, OfModel) and isinstance(narrow, OfModel):
+        return _allows(wide.values, narrow.values)
     for kind in (OfTag, OfHeader):
         if isinstance(wide, kind) and isinstance(narrow, kind):
             return wide.name == narrow.name and _allows(wide.values, narrow.values)

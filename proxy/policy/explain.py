@@ -6,16 +6,17 @@ code gives the call, and a rule that does not hold is asked why. Header values a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from proxy.dialects.asking import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.plural import counted
-from proxy.policy import decide_for, facts_of, fallback_of, find, join_tags
+from proxy.policy import decide_for, facts_of, find, join_tags
 from proxy.policy.explanation import Explanation, Reason
+from proxy.policy.legs import CHANGES, EVERY, WHERE, RuledLeg, rule_leg
 from proxy.policy.pricing import is_priced, payable, unpriced_by
-from proxy.policy.rules import SILENT, Rule, Section, follow
+from proxy.policy.rules import Rule, Section
 from proxy.policy.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
@@ -57,8 +58,10 @@ class _Explainer:
         if plan.deployment is not None:
             reach = find(self.key, self.call)
             reasons += [self.deployment(reach), self.tags(reach, plan)]
+            facts = facts_of(self.key, self.call, plan.tags)
             for leg in plan.legs:
-                reasons += self.leg(reach, plan, leg)
+                ruled = rule_leg(reach, self.call, facts, leg.model)
+                reasons += self.leg(reach, plan, leg, ruled)
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
             reasons += _captured(plan)
         reasons.append(_outcome(plan))
@@ -119,24 +122,26 @@ class _Explainer:
             parts.append(Reason("limit", said, f"the call claims {claimed}" if texts else None, at))
         return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
-    def leg(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
+    def leg(self, reach: Reach, plan: Plan, leg: Leg, ruled: RuledLeg) -> Iterator[Reason]:
         said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
-        rules = tuple(self.rules(reach.deployment, plan, leg))
+        rules = tuple(self.rules(reach.deployment, plan, ruled))
         applied = f"{said}{len(leg.rules)} of {len(rules)} apply"
         yield Reason("rules", applied, parts=rules)
         parameters = tuple(self.parameters(leg))
         if parameters:
             yield Reason("parameters", f"{said}{len(parameters)} changed", parts=parameters)
-        targets = tuple(self.targets(reach, plan, leg))
-        yield Reason("targets", f"{said}{_named(leg.targets[0])} first", parts=targets)
+        targets = tuple(self.targets(reach, plan, leg, ruled))
+        yield Reason("targets", f"{said}{leg.targets[0].title} first", parts=targets)
 
-    def rules(self, deployment: Deployment, plan: Plan, leg: Leg) -> Iterator[Reason]:
-        facts = facts_of(self.key, self.call, plan.tags, leg.model)
+    def rules(self, deployment: Deployment, plan: Plan, ruled: RuledLeg) -> Iterator[Reason]:
+        leg = ruled.leg
+        names = ruled.leg.targets[0].names | {leg.model, deployment.name}
+        facts = facts_of(self.key, self.call, plan.tags)._replace(names=names)
         for section in deployment.sections:
             for index, rule in enumerate(section.rules):
                 at = self.at("policies", section.policy, "rules", index)
                 if rule.name in leg.rules:
-                    does = "; ".join(_won(rule, plan, leg))
+                    does = "; ".join(_won(rule, plan, ruled))
                     yield Reason("rule", f"{rule.name} applies", does, at)
                 elif rule.name in leg.would:
                     does = "; ".join(text for _, text in _effects(rule))
@@ -147,24 +152,22 @@ class _Explainer:
 
     def parameters(self, leg: Leg) -> Iterator[Reason]:
         before = self.call.body
-        after = parameters(self.call, leg.targets[0], leg.changes)
+        after = parameters(self.call, leg.targets[0], leg.changes_for(leg.targets[0]))
         for name in sorted({*before, *after} - {"user"}):
             old, new = before.get(name), after.get(name)
             if old != new:
                 was = "not said" if old is None else f"asked for: {old}"
                 yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
 
-    def targets(self, reach: Reach, plan: Plan, leg: Leg) -> Iterator[Reason]:
+    def targets(self, reach: Reach, plan: Plan, leg: Leg, ruled: RuledLeg) -> Iterator[Reason]:
         deployment = reach.deployment
-        facts = facts_of(self.key, self.call, plan.tags, leg.model)
-        ruling = follow(reach.course, facts) if reach.course else SILENT
-        routes, fallback = ruling.routes or deployment.routes, fallback_of(deployment, ruling)
         served: tuple[Target, ...] = leg.targets
+        fallback = ruled.leg.targets[ruled.chosen :]
         if unpriced_by(deployment, plan.bounds) is not None:
             served = payable(leg.targets, self.call)
             fallback = payable(fallback, self.call) if served else fallback
         first = len(leg.targets) - len(fallback)
-        weighed = routes.candidates.weights
+        weighed = (ruled.where.routes or deployment.routes).candidates.weights
         for index, target in enumerate(leg.targets):
             picked = _rule_of(deployment, leg, "targets" if index < first else "fallback")
             at = self.at("deployments", deployment.name, "targets" if index < first else "fallback")
@@ -172,11 +175,12 @@ class _Explainer:
                 at = self.at("policies", *picked)
             why = _chosen(leg, index, first, weighed=bool(weighed)) if served else "not asked"
             price = in_force(target.prices, self.call.door.at.date())
-            yield Reason("target", _named(target), f"{why}; {_priced(price)}", at)
-        candidates = routes.serving(ruling.model or leg.model)
-        for target in (*(candidates.fixed or candidates.targets), *fallback_of(deployment, ruling)):
+            yield Reason("target", target.title, f"{why}; {_priced(price)}", at)
+        for target in ruled.leg.targets:
             if target not in leg.targets and not is_priced(target, self.call):
-                yield Reason("target", f"{_named(target)} left out", "its price is not known")
+                yield Reason("target", f"{target.title} left out", "its price is not known")
+        for target, rule in ruled.left_out:
+            yield Reason("target", f"{target.title} left out", f"{rule} does not let it be asked")
 
 
 def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
@@ -204,7 +208,7 @@ def _guarded(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
-            to = f" to {', '.join(map(_named, rule.to))}" if rule.to else ""
+            to = f" to {_titles(rule.to)}" if rule.to else ""
             does = f"would {rule.action}{to}, in shadow" if rule.shadow else f"{rule.action}{to}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
             narrowed = f"only {', '.join(where)}" if where else None
@@ -266,8 +270,8 @@ def _amount(limit: Limit) -> str:
     return rate_text(limit)
 
 
-def _named(target: Target) -> str:
-    return f"{target.upstream.name}/{target.model}"
+def _titles(targets: Sequence[Target]) -> str:
+    return ", ".join(target.title for target in targets)
 
 
 def _priced(price: Price | None) -> str:
@@ -288,9 +292,9 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
     if rule.refusal is not None:
         yield "refusal", f"refuses with {rule.refusal.status}: {rule.refusal.message}"
     if rule.routes is not None:
-        yield "targets", f"targets {', '.join(map(_named, rule.routes.targets))}"
+        yield "targets", f"targets {_titles(rule.routes.targets)}"
     if rule.fallback is not None:
-        yield "fallback", f"fallback {', '.join(map(_named, rule.fallback)) or 'none'}"
+        yield "fallback", f"fallback {_titles(rule.fallback) or 'none'}"
     if rule.model is not None:
         yield "model", f"model {rule.model}"
     if rule.cache is not None:
@@ -309,14 +313,17 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)
 
 
-def _won(rule: Rule, plan: Plan, leg: Leg) -> Iterator[str]:
+def _won(rule: Rule, plan: Plan, ruled: RuledLeg) -> Iterator[str]:
     """Yield what a rule does, and for what it does not, whose word counted instead."""
+    leg = ruled.leg
     for effect, text in _effects(rule):
         kind, _, name = effect.partition(" ")
         winner = leg.by.get(effect)
-        if kind == "cap":
-            lowest = leg.changes.cap[name]
-            yield text if rule.changes.cap[name] == lowest else f"{text} (a lower one counts)"
+        if (elsewhere := _elsewhere(rule, effect, ruled)) is not None:
+            yield f"{text} ({elsewhere})"
+        elif kind == "cap":
+            caps = [changes.cap.get(name) for changes in (leg.changes, *leg.others.values())]
+            yield text if rule.changes.cap[name] in caps else f"{text} (a lower one counts)"
         elif winner is None:
             yield f"{text} (no: {leg.by['targets']} picked the targets)"
         elif winner != rule.name:
@@ -325,6 +332,15 @@ def _won(rule: Rule, plan: Plan, leg: Leg) -> Iterator[str]:
             yield f"{text} (it counts: another model of the list is not let off)"
         else:
             yield text
+
+
+def _elsewhere(rule: Rule, effect: str, ruled: RuledLeg) -> str | None:
+    """Return why an effect of a rule is none for what is asked first; None where it is one."""
+    rulings = (ruled.where,) if effect.startswith(WHERE) else ruled.first
+    if effect.startswith(EVERY) or any(rule.name in ruling.rules for ruling in rulings):
+        return None
+    later = effect.startswith(CHANGES)
+    return "for a target that is asked later" if later else "no: another model is asked first"
 
 
 def _still_in_force(plan: Plan) -> set[str]:
@@ -343,5 +359,5 @@ def _outcome(plan: Plan) -> Reason:
     if plan.refusal is not None:
         said = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", said, plan.refusal.message)
-    first = " and ".join(_named(leg.targets[0]) for leg in plan.legs)
+    first = " and ".join(leg.targets[0].title for leg in plan.legs)
     return Reason("decided", f"goes to {first}", "; ".join(plan.warnings) or None)

@@ -180,11 +180,10 @@ def _attempts(attempts: tuple[Attempt, ...]) -> Iterator[Reason]:
         took = (attempt.ended or attempt.started) - attempt.started
         ended = attempt.error or f"status {attempt.status}"
         lost = ", lost to a faster one" if attempt.lost else ""
-        name = f"{attempt.target.upstream.name}/{attempt.target.model}"
+        name = attempt.target.title
         yield Reason("attempt", f"{name}: {ended}{lost}", f"{attempt.why}, {took * 1000:.0f} ms")
 
 
 def _skips(skips: tuple[Skip, ...]) -> Iterator[Reason]:
     for skip in skips:
-        name = f"{skip.target.upstream.name}/{skip.target.model}"
-        yield Reason("attempt", f"{name}: not asked", skip.reason)
+        yield Reason("attempt", f"{skip.target.title}: not asked", skip.reason)

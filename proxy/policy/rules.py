@@ -10,14 +10,14 @@ and changes nothing, nor does it end anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import BOUNDS
-from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test
+from proxy.policy.conditions import ALWAYS, Condition, Facts, Known, Test, reads_model
 from proxy.policy.routes import Routes
 from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
 from proxy.types.guard import Ceiling
@@ -100,18 +100,32 @@ class Step(NamedTuple):
 
 
 class Course(NamedTuple):
-    """The steps of one key and deployment. ``join`` makes a ruling of the names of the rules that
-    hold and of those that would; it remembers the last that it made, as they repeat."""
+    """The steps of one key and deployment, and their ``rules`` by name, in order. ``join`` makes a
+    ruling of the names of the rules that hold and of those that would; it remembers the last that
+    it made, as they repeat. ``by_model`` says that a rule depends on the model that is asked."""
 
     steps: tuple[Step, ...]
     join: Callable[[tuple[str, ...], tuple[str, ...]], Ruling]
+    rules: Mapping[str, Rule]
+    by_model: bool
 
-    def union(self, rulings: Iterable[Ruling]) -> Ruling:
+    def union(self, rulings: Sequence[Ruling]) -> Ruling:
         """Return what the rules say that hold for any model of a call, in the order in which the
         rules are written: the order in which the client names its models does not count."""
+        if len(rulings) == 1:
+            return rulings[0]
         held = {name for ruling in rulings for name in ruling.rules}
-        names = [rule.name for step in self.steps for _, rule in step.tests]
-        return self.join(tuple(name for name in names if name in held), ())
+        would = {name for ruling in rulings for name in ruling.would}
+        return self.join(self.in_order(held), self.in_order(would))
+
+    def in_order(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return some rules in the order in which they are written."""
+        return tuple([name for name in self.rules if name in names]) if names else ()
+
+
+def unlike(rulings: Iterable[Ruling]) -> tuple[Ruling, ...]:
+    """Return each ruling once. Those of one course that say the same are one object."""
+    return tuple({id(ruling): ruling for ruling in rulings}.values())
 
 
 def course(sections: Sequence[Section], known: Known) -> Course | None:
@@ -130,11 +144,12 @@ def course(sections: Sequence[Section], known: Known) -> Course | None:
             steps.append(Step(section.first, tuple(tests)))
     rules = {rule.name: rule for step in steps for _, rule in step.tests}
     join = lru_cache(RULINGS_KEPT)(partial(_joined, rules))
-    return Course(tuple(steps), join) if steps else None
+    by_model = any(reads_model(rule.when) for rule in rules.values())
+    return Course(tuple(steps), join, rules, by_model) if steps else None
 
 
 def follow(course: Course, facts: Facts) -> Ruling:
-    """Say what the rules make of a leg."""
+    """Return what the rules say that hold for some facts."""
     held: list[str] = []
     would: list[str] = []
     for first, tests in course.steps:

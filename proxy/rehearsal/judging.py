@@ -36,8 +36,8 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
         "tags": dict(plan.tags) if plan else {},
         "rules": list(plan.rules) if plan else [],
         "would": list(plan.would) if plan else [],
-        "plan": [f"{t.upstream.name}/{t.model}" for leg in legs for t in leg.targets],
-        "targets": [f"{target.upstream.name}/{target.model}" for target in asked],
+        "plan": [target.title for leg in legs for target in leg.targets],
+        "targets": [target.title for target in asked],
     }
     for what, got in known.items():
         want = getattr(expect, what)

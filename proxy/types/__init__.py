@@ -110,6 +110,7 @@ class Leg:
     """One model of a call: the name the client asked for, and the targets to try in order.
 
     The first ``pool`` targets are as good as each other; the one with the least to do goes first.
+    ``changes`` are made of a request for any target but those that have ``others``, by title.
     ``rules`` are those that apply, as ``policy/rule``; ``would`` are those in shadow that hold.
     ``by`` names the rule behind each of their effects, such as ``cap max_tokens``.
     """
@@ -121,6 +122,11 @@ class Leg:
     rules: tuple[str, ...] = ()
     would: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Changes] = field(default_factory=dict)
+
+    def changes_for(self, target: Target) -> Changes:
+        """Return what rules make of a request for one target."""
+        return self.others.get(target.title, self.changes) if self.others else self.changes
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ class Target:
 
     ``endpoint`` is set when the target speaks only one of legacy completions and chat; the other
     is then translated. ``prices`` are dated; the one that counts is that of the call's day.
+    ``names`` are those by which a client may ask for it: its model, and that with the upstream or
+    its provider before it.
     """
 
     upstream: Upstream
@@ -118,10 +120,20 @@ class Target:
     endpoint: Literal["completions", "chat"] | None = None
     prices: tuple[Price, ...] = ()
     always_priced: bool = field(init=False, repr=False, compare=False)
+    names: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Note, once a revision, that no day and no endpoint leaves it without a whole price."""
+        """Note, once a revision, its names, and that no day and no endpoint leaves it without a
+        whole price."""
         only = self.prices[0] if len(self.prices) == 1 else None
         always = only is not None and only.since is None
         whole = only is not None and only.input is not None and only.output is not None
         object.__setattr__(self, "always_priced", always and whole)
+        prefixes = filter(None, (self.upstream.name, self.upstream.provider))
+        names = frozenset({self.model, *(f"{prefix}/{self.model}" for prefix in prefixes)})
+        object.__setattr__(self, "names", names)
+
+    @property
+    def title(self) -> str:
+        """Its name for people, and in what is told of a call."""
+        return f"{self.upstream.name}/{self.model}"

@@ -121,7 +121,7 @@ class Upstreams:
         """Ask one target; give its answer once its first chunk is there."""
         call, record = errand.call, errand.record
         asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
-        written = partial(ask, call, target, asks, spoken, errand.said.changes)
+        written = partial(ask, call, target, asks, spoken, errand.said.changes_for(target))
         question = await self.offload.run(call.size, written)
         record.warn(question.dropped)
         try:

@@ -99,7 +99,7 @@ def test_what_is_proven_is_true(
         "widget",
         "openai",
         "chat",
-        model,
+        frozenset({model, f"up/{model}"}),
         stream,
         {"team": "support"},
         {"x-region": model} if region else {},

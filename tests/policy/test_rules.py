@@ -31,7 +31,9 @@ HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", 
 SPARE = (Target(UP, "spare"),)
 NEVER = Streamed(stream=True)
 KNOWN = Known("k", {"team": "support"}, frozenset({"beta"}))
-FACTS = Facts("k", "openai", "chat", "m", False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC))
+FACTS = Facts(
+    "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
+)
 
 
 def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:

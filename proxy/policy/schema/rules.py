@@ -118,7 +118,7 @@ class When(Section):
     endpoint: Match | None = None
     """completions, chat or embeddings."""
     model: Match | None = None
-    """The model that it asks for."""
+    """A name of the model that it may reach."""
     stream: bool | None = None
     """Whether its answer is to be streamed."""
     tag: dict[TagKey, Match] = Field(default_factory=dict)

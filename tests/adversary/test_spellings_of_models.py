@@ -1,0 +1,429 @@
+"""One model under many names: no spelling of it may shed what rules add where it is reached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.dialects import Came, greeted, read_call
+from proxy.policy import decide
+from proxy.policy.compare import decided, divergences
+from proxy.policy.explain import explain
+from proxy.policy.snapshot import Key, Snapshot
+from proxy.policy.store import read_folder
+from proxy.types import Call, Json, Plan
+from tests.conftest import KEY, running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
+PRICE = {"input": 1, "output": 1}
+LARGE = {"upstream": "local", "model": "large", "price": PRICE}
+SMALL = {"upstream": "local", "model": "small", "price": PRICE}
+ELSEWHERE = {"upstream": "eu", "model": "large", "price": PRICE}
+SECRET = "AKIA" + "QYLPMN5HHHFPZAM2"
+ADDED: Json = {
+    "input": [
+        {"guard": "secrets", "name": "added-in", "action": "block"},
+        {"guard": "economics", "name": "added-cost", "max_cost_usd": 1},
+    ],
+    "output": [{"guard": "urls", "name": "added-out", "deny": ["a.test"], "action": "mask"}],
+    "limits": [{"name": "added-limit", "requests": "9 per day"}],
+    "cap": {"max_tokens": 7},
+    "set": {"temperature": 0.5},
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way for a client to have the model ``large`` asked: a request, and what is around it."""
+
+    model: Any
+    headers: Json = field(default_factory=dict)
+    request: tuple[str, Json] = CHAT
+    deployment: Json = field(default_factory=dict)
+    rules: tuple[Json, ...] = ()
+    policy: Json = field(default_factory=dict)
+    later: bool = False  # the model is only asked after another one
+    chosen: bool = False  # by the policy itself: no other rule keeps it from being asked
+
+
+HEADER = {"x-headrace-deployment": "answers"}
+LATER = {"targets": [SMALL], "fallback": [LARGE]}
+PORTKEY = {"x-portkey-api-key": KEY}
+WAYS = {
+    "its own name": Way("large"),
+    "its upstream before it": Way("local/large"),
+    "its provider before it": Way("acme/large"),
+    "the deployment": Way("answers"),
+    "the deployment in a header": Way("large", HEADER),
+    "any name beside a header": Way("whatever", HEADER),
+    "another case": Way("LARGE", HEADER),
+    "a space after it": Way("large ", HEADER),
+    "another vendor before it": Way("azure/large", HEADER),
+    "another model's name": Way("small", HEADER, deployment={"targets": [LARGE]}),
+    "a saved config": Way("@prod/large", {**PORTKEY, "x-portkey-config": "answers"}),
+    "a virtual key": Way("@prod/large", {**PORTKEY, "x-portkey-virtual-key": "answers"}),
+    "the header of Enkrypt": Way(
+        "anything",
+        {"x-enkrypt-deployment": "answers", "apikey": KEY},
+        ("/ai-proxy/chat/completions", CHAT[1]),
+    ),
+    "the third part of a name": Way(
+        "acme/other/answers", {"x-api-key": KEY}, ("/v5/chat/completions", CHAT[1])
+    ),
+    "a list": Way(["local/large"], HEADER, ("/v1/completion", {"prompt": "Hi"})),
+    "a list with another": Way(
+        ["nobody", "acme/large"], HEADER, ("/v1/completion", {"prompt": "Hi"})
+    ),
+    "a draw": Way(
+        "answers", deployment={"targets": [{**LARGE, "weight": 1}, {**SMALL, "weight": 0}]}
+    ),
+    "a balanced pool": Way(
+        "answers", deployment={"balance": "least_loaded", "targets": [SMALL, LARGE]}
+    ),
+    "an alias of a rule": Way(
+        "best",
+        HEADER,
+        rules=({"name": "alias", "when": {"model": "best"}, "model": "large"},),
+        chosen=True,
+    ),
+    "another model that a rule calls so": Way(
+        "small",
+        deployment={"targets": [SMALL, LARGE]},
+        rules=({"name": "upgrade", "when": {"model": "small"}, "model": "large"},),
+        chosen=True,
+    ),
+    "targets of a rule": Way(
+        "small",
+        deployment={"targets": [SMALL]},
+        rules=({"name": "elsewhere", "when": {"stream": False}, "targets": [LARGE]},),
+        chosen=True,
+    ),
+    "a fallback": Way("small", deployment=LATER, later=True),
+    "a fallback of a rule": Way(
+        "small",
+        deployment={"targets": [SMALL]},
+        rules=({"name": "spare", "fallback": [LARGE]},),
+        later=True,
+        chosen=True,
+    ),
+    "the next of a draw": Way(
+        "answers",
+        {"x-user": "a"},
+        deployment={"targets": [{**SMALL, "weight": 10**6}, {**LARGE, "weight": 1}]},
+        later=True,
+    ),
+    "where a guard sends it": Way(
+        "small",
+        deployment={"targets": [SMALL]},
+        policy={"input": [{"guard": "pii", "action": "route", "to": [LARGE]}]},
+        later=True,
+        chosen=True,
+    ),
+}
+WIDE = ("glob of an upstream", "the deployment")
+CONDITIONS = {
+    "equal": {"model": "large"},
+    "equal, with the upstream": {"model": "local/large"},
+    "equal, with the provider": {"model": {"equals": "acme/large"}},
+    "in": {"model": ["large", "huge"]},
+    "glob": {"model": {"glob": "lar*"}},
+    "glob of an upstream": {"model": {"glob": "local/*"}},
+    "glob at the end": {"model": {"glob": "*/large"}},
+    "in and glob": {"model": {"in": ["large", "x"], "glob": "l*"}},
+    "not another": {"not": {"model": "small"}},
+    "not any other": {"not": {"model": ["small", "LARGE", "whatever", "answers-two"]}},
+    "not by a glob": {"not": {"model": {"glob": "s*"}}},
+    "not an unknown one": {"not": {"model": {"glob": "[a-z]"}}},
+    "all": {"all": [{"model": "large"}, {"endpoint": ["chat", "completions"]}]},
+    "any": {"any": [{"model": "huge"}, {"model": "large"}]},
+    "the deployment": {"model": "answers"},
+}
+
+
+def written(way: Way, *rules: Json, match: str = "all", base_url: str = "https://x.test") -> str:
+    digest = hashlib.sha256(KEY.encode()).hexdigest()
+    upstream = {"dialect": "openai", "base_url": base_url}
+    every = [*way.rules, *rules]
+    policy: Json = {**way.policy, "rules": every, **({"match": match} if len(every) > 1 else {})}
+    deployment = {"policy": "shared", "targets": [LARGE, SMALL], **way.deployment}
+    return json.dumps(
+        {
+            "upstreams": {"local": {**upstream, "provider": "acme"}, "eu": upstream},
+            "keys": {"widget": {"sha256": digest, "deployments": ["answers"]}},
+            "policies": {"shared": policy},
+            "deployments": {"answers": deployment},
+        }
+    )
+
+
+def snapshot_of(said: str) -> Snapshot:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "p.yaml").write_text(said)
+        return read_folder(Path(folder), {})
+
+
+def call_of(way: Way) -> Call:
+    path, body = way.request
+    headers = {"authorization": f"Bearer {KEY}", **way.headers}
+    return read_call(
+        greeted("POST", path, headers, Came("req_1", "nonce", AT)), {**body, "model": way.model}
+    )
+
+
+def key_in(snapshot: Snapshot) -> Key:
+    key = snapshot.key_named("widget")
+    assert key is not None
+    return key
+
+
+def reached(plan: Plan) -> list[str]:
+    return [target.title for leg in plan.legs for target in (*leg.targets, *plan.guards.detours)]
+
+
+def added(plan: Plan) -> Iterator[str]:
+    """Yield which parts of what the rule adds hold for the model that is reached."""
+    guards = plan.guards
+    yield from (each.name for each in (*guards.input, *guards.output))
+    yield from (each.name for each in guards.ceilings)
+    yield from (bound.limit.name for bound in plan.bounds)
+    for leg in plan.legs:
+        for target in (*leg.targets, *guards.detours):
+            if target.title == "local/large":
+                changes = leg.changes_for(target)
+                yield from (f"cap {name}" for name in changes.cap)
+                yield from (f"set {name}" for name in changes.set)
+
+
+GUARDS = {"added-in", "added-out", "added-cost"}
+PARAMETERS = {"cap max_tokens", "set temperature"}
+
+
+@pytest.mark.parametrize("when", CONDITIONS)
+@pytest.mark.parametrize("way", WAYS)
+def test_no_name_of_a_model_sheds_what_a_rule_adds(way: str, when: str) -> None:
+    said = WAYS[way]
+    snapshot = snapshot_of(written(said, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
+
+    plan = decide(snapshot, call_of(said))
+
+    assert "local/large" in reached(plan)
+    held = set(added(plan))
+    assert held >= GUARDS | PARAMETERS
+    assert "added-limit" in held or said.later  # as limits per model, by what is asked first
+    assert "shared/adds" in plan.rules
+
+
+AWAY = {"refuse": "Not this one.", "targets": [ELSEWHERE], "model": "small"}
+KEPT = [
+    (way, does)
+    for way, said in WAYS.items()
+    for does in AWAY
+    if not said.chosen and (does != "model" or not said.deployment or "balance" in said.deployment)
+]
+
+
+@pytest.mark.parametrize("when", CONDITIONS)
+@pytest.mark.parametrize(("way", "does"), KEPT)
+def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
+    way: str, does: str, when: str
+) -> None:
+    said = WAYS[way]
+    rule = {"name": "away", "when": CONDITIONS[when], does: AWAY[does]}
+
+    plan = decide(snapshot_of(written(said, rule)), call_of(said))
+
+    assert plan.refusal is not None or "local/large" not in reached(plan)
+
+
+@pytest.mark.parametrize(
+    "when", [name for name in CONDITIONS if "not" not in name and name not in WIDE]
+)
+@pytest.mark.parametrize("model", ["small", "local/small", "acme/small", "answers"])
+def test_what_a_rule_adds_for_a_model_is_not_added_for_another(model: str, when: str) -> None:
+    said = Way(model, deployment={"targets": [SMALL], "fallback": [{**SMALL, "model": "tiny"}]})
+    snapshot = snapshot_of(written(said, {"name": "adds", "when": CONDITIONS[when], **ADDED}))
+
+    plan = decide(snapshot, call_of(said))
+
+    assert list(added(plan)) == []
+    assert plan.rules == ()
+
+
+def test_parameters_are_changed_at_the_target_of_that_model_alone() -> None:
+    rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
+    for name in ("a fallback", "the next of a draw", "a balanced pool"):
+        plan = decide(snapshot_of(written(WAYS[name], rule)), call_of(WAYS[name]))
+        [leg] = plan.legs
+        caps = {target.title: leg.changes_for(target).cap for target in leg.targets}
+        assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
+
+
+def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
+    deployment = {"targets": [LARGE], "fallback": [SMALL]}
+    rule = {"name": "calm", "when": {"model": "large"}, "set": {"temperature": 0}, "cap": {"n": 1}}
+    for model in ("large", "local/large", "acme/large", "answers"):
+        said = Way(model, deployment=deployment)
+        [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+        for target in leg.targets:
+            assert leg.changes_for(target) == leg.changes, model
+        assert leg.changes.set == {"temperature": 0}
+
+
+OWN: Json = {
+    "input": [{"guard": "pii", "action": "mask"}],
+    "limits": [{"name": "money", "usd": "5 per day"}],
+}
+LET_OFF = {"guards": ["pii"], "limits": ["money"]}
+
+
+@pytest.mark.parametrize(
+    ("model", "deployment", "guarded", "limited"),
+    [
+        ("large", {}, False, False),
+        ("acme/large", {}, False, False),
+        ("answers", {}, False, False),
+        ("small", {}, True, True),
+        ("large", {"fallback": [SMALL]}, True, False),
+        ("answers", {"balance": "least_loaded"}, True, True),
+        ("answers", {"targets": [{**LARGE, "weight": 10**6}, {**SMALL, "weight": 1}]}, True, False),
+    ],
+    ids=str,
+)
+def test_what_is_taken_away_for_a_model_holds_wherever_another_is_reached(
+    model: str, deployment: Json, guarded: bool, limited: bool
+) -> None:
+    rule = {"name": "let-off", "when": {"model": "large"}, "without": LET_OFF}
+    said = Way(model, deployment=deployment, policy=OWN)
+    plan = decide(snapshot_of(written(said, rule)), call_of(said))
+
+    assert bool(plan.guards.input) is guarded
+    assert bool(plan.bounds) is limited
+
+
+@pytest.mark.parametrize("model", ["free", "FREE", "answers", "large", "small"])
+def test_no_word_of_a_client_takes_anything_away(model: str) -> None:
+    rule = {"name": "let-off", "when": {"model": {"glob": "[fF]*"}}, "without": LET_OFF}
+    named = {"name": "named", "when": {"model": ["free", "FREE"]}, "without": LET_OFF}
+    said = Way(model, HEADER, policy=OWN)
+    plan = decide(snapshot_of(written(said, rule, named)), call_of(said))
+
+    assert len(plan.guards.input) == len(plan.bounds) == 1
+
+
+def test_who_asks_by_the_name_of_a_deployment_may_be_let_off() -> None:
+    rule = {"name": "let-off", "when": {"model": "answers"}, "without": LET_OFF}
+    plans = [
+        decide(snapshot_of(written(said, rule)), call_of(said))
+        for said in (Way("answers", policy=OWN), Way("large", policy=OWN))
+    ]
+
+    assert [len(plan.guards.input) for plan in plans] == [0, 1]
+
+
+IDLE: Json = {"name": "idle", "when": {"stream": True}, "cap": {"n": 1}}
+LARGE_ADDS: Json = {"name": "adds", "when": {"model": "large"}, **ADDED}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_compares_and_explains_sees_the_rule_under_every_name(way: str) -> None:
+    said = WAYS[way]
+    call = call_of(said)
+    snapshots = [snapshot_of(written(said, *rules)) for rules in ((IDLE,), (LARGE_ADDS,))]
+    was, now = (decided(each, key_in(each), call) for each in snapshots)
+    found = {each.kind for each in divergences(call, was, now) if each.rule == "shared/adds"}
+    told = explain(snapshots[1], key_in(snapshots[1]), call)
+    parts = [part for reason in told.reasons for part in reason.parts]
+    applied = [part for part in parts if part.decided == "shared/adds applies"][-1]
+
+    if not said.chosen or not said.later:  # a guard's detour is not a target of the plan
+        assert found >= {"parameters", "guards"}
+    assert ("limits" in found) is not said.later
+    assert applied.why is not None
+    assert ("limit added-limit (no: another model is asked first)" in applied.why) is said.later
+    assert ("cap max_tokens 7 (for a target that is asked later)" in applied.why) is said.later
+
+
+def test_a_target_that_a_rule_keeps_away_is_told_with_the_rule() -> None:
+    said = WAYS["the next of a draw"]
+    for does in ("refuse", "targets"):
+        rule = {"name": "away", "when": {"model": "large"}, does: AWAY[does]}
+        call, snapshot = call_of(said), snapshot_of(written(said, rule))
+        told = explain(snapshot, key_in(snapshot), call)
+        parts = [part for reason in told.reasons for part in reason.parts]
+        [left] = [part for part in parts if part.decided == "local/large left out"]
+        assert left.why == "shared/away does not let it be asked"
+
+        before = snapshot_of(written(said, IDLE))
+        plans = (decided(each, key_in(each), call) for each in (before, snapshot))
+        [divergence] = divergences(call, *plans)
+        assert (divergence.kind, divergence.rule) == ("targets", "shared/away")
+
+
+@pytest.mark.parametrize("model", ["large", "acme/large", "answers", "LARGE"])
+def test_policy_tests_see_the_rule_under_every_name(model: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(written(WAYS["its own name"], LARGE_ADDS))
+    (tmp_path / "tests").mkdir()
+    body = {"model": model, **CHAT[1]}
+    given = {"key": "widget", "deployment": "answers", "body": body}
+    expect = {"rules": ["shared/adds"], "charged": {"added-limit": 1}, "upstream": {"body": ASKED}}
+    case = {"tests": {"it holds": {"given": given, "expect": expect}}}
+    (tmp_path / "tests" / "t.yaml").write_text(json.dumps(case))
+
+    result = CliRunner().invoke(main, ["test", str(tmp_path)])
+
+    assert result.exit_code == 0, result.output
+
+
+ASKED = {"model": "large", "max_tokens": 7, "temperature": 0.5}
+
+
+@pytest.mark.parametrize("model", ["large", "local/large", "answers", "LARGE", "whatever"])
+async def test_a_blocked_text_reaches_nobody_under_any_name(
+    model: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    folder = written(Way(model), LARGE_ADDS, base_url=f"{upstream.url}/v1")
+    body = {"model": model, "messages": [{"role": "user", "content": f"My key is {SECRET}."}]}
+    async with (
+        running_proxy(tmp_path / "policies", folder) as proxy,
+        aiohttp.ClientSession() as web,
+    ):
+        headers = {"authorization": f"Bearer {proxy.key}", **HEADER}
+        url = f"{proxy.url}/v1/chat/completions"
+        async with web.post(url, json=body, headers=headers) as response:
+            status, said = response.status, await response.json()
+
+    assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
+    assert upstream.requests == []
+
+
+async def test_a_fallback_is_asked_with_what_its_own_rules_say(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    way = Way("small", deployment=LATER)
+    rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
+    said = written(way, rule, base_url=f"{upstream.url}/v1")
+    upstream.by_model = {"small": answer({}, status=503), "large": answer(chat())}
+    async with running_proxy(tmp_path / "policies", said) as proxy, aiohttp.ClientSession() as web:
+        url = f"{proxy.url}/v1/chat/completions"
+        headers = {"authorization": f"Bearer {proxy.key}"}
+        async with web.post(url, json={"model": "small", **CHAT[1]}, headers=headers) as response:
+            assert response.status == 200
+
+    bounds = [
+        each.json.get("max_completion_tokens", each.json.get("max_tokens"))
+        for each in upstream.requests
+    ]
+    assert bounds == [None, 7]
