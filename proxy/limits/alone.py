@@ -11,6 +11,7 @@ from proxy.types.outcome import NEVER, READING, Outcome, outcome
 
 RETRY_MS = 1000
 MOST_SEEN = 100_000
+CLOSE_MS = 1000  # so near to each other two ends are those of one window
 Name = tuple[str, str]
 Seen = tuple[int, int, int]
 """What the shared store said last of a counter, its level and reset, and when, in milliseconds."""
@@ -22,7 +23,8 @@ class Alone:
     no limit, ``closed`` against the call.
 
     The share is the limit over the number of ``replicas``, one at least. It does not begin anew:
-    of what all have used when the store was last heard, the instance bears its share too.
+    of what all have used when the store was last heard, the instance bears its share too. Once the
+    store is heard again of a counter, what was counted here in its place is forgotten.
     """
 
     monotonic: Callable[[], float]
@@ -31,6 +33,7 @@ class Alone:
     local: MemoryStore = field(init=False)
     _shares: dict[str, tuple[Limit, Limit]] = field(default_factory=dict)
     _seen: dict[Name, Seen] = field(default_factory=dict)
+    _borne: set[Name] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.forget()
@@ -38,6 +41,7 @@ class Alone:
     def forget(self) -> None:
         """Begin anew: the shared store is back."""
         self.local = MemoryStore(self.monotonic, self.utc)
+        self._borne.clear()
 
     def see(self, decided: Outcome) -> None:
         """Note where the shared store says that counters stand."""
@@ -46,19 +50,32 @@ class Alone:
             limit = claim.limit
             if limit.on_store_error == "local" and limit.kind != "concurrency":
                 level, reset = readings[index * READING], readings[index * READING + 1]
-                self._seen[limit.key, claim.scope] = level, reset, now
+                name = limit.key, claim.scope
+                self._seen[name] = level, reset, now
+                self._borne.discard(name)
+                self.local.forget(name)
         if len(self._seen) > MOST_SEEN:
             for name in list(self._seen)[: MOST_SEEN // 10]:
                 del self._seen[name]
 
+    def correct(self, decided: Outcome, at_ms: int, actuals: Sequence[int]) -> None:
+        """Note what a call has really used of budgets, by what the shared store decided on it at a
+        moment of the monotonic clock."""
+        for index, (claim, actual) in enumerate(zip(decided.claims, actuals, strict=True)):
+            limit, name = claim.limit, (claim.limit.key, claim.scope)
+            _, reset, wait, _ = decided.readings[index * READING : (index + 1) * READING]
+            if limit.kind != "usd" or wait or name not in self._seen:
+                continue
+            level, left, seen_ms = self._seen[name]
+            if abs(seen_ms + left - at_ms - reset) < CLOSE_MS:  # in the same window
+                self._seen[name] = max(0, level + actual - claim.amount), left, seen_ms
+
     def hold(self, request_id: str, claims: Iterable[Claim]) -> None:
-        """Take over the places of a call that the shared store has admitted."""
-        places = [
-            self._shared(claim)
-            for claim in claims
-            if claim.limit.kind == "concurrency" and claim.limit.on_store_error == "local"
-        ]
-        self.local.hold_now(request_id, places)
+        """Take over the places of a call that the shared store has admitted, until it is settled.
+        Those of a call that has its places here already stay as they are."""
+        local = [self._shared(claim) for claim in claims if claim.limit.on_store_error == "local"]
+        if any(claim.limit.kind == "concurrency" for claim in local):
+            self.local.hold_now(request_id, local)
 
     def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Decide without the shared store. ``settle`` tells when the call is over."""
@@ -92,10 +109,6 @@ class Alone:
         ]
         self.local.settle_now(request_id, local)
 
-    def release(self, request_id: str) -> None:
-        """Give the places back that were taken over."""
-        self.local.settle_now(request_id, ())
-
     def _shared(self, claim: Claim) -> Claim:
         limit = claim.limit
         if self.replicas == 1 or limit.on_store_error != "local":
@@ -108,11 +121,12 @@ class Alone:
         return replace(claim, limit=known[1])
 
     def _bear(self, claim: Claim) -> None:
-        """Charge the share of what all have used, the first time that a counter is needed."""
-        limit = claim.limit
-        seen = self._seen.pop((limit.key, claim.scope), None)
-        if seen is None:
+        """Charge the share of what all have used, once for as long as the store is not heard."""
+        limit, name = claim.limit, (claim.limit.key, claim.scope)
+        seen = self._seen.get(name)
+        if seen is None or name in self._borne:
             return
+        self._borne.add(name)
         level, reset, at = seen
         passed = int(self.monotonic() * 1000) - at
         if limit.kind == "usd":
@@ -122,7 +136,7 @@ class Alone:
             used = -(-max(0, level - passed * whole.drain) // whole.unit_debt)
         borne = -(-used // self.replicas)
         if borne:
-            self.local.hold_now("", [replace(claim, amount=borne)])
+            self.local.count_now(replace(claim, amount=borne))
 
 
 def has_closed(claims: Iterable[Claim]) -> bool:

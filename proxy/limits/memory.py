@@ -146,22 +146,32 @@ class MemoryStore:
             if isinstance(each, Budget):
                 each.add(claim, wall, whole=whole)
 
-    def hold_now(self, request_id: str, claims: Sequence[Claim]) -> None:
-        """Take what is already in use elsewhere, whether it fits or not.
+    def count_now(self, claim: Claim) -> None:
+        """Count what was used elsewhere of a rate or a budget, whether it fits or not."""
+        self._take("", claim, *self._clocks())
 
-        Places are held until the call is settled; the rest is as if it had been settled.
-        """
+    def hold_now(self, request_id: str, claims: Sequence[Claim]) -> None:
+        """Hold the places of a call that was admitted elsewhere, whether they fit or not, until it
+        is settled: by all its claims, those counted there too. A call is held once."""
+        if request_id in self._under_way:
+            return
         now, wall = self._clocks()
-        taken: list[Charge | None] = []
-        for claim in claims:
-            limit = claim.limit
-            each = self._counters.setdefault((limit.key, claim.scope), counter(limit))
-            each.must_wait(limit, claim.amount, now, wall)
-            mark = each.take(limit, claim.amount, request_id, wall, [])
-            if limit.kind == "concurrency":
-                taken.append((each, limit, (claim.amount, mark, now, request_id)))
-        if taken:
-            self._hold(request_id, taken)
+        taken: list[Charge | None] = [
+            self._take(request_id, claim, now, wall) if claim.limit.kind == "concurrency" else None
+            for claim in claims
+        ]
+        self._hold(request_id, taken)
+
+    def _take(self, request_id: str, claim: Claim, now: int, wall: int) -> Charge:
+        limit, amount = claim.limit, claim.amount
+        each = self._counters.setdefault((limit.key, claim.scope), counter(limit))
+        each.must_wait(limit, amount, now, wall)
+        mark = each.take(limit, amount, request_id, wall, [])
+        return each, limit, (amount, mark, now, request_id)
+
+    def forget(self, name: Name) -> None:
+        """Let a counter go."""
+        self._counters.pop(name, None)
 
     def _clocks(self) -> tuple[int, int]:
         return int(self.monotonic() * 1000), int(self.utc() * 1000)

@@ -44,12 +44,13 @@ class Remote(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A call under way. The shared store was ``asked``, so it may have charged it; it was
-    ``alone`` that admitted it, if the shared one did not answer."""
+    """A call under way. If the shared store was ``asked``, it may have charged it; it has where it
+    ``decided``, at a moment of the monotonic clock."""
 
     claims: Sequence[Claim]
     asked: bool
-    alone: bool
+    decided: Outcome | None = None
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Sheltered:
     _failed: int = 0
     _failed_trip: object = None
     _away: bool = False
+    _holding: bool = False
     _calls: dict[str, Going] = field(default_factory=dict)
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
     _owed: dict[tuple[str, str, int], Debt] = field(default_factory=dict)
@@ -117,9 +119,10 @@ class Sheltered:
         asked = not self._away
         if asked and (decided := await self._ask(request_id, claims)) is not None:
             return decided
+        self._take_over()
         decided = self.alone.admit(request_id, claims)
         if decided.admitted:
-            self._calls[request_id] = Going(claims, asked, alone=True)
+            self._calls[request_id] = Going(claims, asked)
         elif asked:
             self._later(request_id, [0] * len(claims))
         return decided
@@ -135,19 +138,28 @@ class Sheltered:
                 if self._away:
                     break
             except asyncio.CancelledError:  # it may have been charged: the caller releases it
-                self._calls[request_id] = Going(claims, asked=True, alone=False)
+                self._calls[request_id] = Going(claims, asked=True)
                 raise
             else:
                 self._hear(decided)
                 if decided.admitted:
-                    self._calls[request_id] = Going(claims, asked=True, alone=False)
+                    now_ms = int(self.alone.monotonic() * 1000)
+                    self._calls[request_id] = Going(claims, True, decided, now_ms)
                 elif tries:  # a try before may still come through
                     self._later(request_id, [0] * len(claims))
                 return decided
         return None
 
+    def _take_over(self) -> None:
+        """Hold the places of all calls under way, once for as long as the store is not heard."""
+        if not self._holding:
+            self._holding = True
+            for request_id, going in self._calls.items():
+                self.alone.hold(request_id, going.claims)
+
     def _hear(self, decided: Outcome) -> None:
         self._failed = 0
+        self._holding = False
         self.alone.see(decided)
         for claim in self._losses.of(decided):
             self.lost_budget(claim)
@@ -158,10 +170,9 @@ class Sheltered:
         going = self._calls.pop(request_id, None)
         if going is None:
             return
-        if going.alone:
-            self.alone.settle(request_id, going.claims, actuals)
-        else:
-            self.alone.release(request_id)
+        self.alone.settle(request_id, going.claims, actuals)
+        if going.decided is not None:
+            self.alone.correct(going.decided, going.at_ms, actuals)
         if not going.asked:
             self._owe(going, actuals)
         elif self._away:
@@ -226,9 +237,6 @@ class Sheltered:
         if self._failed < self.failures or self._away:
             return
         self._away = True
-        for request_id, going in self._calls.items():
-            if not going.alone:
-                self.alone.hold(request_id, going.claims)
         self._look.set()
         self.tell("degraded")
 
@@ -275,7 +283,7 @@ class Sheltered:
     def _return(self) -> None:
         self._failed = 0
         if self._away:
-            self._away = False
+            self._away = self._holding = False
             self.alone.forget()
             self.tell("recovered")
 

@@ -87,5 +87,5 @@ def test_places_of_calls_that_were_under_way_are_held_until_they_end() -> None:
     each.hold("before", before)
 
     assert admitted(each, limit, 5) == 1
-    each.release("before")
+    each.settle("before", before, [1, 1])
     assert admitted(each, limit, 5) == 2

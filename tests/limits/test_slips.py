@@ -1,0 +1,146 @@
+"""Trips to a shared store that fail one at a time: each call is decided once, by one of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from proxy.limits.alone import Alone
+from proxy.limits.memory import MemoryStore
+from proxy.limits.outage import Sheltered
+from proxy.limits.store import StoreUnavailable
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
+
+HOURLY = replace(REQUESTS, window=3600)
+WORDS = replace(TOKENS, window=3600)
+
+
+@dataclass
+class Slow(MemoryStore):
+    """A shared store to which the trips fail that a test says, each for all calls on it."""
+
+    fails: object = None
+    tell: list[str] = field(default_factory=list)
+
+    async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
+        if self.fails is not None:
+            raise StoreUnavailable("TimeoutError", trip=self.fails)
+        return self.admit_now(request_id, claims)
+
+    def settle_soon(
+        self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
+    ) -> None:
+        self.settle_now(request_id, actuals)
+
+    async def ping(self) -> None:
+        """It is there."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def slow(clock: Clock) -> Slow:
+    return Slow(clock.seconds, clock.seconds)
+
+
+def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> Sheltered:
+    async def sleep(seconds: float) -> None:
+        raise AssertionError
+
+    alone = Alone(clock.seconds, clock.seconds, replicas)
+    tell = slow.tell.append
+    return Sheltered(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
+
+
+async def call(store: Sheltered, name: str, asked: Sequence[Claim], used: int) -> bool:
+    admitted = (await store.admit(name, asked)).admitted
+    if admitted:
+        await store.settle(name, [used] * len(asked))
+    return admitted
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+@pytest.mark.parametrize("limit", [MONTH, HOURLY, WORDS], ids=lambda limit: limit.kind)
+async def test_trips_that_fail_one_at_a_time_do_not_add_up(
+    limit: Limit, replicas: int, slow: Slow, clock: Clock
+) -> None:
+    store = sheltered(slow, clock, replicas)
+    refused = []
+    for number in range(60):
+        slow.fails = object() if number % 5 == 4 else None
+        if not await call(store, f"call-{number}", claims((limit, 1)), 1):
+            refused.append(number)
+        share = store.alone.look(claims((limit, 0))).standings[0].used
+        assert share <= -(-number // replicas) + 1
+
+    assert refused == []
+    assert slow.tell == []
+
+
+async def test_what_was_used_alone_is_known_until_that_counter_is_heard_of_again(
+    slow: Slow, clock: Clock
+) -> None:
+    store, other = sheltered(slow, clock), claims((HOURLY, 1))
+    slow.admit_now("others", claims((MONTH, 90)))
+    assert await call(store, "first", claims((MONTH, 0)), 0)
+    let = 0
+    for number in range(10):
+        slow.fails = object()
+        let += await call(store, f"alone-{number}", claims((MONTH, 2)), 2)
+        slow.fails = None
+        await call(store, f"other-{number}", other, 1)
+
+    assert let == 5
+
+
+async def test_places_of_calls_under_way_are_held_when_a_trip_fails(
+    slow: Slow, clock: Clock
+) -> None:
+    store, one = sheltered(slow, clock), claims((replace(PLACES, amount=10), 1))
+    for number in range(6):
+        assert (await store.admit(f"shared-{number}", one)).admitted
+    slow.fails = object()
+    alone = [(await store.admit(f"alone-{number}", one)).admitted for number in range(6)]
+    slow.fails = None
+    await store.settle("shared-0", [0])
+    await store.settle("alone-0", [0])
+    await store.admit("heard", claims((HOURLY, 1)))
+    slow.fails = object()
+    later = [(await store.admit(f"later-{number}", one)).admitted for number in range(4)]
+
+    assert alone == [True] * 4 + [False] * 2
+    assert later == [True] * 2 + [False] * 2
+
+
+async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, clock: Clock) -> None:
+    store, shadow = sheltered(slow, clock), replace(MONTH, name="shadow", shadow=True)
+    slow.admit_now("others", claims((shadow, 100)))
+    asked = claims((MONTH, 40), (shadow, 40), (HOURLY, 1))
+    for number, used in enumerate((3, 0, 2)):
+        await call(store, f"call-{number}", asked, used)
+    slow.fails = object()
+    await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
+
+    here = store.alone.look(claims((MONTH, 0), (shadow, 0))).standings
+    assert [standing.used for standing in here] == [6, 100]
+
+
+async def test_a_claim_of_a_window_before_is_not_taken_from_this_one(
+    slow: Slow, clock: Clock
+) -> None:
+    store = sheltered(slow, clock)
+    await store.admit("long", claims((MONTH, 40)))
+    clock.ms += 31 * 86_400_000
+    await call(store, "next", claims((MONTH, 10)), 10)
+    await store.settle("long", [0])
+    slow.fails = object()
+    await store.admit("alone", claims((MONTH, 1)))
+
+    assert store.alone.look(claims((MONTH, 0))).standings[0].used == 11
