@@ -153,7 +153,10 @@ class Sqlite:
             self._reader.close()
             self._open_reader()
         row = self._reader.database.execute(READ, (key, now)).fetchone()
-        return None if row is None else bytes(row[0])
+        if row is None:
+            return None
+        # Somebody else has put a text or a number there: an empty value is none that was put.
+        return row[0] if isinstance(row[0], bytes) else b""
 
     def _write(
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float

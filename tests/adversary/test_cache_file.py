@@ -129,6 +129,25 @@ async def test_a_value_that_is_well_formed_and_wrong_is_a_miss(
         assert await ask(url) == (200, "miss")
 
 
+@pytest.mark.parametrize("value", ["text", 3.5, 1_000_000_000_000, b""])
+async def test_a_value_that_is_no_blob_of_ours_is_a_miss_and_an_event(
+    value: str | float | bytes, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    file = tmp_path / "cache.db"
+    async with serving(tmp_path / "p", cached(upstream.url), **environ(file)) as (served, url):
+        assert await ask(url) == (200, "miss")
+        served.process.send_signal(signal.SIGTERM)
+        await served.process.wait()
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("UPDATE answers SET value = ?", (value,))
+    other.close()
+
+    async with serving(tmp_path / "q", cached(upstream.url), **environ(file)) as (served, url):
+        assert [await ask(url), await ask(url)] == [(200, "miss"), (200, "hit")]
+        await served.line("cache.changed")
+
+
 @pytest.mark.parametrize(
     ("store", "variable"), [("sqlite", "HEADRACE_CACHE_FILE"), ("redis", "HEADRACE_REDIS_URL")]
 )
