@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 SECRET_LENGTH = 16
+KEY_SHARE = 2  # of the memory for bodies under way one key may take one part of so many
 REDIS_URL = re.compile(
     r"(redis|rediss|unix(?!\+))(\+cluster)?://([^/?@]*@)?([^/?@]*)(/[^?]*)?(\?.*)?"
 )
@@ -176,6 +177,7 @@ def from_environment(
         said = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
         raise BadSetting(f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {said}")
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
+    body_bytes, bodies_bytes = _body_bytes(environ, defaults)
     return Settings(
         admin_token=_admin_token(admin, environ.get("HEADRACE_ADMIN_TOKEN") or None),
         admin_hosts=tuple(host.strip().lower() for host in hosts if host.strip()),
@@ -190,9 +192,9 @@ def from_environment(
         drain_grace_seconds=_number(
             environ, "HEADRACE_DRAIN_GRACE_SECONDS", defaults.drain_grace_seconds
         ),
-        body_bytes=_whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes),
+        body_bytes=body_bytes,
         body_values=_whole(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
-        bodies_bytes=_whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes),
+        bodies_bytes=bodies_bytes,
         cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=redis_at(redis) if redis else None,
@@ -218,6 +220,19 @@ def _check_names(environ: Mapping[str, str]) -> None:
     if unknown:
         said = f"variables that begin with {PREFIX} are Headrace's own"
         raise BadSetting("; ".join((*unknown, said)))
+
+
+def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:
+    """Return how large a request may be, and what all under way may take. Raises ``BadSetting``
+    where the first is more than one key may have of the second: it would be refused for ever."""
+    largest = _whole(environ, "HEADRACE_MAX_BODY_BYTES", defaults.body_bytes)
+    together = _whole(environ, "HEADRACE_MAX_BODIES_BYTES", defaults.bodies_bytes)
+    if largest > together // KEY_SHARE:
+        raise BadSetting(
+            f"HEADRACE_MAX_BODY_BYTES is {largest}, but one key may have {together // KEY_SHARE}"
+            f" bytes under way, half of HEADRACE_MAX_BODIES_BYTES ({together})"
+        )
+    return largest, together
 
 
 def _admin_token(admin: Address, token: str | None) -> str | None:

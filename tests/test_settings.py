@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy import settings
+from proxy.edge.bodies import Bodies
 from proxy.settings import (
     Address,
     BadSetting,
@@ -60,6 +61,24 @@ def test_variables_are_read_and_defaults_stay() -> None:
     assert (chosen.trace_ratio, chosen.otlp_endpoint) == (0.1, "http://c:4318")
     assert chosen.trace_profiles == ("openinference", "langfuse")
     assert (chosen.drain_seconds, chosen.body_bytes) == (30.0, 16 * 1024 * 1024)
+
+
+@pytest.mark.parametrize(("body", "bodies"), [("101", "200"), ("", "1000"), ("134217729", "")])
+def test_a_request_that_never_fits_what_one_key_may_have_under_way_ends_the_start(
+    body: str, bodies: str
+) -> None:
+    environ = {"HEADRACE_MAX_BODY_BYTES": body, "HEADRACE_MAX_BODIES_BYTES": bodies}
+
+    with pytest.raises(BadSetting, match=r"HEADRACE_MAX_BODY_BYTES .* HEADRACE_MAX_BODIES_BYTES"):
+        from_environment(Path("p"), HERE, HERE, environ)
+
+
+def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
+    environ = {"HEADRACE_MAX_BODY_BYTES": "100", "HEADRACE_MAX_BODIES_BYTES": "200"}
+
+    chosen = from_environment(Path("p"), HERE, HERE, environ)
+
+    Bodies(chosen.bodies_bytes).take("support-widget", chosen.body_bytes)
 
 
 def test_our_own_variable_goes_before_the_standard_one() -> None:
@@ -241,8 +260,12 @@ def test_a_log_of_another_kind_is_refused_by_name(name: str) -> None:
 
 
 def test_what_requests_may_take_is_set() -> None:
-    said = {"HEADRACE_MAX_BODY_VALUES": "7", "HEADRACE_MAX_BODIES_BYTES": "8"}
+    said = {
+        "HEADRACE_MAX_BODY_BYTES": "4",
+        "HEADRACE_MAX_BODY_VALUES": "7",
+        "HEADRACE_MAX_BODIES_BYTES": "8",
+    }
 
     chosen = from_environment(Path("p"), HERE, HERE, said)
 
-    assert (chosen.body_values, chosen.bodies_bytes) == (7, 8)
+    assert (chosen.body_bytes, chosen.body_values, chosen.bodies_bytes) == (4, 7, 8)

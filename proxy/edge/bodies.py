@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from proxy.edge.refusals import Overloaded
+from proxy.settings import KEY_SHARE
 
 MOST_BYTES = 256 * 1024 * 1024
 
@@ -15,7 +16,7 @@ class Bodies:
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
-        self._of_one = most // 2
+        self._of_one = most // KEY_SHARE
         self._held = 0
         self._by: dict[object, int] = {}
 
