@@ -32,6 +32,7 @@
     │   └── UpstreamInvalid      502  an answer that is none
     │       └── AnswerTooLarge   502  an answer beyond the policy's bound
     ├── LimitStoreUnavailable    503  a limit that is closed without its store cannot be asked
+    ├── Overloaded               503  too many bytes under way: ``edge/refusals.py``
     └── Stopping                 503  the proxy is shutting down
 
 Messages are written for the client: they never hold a key, a prompt or an answer.

@@ -17,9 +17,8 @@ from proxy.errors import (
     ClientGone,
     GuardBlocked,
     LimitExceeded,
-    LimitStoreUnavailable,
     ProxyError,
-    Stopping,
+    Refused,
     UpstreamError,
 )
 from proxy.estimate import body_quarters
@@ -255,7 +254,7 @@ class Record:
     @property
     def outcome(self) -> Outcome:
         """How the call ended, in one word of a closed set."""
-        if self.bug or isinstance(self.error, LimitStoreUnavailable | Stopping):
+        if self.bug:
             return "proxy_error"
         if self.error is None:
             return "success"
@@ -267,7 +266,7 @@ class Record:
             return "limited"
         if isinstance(self.error, GuardBlocked):
             return "blocked"
-        return "client_error"
+        return "client_error" if isinstance(self.error, Refused) else "proxy_error"
 
     @property
     def cost(self) -> int | None:

@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 
 from proxy.attempts import Attempt
+from proxy.edge.refusals import Overloaded
 from proxy.errors import (
     BadField,
     ClientGone,
+    GuardUnavailable,
+    LimitExceeded,
+    LimitStoreUnavailable,
     Stopping,
     UpstreamInvalid,
     UpstreamTimeout,
@@ -41,6 +45,10 @@ def record() -> Record:
         (UpstreamTimeout("idle"), "timeout"),
         (UpstreamInvalid("x"), "upstream_error"),
         (Stopping(), "proxy_error"),
+        (LimitExceeded("x", "calls", "requests", 1.0), "limited"),
+        (LimitStoreUnavailable("calls", 1.0), "proxy_error"),
+        (Overloaded(), "proxy_error"),
+        (GuardUnavailable("x", guard="g", kind="k"), "blocked"),
     ],
 )
 def test_every_end_has_its_word(error: Any, outcome: str) -> None:

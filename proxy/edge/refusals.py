@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.errors import LimitExceeded, Refused
+from proxy.errors import ProxyError, Refused
 
 
 class VersionNotSupported(Refused):
@@ -26,13 +26,12 @@ class CodingNotSupported(Refused):
         super().__init__("Bodies may be sent in chunks, and in no other transfer coding.")
 
 
-class Overloaded(LimitExceeded):
+class Overloaded(ProxyError):
     """The bodies of all requests under way take as much memory as they may; try again soon."""
 
     status = 503
     code = "overloaded"
-    type = "server_error"
 
     def __init__(self) -> None:
-        message = "There are too many bytes of requests under way."
-        super().__init__(message, "request bodies", "server_error", 1.0)
+        super().__init__("There are too many bytes of requests under way.")
+        self.retry_after_s = 1.0

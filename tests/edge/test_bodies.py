@@ -87,5 +87,5 @@ async def test_unfinished_bodies_are_turned_away_beyond_the_bound_and_others_ser
         assert await held(proxy, client) == 0
 
     refusals = [record for record in records if record.status == 503]
-    assert {record.outcome for record in refusals} == {"limited"}
+    assert {record.outcome for record in refusals} == {"proxy_error"}
     assert hashlib.sha256(OTHER.encode()).hexdigest() in world("")
