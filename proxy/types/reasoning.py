@@ -17,12 +17,13 @@ _NAMES = re.compile(
     )|thinking|reasoning""",
     re.IGNORECASE | re.VERBOSE,
 )
+_NOT = re.compile("non[-_]?(?:thinking|reasoning)", re.IGNORECASE)
 _OFF = (None, False, "none", "disabled", "off", 0)
 
 
 def reasons(model: str, body: Mapping[str, Any]) -> bool:
     """True if the model is known to reason by its name, or the request asks it to."""
-    return _asked(body) or bool(_NAMES.search(model))
+    return _asked(body) or (bool(_NAMES.search(model)) and not _NOT.search(model))
 
 
 def _asked(body: Mapping[str, Any]) -> bool:

@@ -25,7 +25,9 @@ def test_they_are_known_by_their_names(model: str) -> None:
 @pytest.mark.parametrize(
     "model",
     ["gpt-4o-mini", "gpt-5-chat-latest", "smol", "llama-3.1-8b", "deepseek-chat", "claude-sonnet-4",
-     "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small"],
+     "gpt-4.1", "foo1", "gemini-2.0-flash", "mistral-small", "qwen3-non-thinking",
+     "grok-4-fast-non-reasoning", "x-ai/Grok-4-1-Fast-Non-Reasoning", "qwen3-nonthinking",
+     "some_non_reasoning_model"],
 )  # fmt: skip
 def test_others_do_not(model: str) -> None:
     assert not reasons(model, {})
