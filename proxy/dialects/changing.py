@@ -123,14 +123,15 @@ def _bound_name(endpoint: Endpoint, body: Json, name: str) -> str | None:
 def _lowest(endpoint: Endpoint, body: Json, most: float) -> float:
     """Return the bound to add where the target may not know those that the request says.
 
-    It is no higher than any of them, nor than what an endpoint does without a bound: a cap never
-    lets a model answer more. It is 1 at least, as not all targets take 0.
+    It is no higher than any of them, which are capped already, nor than what an endpoint does
+    without a bound: a cap never lets a model answer more. It is 1 at least, as not all targets
+    take 0.
     """
-    said: list[float] = [
+    bounds: list[float] = [
         group[name]
         for _, group in groups(body)
         for name in BOUNDS.keys() & group.keys()
         if group[name] is not None
     ]
     default = [LEGACY_DEFAULT] if endpoint == "completions" else []
-    return min([most, *default, *([max(1, *said)] if said else [])])
+    return max(1, min([most, *default, *bounds]))

@@ -66,6 +66,24 @@ def test_the_body_that_was_given_is_not_changed() -> None:
         ("completions", {"best_of": 5}, Changes(cap={"best_of": 2}), {"best_of": 2}),
         ("embeddings", {}, Changes({"temperature": 0.0}, {"max_tokens": 5}), {}),
         ("chat", {}, Changes({"max_tokens": 500}, {"max_tokens": 100}), {"max_tokens": 100}),
+        (
+            "chat",
+            {"n_predict": 10, "max_new_tokens": 50},
+            Changes(cap={"max_tokens": 100}),
+            {"n_predict": 10, "max_new_tokens": 50, "max_tokens": 10},
+        ),
+        (
+            "chat",
+            {"n_predict": -1, "max_new_tokens": 50},
+            Changes(cap={"max_tokens": 100}),
+            {"n_predict": 100, "max_new_tokens": 50, "max_tokens": 50},
+        ),
+        (
+            "completions",
+            {"n_predict": 50, "options": {"num_predict": 7}},
+            Changes(cap={"max_tokens": 100}),
+            {"n_predict": 50, "options": {"num_predict": 7}, "max_tokens": 7},
+        ),
     ],
 )
 def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
