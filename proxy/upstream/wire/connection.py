@@ -108,7 +108,8 @@ class Connection(asyncio.Protocol):
             on_sent()
         else:
             if self._transport.get_extra_info("ssl_object") is None:
-                self._spare = os.dup(self._transport.get_extra_info("socket").fileno())
+                with suppress(OSError):  # without one left an early refusal may go unread, no more
+                    self._spare = os.dup(self._transport.get_extra_info("socket").fileno())
             self._transport.write(head)
             self._to_write, self._on_sent = memoryview(body), on_sent
             self._write_on()

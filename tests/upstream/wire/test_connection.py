@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
 import socket
 import struct
 import threading
@@ -418,6 +420,34 @@ async def test_a_large_body_goes_out_whole(http: HttpClient, upstream: ScriptedU
 
     assert upstream.requests[0].body == body
     assert upstream.connections == 1
+
+
+async def test_a_large_body_goes_out_where_no_descriptor_is_left(
+    http: HttpClient, upstream: ScriptedUpstream
+) -> None:
+    """The second descriptor only helps to read a refusal that comes before the body is out."""
+    upstream.then(sends(OK), sends(OK), sends(OK))
+    body = bytes(256) * 2**12
+    assert await ask(http, upstream.url) == b"ok"
+
+    with no_descriptor_left():
+        assert await ask(http, upstream.url, body=body) == b"ok"
+    assert await ask(http, upstream.url, body=body) == b"ok"
+
+    assert [len(asked.body) for asked in upstream.requests] == [2, len(body), len(body)]
+    assert upstream.connections == 1
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_an_answer_that_comes_before_the_question_is_out_is_taken_and_ends_the_connection(
