@@ -31,6 +31,7 @@ from proxy.record import Record
 from proxy.types import Call, Head, Plan, Target
 from proxy.upstream.allowance import left_of
 from proxy.upstream.errand import Errand
+from proxy.upstream.failures import most_useful
 from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
 from proxy.upstream.health import Health
 from proxy.upstream.listing import Listed
@@ -67,7 +68,7 @@ class Upstreams:
         return Together(begin, review)
 
     async def _begin(self, errand: Errand) -> Answer:
-        """Give the first answer that begins. When none does, the first failure says why."""
+        """Give the first answer that begins. When none does, the most useful failure says why."""
         leg = errand.said
         targets = self.health.least_loaded_first(leg.targets, leg.pool)
         after = errand.plan.hedge_after
@@ -97,7 +98,7 @@ class Upstreams:
                 if failure.final or errand.time_left() <= 0:
                     break
             why = "fallback"
-        raise _telling(failures)
+        raise most_useful(failures)
 
     async def _patiently(self, errand: Errand, target: Target, why: Why) -> Forwarded:
         """Ask one target, again after failures that the policy says may pass."""
@@ -168,11 +169,3 @@ class Upstreams:
         answer = Forwarded(head, reply, reader_of(asked, reply), asked)
         asked.attempt.began = asked.record.now()
         return await answer.begin()
-
-
-def _telling(failures: Sequence[ProxyError]) -> ProxyError:
-    """Choose what to tell: the first failure of a target that was asked, else the shortest wait."""
-    for failure in failures:
-        if not isinstance(failure, (CircuitOpen, UpstreamBusy)):
-            return failure
-    return min(failures, key=lambda failure: failure.retry_after_s or 0.0)

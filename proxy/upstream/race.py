@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from proxy.attempts import Why
 from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
+from proxy.upstream.failures import most_useful
 from proxy.upstream.forwarded import Forwarded
 
 Run = asyncio.Task["Forwarded | ProxyError"]
@@ -29,7 +30,7 @@ class Race:
     spare: bool
 
     async def run(self, first: Begin, second: Begin) -> Forwarded:
-        """Give whichever answer begins first. When all fail, the first failure is raised."""
+        """Return the answer that begins first. When all fail, the most useful failure is raised."""
         runs: list[Run] = []
         winner: Run | None = None
         try:
@@ -51,10 +52,10 @@ class Race:
             raise
         finally:
             await _close([run for run in runs if run is not winner])
-        outcome = (winner or _teller(runs)).result()
-        if isinstance(outcome, ProxyError):
-            raise outcome
-        return outcome
+        if winner is not None and isinstance(answer := winner.result(), Forwarded):
+            return answer
+        outcomes = [run.result() for run in runs if not run.cancelled()]
+        raise most_useful([each for each in outcomes if isinstance(each, ProxyError)])
 
 
 async def _settled(begin: Begin, why: Why) -> Forwarded | ProxyError:
@@ -76,11 +77,6 @@ async def _winner(runs: list[Run]) -> Run | None:
         if any(_is_final(run) for run in done):
             return None
     return None
-
-
-def _teller(runs: list[Run]) -> Run:
-    """Choose whose failure is told: one that no other may answer, else the first."""
-    return next((run for run in runs if not run.cancelled() and _is_final(run)), runs[0])
 
 
 def _is_final(run: Run) -> bool:

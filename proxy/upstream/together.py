@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
@@ -13,6 +14,7 @@ from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
 from proxy.ports import Answer, Review
 from proxy.types import Chunk, Head, Json
+from proxy.upstream.failures import most_useful
 
 Begin = Callable[[], Awaitable[Answer]]
 
@@ -25,7 +27,7 @@ class Together:
     """The answers of all legs. Entering asks them all; leaving stops those still at work.
 
     A model that fails gives a chunk that says so, once ``review`` has looked at what it says. When
-    all fail the first failure is raised: whoever reads the answer looks at that one.
+    all fail the most useful failure is raised: whoever reads the answer looks at that one.
     """
 
     begin: Sequence[Begin]
@@ -44,7 +46,7 @@ class Together:
             else:
                 yield Chunk(part, leg=leg, last=remaining == 0 and not failures)
         if len(failures) == len(self.begin):
-            raise failures[0][1]
+            raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
         for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             await self.review(error)
             yield Chunk(_failed(error), leg=leg, last=remaining == 0, failed=True)

@@ -101,12 +101,12 @@ async def test_a_request_that_is_itself_at_fault_is_not_sent_again(
     assert (status, len(upstream.requests)) == (400, 1)
 
 
-async def test_when_all_fail_the_first_failure_is_told(
+async def test_when_all_fail_the_last_failure_is_told(
     proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
 ) -> None:
     upstream.by_model = {
-        "primary": answer({}, 429, "retry-after: 9"),
-        "spare": answer({}, 500),
+        "primary": answer({}, 500),
+        "spare": answer({}, 429, "retry-after: 9"),
     }
 
     async with client.post(ROUTE.path, headers=BEARER, json=body(streamed=False)) as response:

@@ -97,10 +97,10 @@ async def test_the_first_may_still_win(tmp_path: Path, upstream: ScriptedUpstrea
     assert [each.lost for each in record.attempts] == [False, True]
 
 
-async def test_when_both_fail_the_first_failure_is_told(
+async def test_when_both_fail_the_last_failure_is_told(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    upstream.by_model = {"primary": answer({}, 429, "retry-after: 7"), "spare": answer({}, 500)}
+    upstream.by_model = {"primary": answer({}, 500), "spare": answer({}, 429, "retry-after: 7")}
     async with under(tmp_path, upstream, HEDGE) as (_, client):
         status, headers, _ = await ask(client)
 
