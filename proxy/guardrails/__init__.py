@@ -100,7 +100,10 @@ class Gate:
         look = self._captured(call, self._look(call, rules))
         masks = self._masks or None
         aside = self.engine.aside
-        self._watch = Watched(look, masks, aside, streamed=call.stream, holds=holds)
+        guarded = any(not rule.shadow for rule in rules)
+        self._watch = Watched(
+            look, masks, aside, streamed=call.stream, holds=holds, guarded=guarded
+        )
         return self._watch
 
     def _captured(self, call: Call, look: Look) -> Look:

@@ -28,9 +28,11 @@ async def nothing(chunk: Chunk) -> Sequence[Chunk]:
 
 class Watched:
     """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
-    want another: ``again`` says that one does, and then nothing of this one is shown."""
+    want another: ``again`` says that one does, and then nothing of this one is shown. Where it is
+    ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
+    stands twice in them is read once here, and may be read otherwise elsewhere."""
 
-    __slots__ = ("_aside", "_deltas", "_kept", "_look", "_masks", "_shown", "again")
+    __slots__ = ("_aside", "_deltas", "_guarded", "_kept", "_look", "_masks", "_shown", "again")
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class Watched:
         *,
         streamed: bool,
         holds: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.again = False
+        self._guarded = guarded
         self._aside = aside
         self._look = look
         self._masks = masks
@@ -60,6 +64,8 @@ class Watched:
             safe = self._kept if chunk.last else ()
         if self._masks is not None:
             safe = await self._restored(safe, self._masks)
+        if self._guarded:
+            safe = [each if each.raw is None else replace(each, raw=None) for each in safe]
         self._shown = self._shown or bool(safe)
         return safe
 

@@ -1,0 +1,53 @@
+"""An answer may say a name twice, and readers differ on which one counts: what guards have read is
+what a client gets."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import running_proxy, world
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, head
+from tests.test_pipeline import BEARER
+
+WORD = "Hydropolis"
+GUARD = f"{{guard: keywords, words: [{WORD}], action: ACTION}}"
+TWICE = {
+    "content": '{"choices":[{"index":0,"PART":{"content":"WORD","content":"ok"}}]}',
+    "choices": '{"choices":[{"index":0,"PART":{"content":"WORD"}}],'
+    '"choices":[{"index":0,"PART":{"content":"ok"}}]}',
+    "escaped": '{"choices":[{"index":0,"PART":{"c\\u006fntent":"WORD","content":"ok"}}]}',
+    "part": '{"choices":[{"index":0,"PART":{"content":"WORD"},"PART":{"content":"ok"}}]}',
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("action", ["block", "mask", "flag"])
+@pytest.mark.parametrize("name", TWICE)
+async def test_a_client_gets_what_guards_have_read(
+    name: str, action: str, streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    text = TWICE[name].replace("PART", "delta" if streamed else "message").replace("WORD", WORD)
+
+    async def events(asked: Asked, wire: Wire) -> None:
+        event = f"data: {text}\n\ndata: [DONE]\n\n".encode()
+        await wire.send(head(200, "text/event-stream", f"content-length: {len(event)}") + event)
+
+    upstream.answer_with(events if streamed else answer(text.encode()))
+    rules = f"output: [{GUARD.replace('ACTION', action)}]"
+    policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {rules}}}\n"
+    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(
+            "/v1/chat/completions", headers=BEARER, json={**body, "stream": streamed}
+        ) as response,
+    ):
+        got = await response.text()
+
+    assert WORD not in got
+    assert json.loads(got.removeprefix("data: ").partition("\n")[0])["choices"]
