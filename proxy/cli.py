@@ -344,7 +344,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except (demo.NoModel, Unusable, WeakParser, BadSetting, chain.BadChain) as error:
+    except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen: {error.strerror or error}") from None
@@ -369,8 +369,6 @@ async def _serve(chosen: Settings) -> None:
         _settle_memory()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
         await _until_stopped()
-        running.readiness.ready = False
-        running.log.info("stopping")
 
 
 def _settle_memory() -> None:

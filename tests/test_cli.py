@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,36 @@ async def test_serving_answers_and_logs_one_line_per_call(
     assert "sk-upstream" not in everything
 
 
+FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_LEDGER=jsonl:", "HEADRACE_CACHE_FILE=")
+PLACES: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "in no folder": lambda path: None,
+    "notes": lambda path: path.write_text("not ours\n"),
+    "a database": lambda path: sqlite3.connect(path).executescript("CREATE TABLE invoices (id)"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("variable", [*FILES, "HEADRACE_DECISION_LOG="])
+async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_it_is(
+    variable: str, place: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "no" / "where" if place == "in no folder" else tmp_path / "there"
+    PLACES[place](path)
+    before = path.read_bytes() if path.is_file() else None
+    name, _, kind = variable.partition("=")
+    ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+    variables = {name: f"{kind}{path}", "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+
+    code, said = await headrace("serve", "--policies", "policies", *ports, **variables)
+
+    assert code == 1
+    assert f"Error: {name}: {path} " in said
+    assert "Traceback" not in said
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert [each for each in tmp_path.iterdir() if each.name not in ("there", "policies")] == []
+
+
 async def test_a_stop_lets_running_calls_end_and_settles_them(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
@@ -248,13 +279,16 @@ async def test_a_stop_lets_running_calls_end_and_settles_them(
         )
         await response.content.readany()
         served.process.send_signal(signal.SIGTERM)
-        await served.line("stopping")
+        stopping = await served.line("stopping")
         gate.set()
         rest = await response.read()
         line = await served.line("call")
         code = await asyncio.wait_for(served.process.wait(), 10)
+        stopped = await served.line("stopped")
 
     assert rest.endswith(b"data: [DONE]\n\n")
+    assert stopping["drain_seconds"] == 30
+    assert 0 < stopped["seconds"] < 30
     assert (line["outcome"], code) == ("success", 0)
 
 

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
-import structlog
 from aiohttp import web
 
 import proxy
@@ -64,8 +63,6 @@ class Running:
     admin: Address
     policies: PolicyStore
     watch: Watch
-    readiness: Readiness
-    log: structlog.typing.FilteringBoundLogger
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
     ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
-        site = _site(settings, opened, log_fd)
+        site, ending = _site(settings, opened, log_fd)
         decisions = telling.decisions(site)
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
@@ -152,22 +149,24 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         await opened.enter_async_context(beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
-        said = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
-        site.log.info("listening", **said)
-        yield Running(listen, admin, store, watch, readiness, site.log)
+        telling.listening(site, ending, listen, admin)
+        yield Running(listen, admin, store, watch)
 
 
-def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> Site:
+def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> tuple[Site, telling.Ending]:
+    """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
     levels = Levels(settings.log.level, time.monotonic)
     log = events(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
     failed = telling.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
+    ending = telling.Ending(log, settings.drain_seconds)
+    opened.callback(ending.end)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
     site = Site(settings, opened, writer.put, log, metrics, levels, failed)
     libraries.route_library_logs(site)
-    return site
+    return site, ending
 
 
 async def _rooms(

@@ -161,9 +161,11 @@ def _changed(site: Site, store: str) -> Callable[[], None]:
 async def _cache_file(site: Site, path: Path) -> Sqlite:
     """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
 
-    def replaced(reason: str, kept: Path) -> None:
-        named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path), "kept_as": str(kept)}
-        site.log.warning("cache.file_replaced", reason=reason, **named)
+    def replaced(reason: str, kept: Path | None) -> None:
+        site.metrics.file_replaced("cache")
+        named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path)}
+        kept_as = str(kept) if kept else None
+        site.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **named)
 
     failed = partial(site.failed, "cache")
     file = Sqlite(path, site.settings.cache_bytes, since_epoch, site.metrics, replaced, failed)
@@ -179,7 +181,8 @@ def rows(site: Site) -> tuple[Sink, ...]:
         return ()
     dropped = partial(site.metrics.dropped, "ledger")
     failed = partial(site.failed, "ledger")
-    kept = ledger.opened(site.settings.ledger, proxy.__version__, dropped, failed, site.log)
+    told = (dropped, failed, partial(site.metrics.file_replaced, "ledger"), site.log)
+    kept = ledger.opened(site.settings.ledger, proxy.__version__, *told)
     waiting = partial(getattr, kept, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import proxy
 from proxy.app import measuring
 from proxy.app.site import Site, new_request_id
 from proxy.emit import Sink
+from proxy.emit.chain import BadChain
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
 from proxy.emit.outbox import Outbox
@@ -24,6 +26,7 @@ from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import Result
+from proxy.settings import Address, BadSetting
 from proxy.types.outcome import Standing
 from proxy.usage import NANO
 
@@ -53,7 +56,11 @@ def decisions(site: Site) -> tuple[Decisions, ...]:
     if path is None:
         return ()
     dropped, failed = partial(site.metrics.dropped, "decisions"), partial(site.failed, "decisions")
-    kept = Decisions(path, dropped, failed, site.log)
+    replaced = partial(site.metrics.file_replaced, "decisions")
+    try:
+        kept = Decisions(path, dropped, failed, replaced, site.log)
+    except BadChain as error:
+        raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
     waiting = partial(getattr, kept, "waiting")
     site.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
     site.opened.push_async_callback(asyncio.to_thread, kept.close)
@@ -80,6 +87,30 @@ def policies(site: Site, decisions: Iterable[Decisions]) -> Callable[[Result, Sn
                 site.log.warning("cache.store_missing", **named)
 
     return tell
+
+
+def listening(site: Site, ending: Ending, listen: Address, admin: Address) -> None:
+    """Log where the process listens, and that it stops as soon as it does."""
+    named = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
+    site.log.info("listening", **named)
+    site.opened.callback(ending.begin)
+
+
+@dataclass(slots=True)
+class Ending:
+    """Logs the end of a process: when it begins to stop, and when all is closed but the log."""
+
+    log: Log
+    drain_seconds: float
+    began: float | None = None
+
+    def begin(self) -> None:
+        self.began = time.monotonic()
+        self.log.info("stopping", drain_seconds=self.drain_seconds)
+
+    def end(self) -> None:
+        if self.began is not None:
+            self.log.info("stopped", seconds=round(time.monotonic() - self.began, 3))
 
 
 def warn(site: Site) -> Callable[[Standing], None]:

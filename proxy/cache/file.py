@@ -1,7 +1,7 @@
 """The file that kept answers lie in: opened if it is ours, begun anew if it cannot be read.
 
-Another program's database is never written to. A damaged file is kept aside under another name,
-once: the one that was kept aside before it goes.
+Another program's file is never written to, be it a database or none. A damaged file is kept aside
+under another name, once: the one that was kept aside before it goes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 APPLICATION = 0x48644361  # "HdCa": tells a cache from other SQLite files
 FORMAT = 1
+MAGIC = b"SQLite format 3\0"
 ASIDE = ".damaged"
 BUSY_S = 1.0
 
@@ -44,7 +45,7 @@ OURS = {"answers", "held"}  # the tables of a file that was made before files ha
 
 
 class ForeignFile(Exception):
-    """A database of another program: its tables are not ours to touch."""
+    """A file of another program, which is not ours to touch."""
 
 
 class UnreadableFile(Exception):
@@ -63,7 +64,11 @@ def open_file(path: Path) -> sqlite3.Connection:
     Raise ``ForeignFile``, ``UnreadableFile``, ``OSError`` or another ``sqlite3.Error``. Nobody
     but the owner can read a file that is made here: it holds answers.
     """
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "rb") as file:
+        head = file.read(len(MAGIC))
+    if head.strip(b"\0") and not MAGIC.startswith(head):
+        raise ForeignFile("it is no SQLite file, and not ours to replace")
     database = connect(path)
     try:
         _check(database)
@@ -78,8 +83,9 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Return a connection to a file that ``open_file`` has seen."""
-    return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
+    """Return a connection to a file that ``open_file`` has seen; one that is gone is not made."""
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    return sqlite3.connect(address, uri=True, timeout=BUSY_S, isolation_level=None)
 
 
 def _check(database: sqlite3.Connection) -> None:
@@ -103,6 +109,12 @@ def set_aside(path: Path) -> Path:
     with suppress(FileNotFoundError):
         os.unlink(f"{path}-shm")
     return Path(f"{path}{ASIDE}")
+
+
+def forget_log(path: Path) -> None:
+    """Remove what belongs to a file that is gone: it must not be taken for a new one's."""
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ EXPIRE = "DELETE FROM answers WHERE expires <= ?"
 OLDEST = "DELETE FROM answers WHERE key IN (SELECT key FROM answers ORDER BY used LIMIT ?)"
 NAME = "sqlite"
 
-Replaced = Callable[[str, Path], None]
+Replaced = Callable[[str, Path | None], None]
 Row = tuple[bytes, float]  # the value, and when it expires
 Batch = Sequence[tuple[bytes, Row]]
 
@@ -50,10 +50,9 @@ class Lane:
 
 class Sqlite:
     """A store for one machine. ``max_bytes`` bounds what the answers in the file take, ``now``
-    gives seconds since the epoch. ``replaced`` hears, from any thread, that a file could not be
-    read, why, and where it is kept now; ``failed`` is told of every batch that could not be
-    written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or
-    ``OSError``."""
+    gives seconds since the epoch. ``replaced`` hears, from any thread, that a file was damaged or
+    gone, and where it is kept now, if anywhere; ``failed`` is told of every batch that could not be
+    written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or ``OSError``."""
 
     def __init__(
         self,
@@ -93,6 +92,8 @@ class Sqlite:
                 self._damaged = True
                 self._flush()
             return None
+        if self._reading is None:
+            self._flush()  # which opens what is there
         if value is not None:
             self._touched[key] = self._now()
             if len(self._touched) >= TOUCHED:
@@ -149,6 +150,9 @@ class Sqlite:
             await asyncio.wait([self._writing])
 
     def _read(self, key: bytes, now: float) -> bytes | None:
+        if self._identity != files.identity(self._file):
+            self._reading = None  # SQLite would go on reading one that was deleted
+            return None
         if self._reading != self._identity:
             self._reader.close()
             self._open_reader()
@@ -162,13 +166,13 @@ class Sqlite:
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
         """Give entries and bytes held, and how many were let go as expired and for space."""
-        if not self._damaged:
+        if not self._damaged and self._identity == files.identity(self._file):
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
             except sqlite3.Error as error:
                 if not files.is_damage(error):
                     raise
-        self._begin_anew("damaged")
+        self._begin_anew()
         return self._write_to(self._writer.database, batch, touched, now)
 
     def _write_to(
@@ -206,25 +210,30 @@ class Sqlite:
         return gone
 
     def _open(self) -> None:
-        self._identity = files.identity(self._file)
+        """Open the file; one that cannot be read is put aside, unless somebody else did that."""
+        there = files.identity(self._file)
         try:
             self._writer.database = files.open_file(self._file)
         except files.UnreadableFile as error:
-            self._replace(str(error))
+            self._put_aside(there, str(error))
+            self._writer.database = files.open_file(self._file)
         self._identity = files.identity(self._file)
 
-    def _begin_anew(self, reason: str) -> None:
+    def _begin_anew(self) -> None:
         """Go on with a new file, or with the one that another process has begun meanwhile."""
-        self._damaged = True  # until it has come to an end
         self._writer.close()
-        self._replace(reason)
-        self._identity = files.identity(self._file)
+        before, self._identity = self._identity, None  # until one is open
+        if files.identity(self._file) is not None:
+            self._put_aside(before, "damaged")
+        elif before is not None:
+            files.forget_log(self._file)
+            self._replaced("gone", None)
+        self._open()
         self._damaged = False
 
-    def _replace(self, reason: str) -> None:
-        if files.identity(self._file) == self._identity:
+    def _put_aside(self, which: tuple[int, int] | None, reason: str) -> None:
+        if files.identity(self._file) == which:
             self._replaced(reason, files.set_aside(self._file))
-        self._writer.database = files.open_file(self._file)
 
     def _open_reader(self) -> None:
         identity = self._identity

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import orjson
 from proxy.plural import counted
 
 FIRST = "0" * 64
+BEGIN = b'{"'
 MAX_LINE = 256 * 1024
 TAIL = 4 * MAX_LINE
 Entry = dict[str, Any]
@@ -66,6 +68,7 @@ class ChainFile:
     def __init__(self, path: Path) -> None:
         """Open a chain, or begin one. Raises ``BadChain``."""
         self.seq, self.head = 0, FIRST
+        self._path = path
         self._torn, self._open_line = b"", False
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -80,6 +83,16 @@ class ChainFile:
         except BadChain:
             self.close()
             raise
+
+    def is_in_place(self) -> bool:
+        """True if the file is still there under its name: who writes to another writes for
+        nobody."""
+        about = os.fstat(self._fd)
+        try:
+            there = self._path.stat()
+        except OSError:
+            return False
+        return (about.st_dev, about.st_ino) == (there.st_dev, there.st_ino)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -128,8 +141,10 @@ class ChainFile:
 
     def _resume(self, path: Path) -> None:
         """Find the last whole line. What follows it is a torn one, unless somebody wrote it."""
-        size = os.fstat(self._fd).st_size
-        start = max(0, size - TAIL)
+        about = os.fstat(self._fd)
+        if not stat.S_ISREG(about.st_mode):
+            return
+        start = max(0, about.st_size - TAIL)
         tail = os.pread(self._fd, TAIL, start)
         lines = tail.splitlines(keepends=True)
         if start:
@@ -143,6 +158,8 @@ class ChainFile:
             torn = line + torn
         if start:
             raise BadChain(f"{path} does not end in a line of this kind: see headrace verify-log")
+        if not torn.startswith(BEGIN[: len(torn)]):
+            raise BadChain(f"{path} is no decision log")
         self._torn = torn
 
     def _continue(self, path: Path, line: bytes, said: Entry, torn: bytes) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from proxy.emit.chain import ChainFile, Entry
+from proxy.emit.chain import BadChain, ChainFile, Entry
 from proxy.emit.log import printable
 from proxy.record import Record
 from proxy.types.guard import Result
@@ -63,16 +63,20 @@ def _guard(stage: str, result: Result) -> Entry:
 
 class Decisions:
     """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
-    entries are in no line, ``failed`` of an exception that nobody foresaw: the thread goes on."""
+    entries are in no line, ``failed`` of an exception that nobody foresaw: the thread goes on.
+    ``replaced`` is told when the file was gone, and another was begun."""
 
     def __init__(
         self,
         path: Path,
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
+        replaced: Callable[[], None],
         log: Log,
     ) -> None:
         """Open the file and start the thread. Raises ``BadChain``."""
+        self._path = path
+        self._replaced = replaced
         self._chain = ChainFile(path)
         self._tell = dropped
         self._failed = failed
@@ -159,6 +163,9 @@ class Decisions:
         missed = self._missed + self._invalid - self._told
         if missed:
             batch[0] = {**batch[0], "missing": missed}
+        if not self._is_in_place():
+            self._mind(failed=True)
+            return
         before = self._chain.seq
         done = self._chain.append(batch)
         for _ in range(done):
@@ -168,6 +175,23 @@ class Decisions:
         if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
             self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
         self._mind(failed=done < len(batch))
+
+    def _is_in_place(self) -> bool:
+        """Begin a new file where the one before was moved away or deleted. False if that cannot
+        be."""
+        if self._chain.is_in_place():
+            return True
+        try:
+            fresh = ChainFile(self._path)
+        except BadChain:
+            return False
+        before, self._chain = self._chain, fresh
+        before.close()
+        self._replaced()
+        ended = {"seq": before.seq, "hash": before.head}
+        self._log.error("decisions.begun_anew", file=str(self._path), **ended)
+        self._log.info("decisions.begin", seq=fresh.seq, hash=fresh.head)
+        return True
 
     def _mind(self, *, failed: bool) -> None:
         if failed != self._failing:

@@ -67,6 +67,10 @@ class Metrics:
         """Count an exception in the thread of a writer."""
         self._child("headrace_writer_failures_total", writer).inc()
 
+    def file_replaced(self, writer: str) -> None:
+        """Count a file that was gone or damaged, and begun anew."""
+        self._child("headrace_files_replaced_total", writer).inc()
+
     def reloaded(self, result: str) -> None:
         """Count a reading of the policies."""
         self._child("headrace_policy_reloads_total", result).inc()

@@ -23,11 +23,11 @@ from proxy.settings import LedgerAt
 
 CLOSE_S = 5.0
 DAY_MS = 86_400_000
-Make = Callable[[Path, Run, Callable[[Crash], None]], Store]
+Make = Callable[[Path, Run, Callable[[Crash], None], Callable[[Path | None], None]], Store]
 
 STORES: Mapping[str, Make] = {
     "sqlite": SqliteStore,
-    "jsonl": lambda path, run, crashed: JsonlStore(path, run.name),
+    "jsonl": lambda path, run, crashed, begun_anew: JsonlStore(path, run.name),
 }
 
 
@@ -62,12 +62,14 @@ def opened(
     version: str,
     dropped: Callable[[str, int], None],
     failed: Callable[[Exception], None],
+    replaced: Callable[[], None],
     log: Log,
 ) -> Ledger:
     """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
 
     A full disk or a lock does not keep it from opening. Calls that earlier processes lost are told
-    to ``dropped`` as ``crash`` and logged as ``ledger.crashed``.
+    to ``dropped`` as ``crash`` and logged as ``ledger.crashed``; ``replaced`` is told when the file
+    has gone, by somebody's hand, and another was begun in its place.
     """
 
     def crashed(crash: Crash) -> None:
@@ -80,15 +82,21 @@ def opened(
             exact=crash.exact,
         )
 
+    def begun_anew(kept: Path | None) -> None:
+        replaced()
+        named = {"variable": "HEADRACE_LEDGER", "file": str(at.path)}
+        log.error("ledger.begun_anew", log_kept_as=str(kept) if kept else None, **named)
+
     keep_ms = None if at.keep_days is None else at.keep_days * DAY_MS
     run = Run(secrets.token_hex(8), version, tally.folder(at.path.parent), now_ms, keep_ms)
-    store = STORES[at.kind](at.path, run, crashed)
+    store = STORES[at.kind](at.path, run, crashed, begun_anew)
     counts = Tally(run.folder if at.kind == "sqlite" else None, run.name)
     try:
         store.open()
     except Unusable as error:
         counts.close(settled=True)
-        raise Unusable(f"{at.path} cannot be the ledger: {error.reason}") from None
+        named = f"HEADRACE_LEDGER: {at.path}"
+        raise Unusable(f"{named} cannot be the ledger: {error.reason}") from None
     except Unwritten as error:
         log.warning("ledger.failing", reason=error.reason)
     refused = RefusedRows(aside_of(at.path), run.name)

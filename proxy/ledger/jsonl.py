@@ -12,9 +12,10 @@ from typing import Any
 import orjson
 
 from proxy.ledger.rows import ATTEMPT, CALL, Row
-from proxy.ledger.store import Counts, RowsRefused, Unwritten, failed
+from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
 MODE = 0o640
+BEGIN = b'{"row":'
 
 
 class JsonlStore:
@@ -34,11 +35,15 @@ class JsonlStore:
             return
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, MODE)
-            if _ends_within_a_line(self._fd):
+            ours, ended = _state(self._fd)
+            if ours and not ended:
                 os.write(self._fd, b"\n")
         except OSError as error:
             self._let_go()
             raise failed(error) from None
+        if not ours:
+            self._let_go()
+            raise Unusable("it is no ledger of Headrace")
 
     def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
         if not self._rest:
@@ -85,11 +90,13 @@ class JsonlStore:
             self._fd = None
 
 
-def _ends_within_a_line(fd: int) -> bool:
+def _state(fd: int) -> tuple[bool, bool]:
+    """Return whether a file is empty or begins as one of ours, and whether its last line ended."""
     about = os.fstat(fd)
     if not stat.S_ISREG(about.st_mode) or about.st_size == 0:
-        return False
-    return os.pread(fd, 1, about.st_size - 1) != b"\n"
+        return True, True
+    head = os.pread(fd, len(BEGIN), 0)
+    return BEGIN.startswith(head), os.pread(fd, 1, about.st_size - 1) == b"\n"
 
 
 def lines(run: str, calls: Sequence[Row], attempts: Sequence[Row]) -> Iterator[bytes]:

@@ -69,12 +69,20 @@ class Run:
 
 
 class SqliteStore:
-    """Writes rows. ``crashed`` is told of each run that is found dead, once."""
+    """Writes rows. ``crashed`` is told of each run that is found dead, once, and ``begun_anew``
+    when the file is another than before: with where the log of the one before it is now."""
 
-    def __init__(self, path: Path, run: Run, crashed: Callable[[Crash], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run: Run,
+        crashed: Callable[[Crash], None],
+        begun_anew: Callable[[Path | None], None],
+    ) -> None:
         self._path = path
         self._run = run
         self._crashed = crashed
+        self._begun_anew = begun_anew
         self._id = 0
         self._written = 0
         self._looked = False
@@ -105,6 +113,9 @@ class SqliteStore:
         self._written += len(calls)
 
     def prune(self) -> bool:
+        if self._node is not None and self._node != identity(self._path):
+            with self._writing():  # nobody calls, and the file is gone all the same
+                pass
         now, keep = self._run.now_ms(), self._run.keep_ms
         if keep is None or now < self._prune_at:
             return False
@@ -127,11 +138,8 @@ class SqliteStore:
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction on a good connection; after a failure the next gets a fresh one."""
         try:
-            if self._file is None or not self._same_file():
-                self._let_go()
-                self._file = _connected(self._path)
-                about = self._path.stat()
-                self._node = (about.st_dev, about.st_ino)
+            if self._file is None or self._node != identity(self._path):
+                self._file = self._opened()
             self._file.execute("BEGIN IMMEDIATE")
             self._begin(self._file)
             yield self._file
@@ -146,10 +154,19 @@ class SqliteStore:
             self._let_go()
             raise
 
-    def _same_file(self) -> bool:
-        """SQLite would go on writing to a file that was moved away or deleted."""
-        about = self._path.stat()
-        return (about.st_dev, about.st_ino) == self._node
+    def _opened(self) -> sqlite3.Connection:
+        """Open the file: the one of before, or another that takes its place, as SQLite would go on
+        writing to one that was moved away or deleted."""
+        there, log = identity(self._path), None
+        anew = self._node is not None and self._node != there
+        self._let_go()  # not before: its number could be given to another
+        if anew and there is None:
+            log = _log_kept(self._path, self._run.now_ms())
+        file = _connected(self._path)
+        self._node = identity(self._path)
+        if anew:
+            self._begun_anew(log)
+        return file
 
     def _begin(self, file: sqlite3.Connection) -> None:
         """Have a row for this run."""
@@ -188,6 +205,25 @@ class SqliteStore:
             with suppress(sqlite3.Error):
                 self._file.close()
             self._file = None
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from another of its name; None where there is none."""
+    try:
+        about = path.stat()
+    except FileNotFoundError:
+        return None
+    return about.st_dev, about.st_ino
+
+
+def _log_kept(path: Path, now_ms: int) -> Path | None:
+    """Keep the log that a file left behind when it was moved away: it holds the last rows, and
+    SQLite would drop it. Return where it is, if there is any."""
+    log = Path(f"{path}-wal")
+    Path(f"{path}-shm").unlink(missing_ok=True)
+    if identity(log) is None or not log.stat().st_size:
+        return None
+    return log.replace(f"{path}.{now_ms}-wal")
 
 
 def _connected(path: Path) -> sqlite3.Connection:

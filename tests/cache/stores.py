@@ -26,8 +26,8 @@ class Told:
     def failed(self, store: str) -> None:
         self.failures += 1
 
-    def replaced(self, reason: str, kept: Path) -> None:
-        self.files.append((reason, kept.name))
+    def replaced(self, reason: str, kept: Path | None) -> None:
+        self.files.append((reason, kept.name if kept else ""))
 
 
 class Clock:

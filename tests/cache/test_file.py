@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import ForeignFile, UnreadableFile, identity, open_file, set_aside
+from proxy.cache.file import MAGIC, ForeignFile, UnreadableFile, identity, open_file, set_aside
 
 
 def test_a_new_file_is_for_its_owner_alone_and_carries_our_number(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_file_of_ours_from_before_files_had_a_number_is_taken_over(tmp_path: P
 
 def test_what_cannot_be_read_is_told_from_what_is_not_ours(tmp_path: Path) -> None:
     damaged, foreign = tmp_path / "damaged.db", tmp_path / "foreign.db"
-    damaged.write_bytes(b"no database " * 100)
+    damaged.write_bytes(MAGIC + b"\xa5" * 5000)
     database = sqlite3.connect(foreign)
     database.execute("CREATE TABLE invoices (id)")
     database.close()
@@ -45,6 +45,15 @@ def test_what_cannot_be_read_is_told_from_what_is_not_ours(tmp_path: Path) -> No
         open_file(damaged)
     with pytest.raises(ForeignFile, match="another program"):
         open_file(foreign)
+
+
+def test_a_file_that_is_no_database_is_somebody_elses(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not ours\n")
+
+    with pytest.raises(ForeignFile, match="no SQLite file"):
+        open_file(notes)
+    assert notes.read_text() == "not ours\n"
 
 
 def test_a_file_is_put_aside_with_the_log_that_belongs_to_it(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.file import ForeignFile
+from proxy.cache.file import MAGIC, ForeignFile
 from proxy.cache.sqlite import WAITING_BYTES, Sqlite
 from tests.cache.stores import Clock, Told
 
@@ -114,9 +114,7 @@ def spoil(file: Path) -> None:
     file.write_bytes(raw[:100] + b"\xa5" * (len(raw) - 100))
 
 
-@pytest.mark.parametrize(
-    "content", [b"no database " * 100, b"SQLite format 3\0" + b"\xa5" * 5000, b"\0" * 4096]
-)
+@pytest.mark.parametrize("content", [MAGIC, MAGIC[:7], MAGIC + b"\xa5" * 5000, b"\0" * 4096])
 async def test_a_damaged_file_is_kept_aside_and_begun_anew(content: bytes, tmp_path: Path) -> None:
     told = Told()
     (tmp_path / "cache.db").write_bytes(content)
@@ -134,7 +132,7 @@ async def test_a_damaged_file_is_kept_aside_and_begun_anew(content: bytes, tmp_p
 
 async def test_two_processes_begin_a_damaged_file_anew_once(tmp_path: Path) -> None:
     told = Told()
-    (tmp_path / "cache.db").write_bytes(b"no database " * 100)
+    (tmp_path / "cache.db").write_bytes(MAGIC + b"\xa5" * 5000)
 
     async with store(tmp_path, told) as one, store(tmp_path, told) as two:
         one.put(KEY, b"value", 60)
@@ -180,12 +178,42 @@ async def test_a_reader_that_could_not_open_the_new_file_once_opens_it_the_next_
         file.rename(away)
         file.mkdir()
         assert await opened.get(KEY) is None
+        await opened.written()
         file.rmdir()
         away.rename(file)
+        assert await opened.get(KEY) is None
+        await opened.written()
         assert await opened.get(KEY) == b"value"
 
     assert told.files == [("damaged", "cache.db.damaged")]
     assert told.failures == 2
+
+
+@pytest.mark.parametrize("noticed_by", ["reader", "writer"])
+async def test_a_file_that_is_deleted_while_it_is_used_is_begun_anew(
+    noticed_by: str, tmp_path: Path
+) -> None:
+    told, other = Told(), b"o" * 32
+    async with store(tmp_path, told) as one, store(tmp_path, told) as two:
+        one.put(KEY, b"value", 60)
+        await one.written()
+        assert await two.get(KEY) == b"value"
+        (tmp_path / "cache.db").unlink()
+
+        if noticed_by == "reader":
+            assert await two.get(KEY) is None
+            await two.written()
+        one.put(other, b"other", 60)
+        await one.written()
+        assert await one.get(KEY) is None
+        await two.get(other)
+        await two.written()
+        assert await two.get(other) == b"other"
+
+    assert told.files == [("gone", "")]
+    assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
+    async with store(tmp_path, told) as opened:
+        assert await opened.get(other) == b"other"
 
 
 @pytest.mark.parametrize(

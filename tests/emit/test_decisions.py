@@ -16,6 +16,7 @@ from proxy.emit.decisions import MAX_ENTRIES, Decisions
 from proxy.settings import LogAs
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
+from tests.ledger.kept import until
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai-chat"]
@@ -30,12 +31,15 @@ class Log:
     def info(self, event: str, **fields: Any) -> None:
         self.said.append((event, fields))
 
-    warning = info
+    warning = error = info
 
 
 class Drops(dict[str, int]):
     def __call__(self, reason: str, count: int) -> None:
         self[reason] = self.get(reason, 0) + count
+
+
+def nothing() -> None: ...
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
@@ -119,7 +123,7 @@ async def test_a_reload_that_is_rejected_is_a_decision_too(
 
 def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     log, path = Log(), tmp_path / "decisions.log"
-    kept = Decisions(path, Drops(), raising, log)  # type: ignore[arg-type]  # all of it that is used
+    kept = Decisions(path, Drops(), raising, nothing, log)  # type: ignore[arg-type]  # all of it that is used
 
     kept.policy("in_force", "abc")
     kept.close()
@@ -127,21 +131,43 @@ def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     assert log.said[-1] == ("decisions.end", {"seq": 1, "hash": verify(path).head})
 
 
-def test_a_file_that_is_none_of_ours_is_not_written_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ['{"my": "notes"}\n', "notes\n", "notes", "\n", "SQLite \0"])
+def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: Path) -> None:
     path = tmp_path / "notes"
-    path.write_text('{"my": "notes"}\n')
+    path.write_text(content)
 
     with pytest.raises(BadChain):
-        Decisions(path, Drops(), raising, Log())  # type: ignore[arg-type]  # as above
+        Decisions(path, Drops(), raising, nothing, Log())  # type: ignore[arg-type]  # as above
 
-    assert path.read_text() == '{"my": "notes"}\n'
+    assert path.read_text() == content
+
+
+@pytest.mark.parametrize("how", ["moved", "deleted"])
+async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
+    path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", Log(), list[int]()
+    kept = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)  # type: ignore[arg-type]  # as above
+    kept.policy("in_force", "abc")
+    await until(lambda: path.stat().st_size > 0)
+    head = verify(path).head
+    path.rename(moved)
+    if how == "deleted":
+        moved.unlink()
+
+    kept.policy("in_force", "def")
+    kept.close()
+
+    assert [each["policy"] for each in entries(path)] == ["def"]
+    assert verify(path).broken is None
+    begun = ("decisions.begun_anew", {"file": str(path), "seq": 1, "hash": head})
+    assert [line for line in log.said if "anew" in line[0]] == [begun]
+    assert replaced == [1]
 
 
 def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), Log()
-    kept = Decisions(full, drops, raising, log)  # type: ignore[arg-type]  # as above
+    kept = Decisions(full, drops, raising, nothing, log)  # type: ignore[arg-type]  # as above
 
     for _ in range(MAX_ENTRIES + 5):
         kept.end(ended())
@@ -154,7 +180,7 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
 
 def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
-    kept = Decisions(path, drops, failures.append, Log())  # type: ignore[arg-type]  # as above
+    kept = Decisions(path, drops, failures.append, nothing, Log())  # type: ignore[arg-type]  # as above
 
     kept.policy("in_force", "abc")
     kept.put({"event": object()})

@@ -59,6 +59,7 @@ class Told:
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.drops: dict[str, int] = {}
         self.failures: list[Exception] = []
+        self.replacements = 0
 
     def failed(self, error: Exception) -> None:
         self.failures.append(error)
@@ -68,6 +69,9 @@ class Told:
 
     warning = error = info
 
+    def replaced(self) -> None:
+        self.replacements += 1
+
     def dropped(self, reason: str, count: int) -> None:
         self.drops[reason] = self.drops.get(reason, 0) + count
 
@@ -75,7 +79,7 @@ class Told:
 def ledger_at(path: Path, told: Told, keep_days: int | None = None) -> Ledger:
     """An open ledger; close it."""
     at = LedgerAt("sqlite", path, keep_days)
-    return ledger.opened(at, "1", told.dropped, told.failed, cast(Any, told))
+    return ledger.opened(at, "1", told.dropped, told.failed, told.replaced, cast(Any, told))
 
 
 def as_version(path: Path, version: int) -> None:

@@ -450,17 +450,6 @@ async def test_a_locked_ledger_stops_no_call(tmp_path: Path, upstream: ScriptedU
     assert failing["reason"] == "SQLITE_BUSY"
 
 
-async def test_a_place_where_none_can_be_kept_does_not_start(tmp_path: Path) -> None:
-    for at, words in ((tmp_path / "no" / "where", "No such file"), (tmp_path, "Is a directory")):
-        code, said = await headrace(
-            "serve", "--policies", "policies", HEADRACE_LEDGER=f"jsonl:{at}"
-        )
-
-        assert code == 1
-        assert words in said
-        assert "Traceback" not in said
-
-
 async def test_an_answer_that_was_kept_is_a_row_of_what_it_saved(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

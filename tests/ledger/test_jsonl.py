@@ -98,6 +98,17 @@ def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("content", [b"notes\n", b"SQLite format 3\0", b'{"my": "notes"}\n', b"\n"])
+def test_a_file_that_is_none_of_ours_is_not_written_to(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes"
+    path.write_bytes(content)
+
+    with pytest.raises(Unusable, match="no ledger of Headrace"):
+        JsonlStore(path, "abc").open()
+
+    assert path.read_bytes() == content
+
+
 def test_a_place_that_cannot_be_is_told(tmp_path: Path) -> None:
     with pytest.raises(Unusable, match="Is a directory"):
         JsonlStore(tmp_path, "abc").open()

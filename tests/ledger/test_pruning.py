@@ -48,7 +48,7 @@ class Clock:
 
 def filled(path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90) -> SqliteStore:
     run = Run("0" * 16, "1", path.parent, clock, keep * DAY_MS)
-    store = SqliteStore(path, run, lambda crash: None)
+    store = SqliteStore(path, run, lambda crash: None, lambda log: None)
     calls, attempts = [], []
     for seq, days in enumerate(ages, 1):
         entry = noted(seq, aged(days))

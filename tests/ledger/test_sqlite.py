@@ -24,10 +24,13 @@ from tests.ledger.test_spending import summed
 NAMES = iter(f"{number:016x}" for number in range(1000))
 
 
-def store(path: Path, crashes: list[Crash] | None = None) -> tuple[SqliteStore, Tally]:
+def store(
+    path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
+) -> tuple[SqliteStore, Tally]:
     run = Run(next(NAMES), "1", path.parent, lambda: 1_700_000_000_000)
     told = [] if crashes is None else crashes
-    return SqliteStore(path, run, told.append), Tally(path.parent, run.name)
+    begun_anew = [] if logs is None else logs
+    return SqliteStore(path, run, told.append, begun_anew.append), Tally(path.parent, run.name)
 
 
 def batch(*seqs: int) -> tuple[list[Row], list[Row]]:
@@ -146,13 +149,14 @@ def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:
     assert len(kept(path)) == 2
 
 
-def test_a_file_that_was_moved_away_is_followed_by_a_new_one(path: Path) -> None:
-    kept_in, _ = store(path)
+def test_a_file_that_was_moved_away_is_followed_by_a_new_one_and_its_log_is_kept(
+    path: Path,
+) -> None:
+    logs: list[Path | None] = []
+    kept_in, _ = store(path, logs=logs)
     kept_in.write(*batch(1, 2), counted(2))
-    path.rename(path.with_name("moved"))
+    moved = path.rename(path.with_name("moved"))
 
-    with pytest.raises(Unwritten):
-        kept_in.write(*batch(3), counted(3))
     kept_in.write(*batch(3), counted(3))
     kept_in.close(counted(3))
 
@@ -160,6 +164,45 @@ def test_a_file_that_was_moved_away_is_followed_by_a_new_one(path: Path) -> None
     [run] = kept(path, "runs")
     assert (run["settled"], run["written"]) == (3, 1)
     assert audit(path).violations == ()
+    [log] = logs
+    assert log is not None
+    log.rename(f"{moved}-wal")
+    assert [row["seq"] for row in kept(moved)] == [1, 2]
+
+
+@pytest.mark.parametrize("notice", ["write", "prune", "close"])
+def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path) -> None:
+    logs: list[Path | None] = []
+    kept_in, _ = store(path, logs=logs)
+    kept_in.write(*batch(1), counted(1))
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+    if notice == "prune":
+        kept_in.prune()
+    if notice == "write":
+        kept_in.write(*batch(2), counted(2))
+    assert logs == ([] if notice == "close" else [None])
+    kept_in.close(counted(2))
+
+    assert logs == [None]
+    assert len(kept(path, "runs")) == 1
+
+
+def test_a_file_that_somebody_put_in_the_place_of_another_is_taken_with_its_log(path: Path) -> None:
+    logs: list[Path | None] = []
+    kept_in, _ = store(path, logs=logs)
+    kept_in.write(*batch(1), counted(1))
+    other, _ = store(path.with_name("other"))
+    other.write(*batch(7), counted(1))
+    for suffix in ("-wal", "-shm", ""):
+        Path(f"{path}{suffix}").unlink()
+        Path(f"{path.with_name('other')}{suffix}").rename(f"{path}{suffix}")
+
+    kept_in.write(*batch(2), counted(2))
+
+    assert [row["seq"] for row in kept(path)] == [7, 2]
+    assert logs == [None]
 
 
 def test_what_is_no_ledger_is_not_touched(tmp_path: Path) -> None:

@@ -207,6 +207,7 @@ ALIKE = closed(
 EMBEDDED = closed("result", "done", "long", "busy", "failed", usual=("done",))
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
+KEEPER = closed("writer", "ledger", "decisions", "cache")
 WRITER = closed("writer", "logs", "traces", "ledger", "decisions", "cache")
 DROPPED = closed("signal", "logs", *SINKS, usual=("logs", "ledger"))
 DROP = closed(

@@ -48,6 +48,12 @@ METRICS = (
         (axes.WRITER,),
         "Exceptions that nobody foresaw in a thread that writes or sends.",
     ),
+    Declared(
+        "headrace_files_replaced_total",
+        "counter",
+        (axes.KEEPER,),
+        "Files that were gone, or damaged, while the process ran, and that it began anew.",
+    ),
     Declared("headrace_build_info", "gauge", (VERSION,), "Always 1; says what runs.", lazy=True),
     _told("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),
     _told("process_resident_memory_bytes", "Memory that is in use."),
