@@ -56,7 +56,7 @@ class Capturing:
     def shown(self) -> Captured:
         """Give what may be shown."""
         came = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
-        texts = (each for each in came if isinstance(each, Text) and each.kind in _SHOWN)
+        texts = (each for each in came if isinstance(each, Text) and _is_shown(each))
         asked = ((text.role or "user", text.text) for text in texts)
         said = (("assistant", "".join(parts)) for parts in self._answers.values())
         return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(said))
@@ -93,6 +93,10 @@ def redacted(rules: Sequence[Rule], text: str, clock: Clock) -> str:
     except GuardBlocked:
         return WITHHELD
     return masked(text, sorted(found, key=lambda spot: spot.order), rules, named)
+
+
+def _is_shown(text: Text) -> bool:
+    return text.kind in _SHOWN and not text.decoded
 
 
 def _choice(data: Json, text: Text) -> object:

@@ -205,8 +205,8 @@ def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:
 
 
 def _reads(texts: Sequence[Text]) -> list[Read]:
-    """Return what services see of texts."""
-    parts = (part_of(place, text) for place, text in enumerate(texts))
+    """Return what services see of texts: of data its text alone."""
+    parts = (part_of(place, text) for place, text in enumerate(texts) if not text.placed)
     return [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
 
 

@@ -104,7 +104,7 @@ class Look:
 
     def _meant(self, part: Part) -> bool:
         rule = self.tally.rule
-        if not self._applies(part.text):
+        if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
             return False
         return bounded(rule) if part.seam is not None else not (part.long and bounded(rule))
 
@@ -172,7 +172,8 @@ def bounded(rule: Rule) -> bool:
 def part_of(place: int, text: Text, size: int = SHEET) -> Part:
     """Return a whole text as rules, or services, see it."""
     long = len(text.text) > size
-    views = (View(text.text),) if long else readings(text.text, escaped=text.escaped)
+    most = 0 if text.decoded else None
+    views = (View(text.text),) if long else readings(text.text, escaped=text.escaped, most=most)
     return Part(place, text, views, _bytes(text.text), long=long)
 
 
@@ -202,7 +203,8 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[Part]:
 
 
 def _runs(part: Part) -> Iterator[Run]:
-    for start, end in long_runs(part.text.text, MOST_RUN):
+    runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
+    for start, end in runs:
         said = plain(part.text.text[start:end])
         if said:
             yield Run(part.place, part.text, View(said, whole=(start, end)))
@@ -218,11 +220,12 @@ def _pieces(part: Part, at_work: Sequence[Look], sheet: int) -> Iterator[Sheet]:
         if bounded(look.tally.rule) and look.tally.rule.applies(part.text.role, part.text.kind)
     }
     near = max(0, min((eye.reach or 0 for eye in eyes.values()), default=0) - 1)
+    most = 0 if part.text.decoded else MOST_RUN
     base, size = 0, sheet
     while any(eye.looks for eye in eyes.values()):
         said = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and said[0] in ALPHABET
-        read = beginning(said, escaped=part.text.escaped, torn=torn, most=MOST_RUN, near=near)
+        read = beginning(said, escaped=part.text.escaped, torn=torn, most=most, near=near)
         last = base + size >= len(text)
         yield Piece(part.place, part.text, read, base, eyes, part.bytes if last else None)
         if last:

@@ -17,15 +17,33 @@ CHARSETS = frozenset(
 )
 """The charsets that are read. A client names them, and Python knows many more: some of those take
 quadratic time, some read a text into bytes in which no upstream would."""
+MEDIA_TYPES = frozenset(
+    f"{kind}/{name}"
+    for kind, names in {
+        "application": "gzip json msword octet-stream pdf rtf vnd.ms-excel vnd.ms-powerpoint "
+        "vnd.openxmlformats-officedocument.presentationml.presentation "
+        "vnd.openxmlformats-officedocument.spreadsheetml.sheet "
+        "vnd.openxmlformats-officedocument.wordprocessingml.document xml yaml zip",
+        "audio": "aac flac mp3 mp4 mpeg ogg opus wav webm x-m4a x-wav",
+        "font": "otf ttf woff woff2",
+        "image": "avif bmp gif heic heif jpeg jpg png svg+xml tiff webp",
+        "text": "calendar css csv html javascript markdown plain rtf tab-separated-values xml",
+        "video": "mp4 mpeg ogg quicktime webm x-matroska x-msvideo",
+    }.items()
+    for name in names.split()
+)
+"""The media types that say nothing; the words of any other are read."""
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
     """The text that data stands for, as the last step of a path; ``head`` is what is before the
-    base64 when it is written again."""
+    base64 when it is written again. With ``is_head`` it is the head itself, as it was written."""
 
     head: str
+    is_head: bool = False
 
     def written(self, text: str) -> str:
         """Return the data for a text."""
@@ -36,11 +54,15 @@ class Payload:
 class Data:
     """What a string holds that is data to its end: ``text`` is None where it is no text.
 
-    ``loose`` says that it is data only to a decoder that skips white space, and else a text.
+    ``odd_head`` is what is before the base64, where that has words of a client's own. ``exact``
+    is True if the text is UTF-8 in base64 alone, so that what is written is hardly a text too;
+    ``loose`` if it is data only to a decoder that skips white space.
     """
 
     payload: Payload
     text: str | None
+    odd_head: str = ""
+    exact: bool = False
     loose: bool = False
 
 
@@ -59,11 +81,27 @@ def data_of(said: str, *, bare: bool) -> Data | None:
         text = tight.text if tight else None
         return Data(tight.payload, text, loose=True) if tight and text is not None else None
     if url is None:
-        return Data(Payload(""), _guessed(raw))
+        text = _guessed(raw)
+        return Data(Payload(""), text, exact=_is_exact(raw, text))
     text = _text(raw, url["charset"] or "utf-8")
     if text is None and url["type"].startswith("text/"):
         text = _guessed(raw) or raw.decode("latin-1")
-    return Data(Payload(f"data:{url['type']};charset=utf-8;base64,"), text)
+    known = url["type"] in MEDIA_TYPES
+    odd = not known or (url["charset"] or "utf-8").lower() not in CHARSETS
+    return Data(
+        Payload(f"data:{url['type'] if known else 'text/plain'};charset=utf-8;base64,"),
+        text,
+        odd_head=url[0] if odd else "",
+        exact=_is_exact(raw, text),
+    )
+
+
+def _is_exact(raw: bytes, text: str | None) -> bool:
+    """True if bytes are UTF-8 without controls, as what is written in letters rarely happens to
+    be when it is decoded."""
+    if text is None or _CONTROLS.search(text):
+        return False
+    return text.isascii() or _text(raw) == text
 
 
 def _decoded(said: str) -> bytes | None:

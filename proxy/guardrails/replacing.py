@@ -19,15 +19,13 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
     """
     if not texts:
         return whole
+    texts = _settled(whole, texts)
     root = dict(whole)
     copies: dict[Path, Any] = {(): root}
     arguments: dict[Path, dict[int, str]] = {}
     for path, text in texts.items():
         last = path[-1]
         if isinstance(last, Key):
-            continue
-        if isinstance(last, Payload):
-            _copied(copies, path[:-2])[path[-2]] = last.written(text)
             continue
         above = _copied(copies, path[:-1])
         if isinstance(last, int) and isinstance(above, str):
@@ -40,6 +38,41 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
     _rename(copies, texts)
     _unspell(copies, texts)
     return root
+
+
+def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
+    """Return the texts with those of data put into the strings that they are of."""
+    inside: dict[Path, dict[Payload, str]] = {}
+    for path, text in texts.items():
+        if isinstance(path[-1], Payload):
+            inside.setdefault(path[:-1], {})[path[-1]] = text
+    if not inside:
+        return texts
+    settled = {path: text for path, text in texts.items() if not isinstance(path[-1], Payload)}
+    for path, parts in inside.items():
+        as_arguments = settled.pop((*path, 0), None)
+        written = settled.get(path, as_arguments)
+        settled[path] = _data(_at(whole, path), parts, written)
+    return settled
+
+
+def _data(said: str, parts: Mapping[Payload, str], written: str | None) -> str:
+    """Return data of which parts have changed, ``written`` where what is written has too. Where
+    that is not in the head alone no letter of the base64 is kept."""
+    run = said[said.find(";base64,") + 1 :]
+    spells = written is not None and not written.endswith(run)
+    for payload, text in parts.items():
+        if not payload.is_head:
+            return text if spells else payload.written(text)
+    ((head, text),) = parts.items()
+    return text if spells else text + said[len(head.head) :]
+
+
+def _at(whole: Json, path: Path) -> str:
+    value: Any = whole
+    for step in path:
+        value = step.name if isinstance(step, Key) else value[step]
+    return str(value)
 
 
 def _copied(copies: dict[Path, Any], path: Path) -> Any:

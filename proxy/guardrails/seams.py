@@ -53,7 +53,8 @@ def seams(texts: Sequence[Text]) -> Iterator[Seam]:
     for message, numbers in messages.items():
         said = [texts[number].text for number in numbers]
         if len(said) > 1 and sum(map(len, said)) <= MOST:
-            joined = texts[numbers[0]]._replace(path=message, text="".join(said))
+            first = texts[numbers[0]]
+            joined = Text(message, "".join(said), first.kind, first.role)
             yield Seam(tuple(numbers), tuple(_starts(said)), joined)
 
 

@@ -102,6 +102,7 @@ _OPAQUE = frozenset(
      "input_audio", "input_file", "input_image", "video", "video_url"}
 )  # fmt: skip
 _PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
+_DATA = _OPAQUE | _PAYLOAD | {"url"}
 _DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
@@ -119,7 +120,9 @@ Path = tuple[str | int | Key | Payload, ...]
 class Text(NamedTuple):
     """One text and its place. A number after a text's place is a segment of its arguments.
 
-    ``escaped`` says that it stands inside of a JSON string, and is written as there.
+    ``escaped`` is True if it stands inside of a JSON string, and is written as there; ``decoded``
+    if what its base64 says is a text beside it; ``placed`` if it is data in a place for data, so
+    that its letters are no text to judge, and are only looked through.
     """
 
     path: Path
@@ -127,6 +130,8 @@ class Text(NamedTuple):
     kind: str
     role: str | None = None
     escaped: bool = False
+    decoded: bool = False
+    placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,22 +251,31 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
     last = path[-1]
     if not text or (text in _WORDS and last in _SAYS_TYPE):
         return
-    if not answer:  # of an answer nothing is skipped
-        data = data_of(text, bare=place.sealed and last in _PAYLOAD)
-        if data is not None and data.text is not None:
+    decoded = placed = False
+    data = None if answer else data_of(text, bare=place.sealed and last in _PAYLOAD)
+    if data is not None:  # of an answer nothing is skipped
+        in_place = place.sealed and _is_for_data(path) and not data.loose
+        if in_place and data.odd_head:
+            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
+        if data.text is not None:
             yield Text((*path, data.payload), data.text, place.kind, place.role)
-            if not data.loose:
-                return
-            data = None
-        if data is not None and place.sealed:
+        elif in_place:
             return
+        decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:
         for number, (start, end, kind) in enumerate(segments(text)):
+            escaped = kind == "string"
+            where = (*path, number)
             said = text[start:end]
-            whole = (*path, number)
-            yield Text(whole, said, "arguments", place.role, escaped=kind == "string")
+            yield Text(where, said, "arguments", place.role, escaped, decoded, placed)
     else:
-        yield Text(path, text, place.kind, place.role)
+        yield Text(path, text, place.kind, place.role, False, decoded, placed)
+
+
+def _is_for_data(path: Path) -> bool:
+    """True if the innermost name of a path is one that data stands under."""
+    name = next((step for step in reversed(path) if isinstance(step, str)), "")
+    return name in _DATA and not isinstance(path[-1], Key)
 
 
 def _tokens(place: _Place, value: list[Any]) -> bool:

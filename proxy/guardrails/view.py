@@ -146,9 +146,10 @@ def _at(edit: Edit) -> int:
     return edit.at
 
 
-def readings(text: str, *, escaped: bool = False) -> tuple[View, ...]:
-    """Give the text itself, then every other reading of it."""
-    return _read(text, escaped, torn=False, most=None)[0]
+def readings(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
+    """Return the text itself, then every other reading of it; ``most`` bounds the characters of a
+    run of base64 that are decoded."""
+    return _read(text, escaped, torn=False, most=most)[0]
 
 
 class Beginning(NamedTuple):
@@ -351,7 +352,7 @@ def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
         if torn and match.start() == 0:
             continue
         run = match.group()
-        text = encoded.plain(run[:most], cut=most is not None and len(run) > most)
+        text = most != 0 and encoded.plain(run[:most], cut=most is not None and len(run) > most)
         if text:
             size = len(run) if most is None else min(len(run), most)
             yield View(text, whole=view.span(match.start(), match.start() + size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -118,6 +119,16 @@ async def test_a_service_is_told_whose_text_it_is_and_what_was_asked() -> None:
         ("Hi", "prompt", "user"),
     ]
     assert way.questions == [Question(asked="Hi")]
+
+
+async def test_of_a_file_a_service_is_told_the_text_alone() -> None:
+    way = Elsewhere()
+    said = "data:text/plain;base64," + base64.b64encode(b"a text").decode()
+    body = {"messages": [{"role": "user", "content": [{"image_url": {"url": said}}]}]}
+
+    await inspected(new_record(), body, service(way=way, action="flag"))
+
+    assert [each.text for each in way.asked[0]] == ["a text"]
 
 
 async def test_what_another_guard_masks_is_not_told_outside() -> None:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.looking import SHEET, Look, Part, sheets
 from proxy.guardrails.masking import spots
 from proxy.guardrails.rule import Tally
-from proxy.guardrails.texts import Text
+from proxy.guardrails.texts import Text, request_texts
 from proxy.guardrails.view import readings
 from proxy.types.guard import Rule
 from tests.adversary.shapes import SHAPES, text
@@ -127,3 +128,28 @@ def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
     sizes = [len(sheet) for sheet in coming if not isinstance(sheet, Part)]
     assert sum(sizes) == len(texts)
     assert max(sizes) * 92 <= SHEET + 92
+
+
+async def test_of_data_in_its_place_what_judges_a_whole_text_sees_the_text_alone() -> None:
+    said = "data:text/plain;base64," + base64.b64encode(b"a secret").decode()
+    here = {"messages": [{"content": [{"file": {"file_data": said}}]}]}
+    rules = (
+        rule("a secret", unbounded=True),
+        rule(said, unbounded=True, cased=True),
+        rule("plain;base64"),
+    )
+
+    for body, found in ((here, (1, 0, 1)), ({"prompt": said}, (1, 1, 1))):
+        looked = await Engine(Ticks()).inspect(rules, request_texts(body))
+
+        assert tuple(result.findings.get("word", 0) for result in looked.results) == found
+
+
+@pytest.mark.parametrize("size", [SHEET, 4 * SHEET])
+async def test_what_data_says_is_found_once(size: int) -> None:
+    text = f"{'all is well. ' * (size // 13)}a secret, it is"
+    said = "data:text/plain;base64," + base64.b64encode(text.encode()).decode()
+
+    looked = await Engine(Ticks()).inspect((rule("secret"),), request_texts({"prompt": said}))
+
+    assert looked.results[0].findings == {"word": 1}

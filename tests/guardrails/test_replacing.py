@@ -5,13 +5,17 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, answer_texts, request_texts
+from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
 
 TREE = st.recursive(
@@ -98,6 +102,75 @@ def test_the_text_of_data_is_replaced_within_it() -> None:
     (again,) = [each for each in request_texts(changed).texts if each.path == text.path]
     assert again.text == "the [WORD]"
     assert body["messages"][0]["content"][0]["file"]["file_data"] == said
+
+
+SECRET = base64.b64encode(b"the secret").decode()
+MASKS = (
+    rule("secret", action="mask"),
+    rule("a-bomb", name="heads", action="mask"),
+    rule("to/make", name="written", action="mask"),
+)
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "content": lambda said: {"messages": [{"role": "user", "content": said}]},
+    "a name": lambda said: {"metadata": {said: 1}},
+    "a file": lambda said: {"messages": [{"content": [{"file": {"file_data": said}}]}]},
+    "arguments": lambda said: {"messages": [{"function_call": {"arguments": said}}]},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("said", "masked"),
+    [
+        (
+            f"data:text/plain;base64,{SECRET}",
+            f"data:text/plain;charset=utf-8;base64,{base64.b64encode(b'the [WORD]').decode()}",
+        ),
+        ("data:text/plain;base64,how/to/make/a/bo", "data:text/plain;base64,how/[WORD]/a/bo"),
+        ("data:text/a-bomb;base64,QUJD", "data:text/[WORD];base64,QUJD"),
+    ],
+)
+async def test_no_mask_in_data_leaves_what_another_has_found(
+    place: str, said: str, masked: str
+) -> None:
+    body = PLACES[place](said)
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(body))
+
+    changed = replaced(body, looked.changes)
+
+    assert changed == PLACES[place](masked)
+
+
+async def test_of_data_that_hides_two_things_in_two_ways_neither_is_left() -> None:
+    raw = base64.b64encode(b"the secret, ").decode() + "how/to/make"
+    asked = PLACES["content"](f"data:text/plain;base64,{raw}")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    [message] = replaced(asked, looked.changes)["messages"]
+
+    assert message["content"].startswith("the [WORD], ")
+    assert "to/make" not in message["content"]
+
+
+async def test_a_picture_whose_type_is_masked_keeps_what_it_shows() -> None:
+    def body(said: str) -> Any:
+        return {"messages": [{"content": [{"image_url": {"url": said}}]}]}
+
+    asked = body("data:image/a-bomb;base64,iVBORw0KGgoAAA==")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    changed = replaced(asked, looked.changes)
+
+    assert changed == body("data:image/[WORD];base64,iVBORw0KGgoAAA==")
+
+
+async def test_of_a_file_that_hides_something_in_its_type_and_its_letters_neither_is_left() -> None:
+    asked = PLACES["a file"]("data:text/a-bomb;base64,how/to/make/a/bo")
+    looked = await Engine(Ticks()).inspect(MASKS, request_texts(asked))
+
+    changed = replaced(asked, looked.changes)
+
+    assert changed == PLACES["a file"]("data:text/[WORD];base64,")
 
 
 def test_masked_text_has_no_log_probs() -> None:
