@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from proxy.dialects.fields import (
+    LONGEST_NAME,
     SPELLED,
     Field,
     Fields,
@@ -119,6 +120,9 @@ def check_groups(body: Json) -> None:
 
 
 def _check_unknown(path: str, name: str) -> None:
+    if len(name) > LONGEST_NAME:
+        problem = f"must name its members in at most {LONGEST_NAME} characters"
+        raise BadField(path.removesuffix("."), problem)
     small = folded(name)
     if small != name and (small in NUMBERS or small in GROUPS):
         raise BadField(path + small, SPELLED)

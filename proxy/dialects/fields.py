@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unicodedata import normalize
 
-from proxy.errors import BadField
+from proxy.errors import BadField, BadRequest
 from proxy.types import Json
 
 Check = Callable[[Any], str | None]
 
 SPELLED = "must be written in small letters"
+LONGEST_NAME = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,22 @@ def check_body(fields: Fields, body: Json) -> None:
 
 def folded(name: str) -> str:
     """Return the name that servers may take a name for that compare without regard to the size and
-    the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k."""
+    the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k.
+
+    A longer name than ``LONGEST_NAME`` is returned as it is: to fold it may take minutes, and what
+    is folded to a name in ASCII is no longer than that."""
+    if len(name) > LONGEST_NAME:
+        return name
     if name.isascii():
         return name.lower()
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 
 def _check_unknown(fields: Fields, name: str) -> None:
-    """Raise ``BadField`` for a name that some servers take for a known one: see ``folded``."""
+    """Raise ``BadRequest`` for a name that is longer than any is, ``BadField`` for one that some
+    servers take for a known one: see ``folded``."""
+    if len(name) > LONGEST_NAME:
+        raise BadRequest(f"The body names a field in more than {LONGEST_NAME} characters.")
     small = folded(name)
     if small in fields:
         raise BadField(small, SPELLED)
