@@ -1,4 +1,7 @@
-"""Base64 inside of a text: where it may be, and what it says."""
+"""Base64 inside of a text: where it may be, and what it says.
+
+It is a run of 16 characters or more; behind ``base64,`` any run is.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ from collections.abc import Iterator
 RUN = 16  # characters of base64 that are worth decoding
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
-_RUNS = re.compile(rf"[A-Za-z0-9+/_-]{{{RUN},}}={{0,2}}")
+_ONE = r"[A-Za-z0-9+/_-]"
+_RUNS = re.compile(rf"{_ONE}{{{RUN},}}={{0,2}}")
+_NAMED_RUNS = re.compile(rf"(?:(?<=base64,){_ONE}+|{_ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
+_NAME = "64,"  # of what is called base64, in any case
 
 # Classes of bytes, to look for a class at the speed of a search for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
@@ -19,11 +25,14 @@ _LONG = b"a" * RUN
 
 
 def possible(raw: bytes) -> bool:
-    """Say whether a text, as UTF-8, has a run that is long enough."""
-    return _LONG in raw.translate(_RUNNING)
+    """True if a text, as UTF-8, has a run that is long enough, or may be called base64."""
+    return _LONG in raw.translate(_RUNNING) or _NAME.encode() in raw
 
 
 def runs(text: str) -> Iterator[re.Match[str]]:
+    if _NAME in text:
+        yield from _NAMED_RUNS.finditer(text)
+        return
     running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)
     at = running.find(_LONG)
     if at >= 0 and len(running) != len(text):
@@ -65,7 +74,25 @@ def plain(run: str, *, cut: bool = False) -> str | None:
     run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
     try:
         raw = base64.b64decode(run.replace("-", "+").replace("_", "/") + "=" * (-len(run) % 4))
-        text = codecs.getincrementaldecoder("utf-8")().decode(raw, not cut)
-    except (binascii.Error, UnicodeDecodeError):
+    except binascii.Error:
+        return None
+    return _printable(raw, wide_codec(raw) or "utf-8", final=not cut)
+
+
+def wide_codec(raw: bytes) -> str | None:
+    """Return which codec of two bytes a letter bytes look like, if they do: by their mark, or as
+    of Latin letters every other byte is zero."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    zeros = raw[1::2].count(0), raw[::2].count(0)
+    if max(zeros) * 4 <= len(raw):
+        return None
+    return "utf-16le" if zeros[0] > zeros[1] else "utf-16be"
+
+
+def _printable(raw: bytes, codec: str, *, final: bool) -> str | None:
+    try:
+        text = codecs.getincrementaldecoder(codec)().decode(raw, final)
+    except UnicodeDecodeError:
         return None
     return text if "".join(text.split()).isprintable() else None

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from proxy.guardrails.payloads import data_of
+
 Level = tuple[str, ...]
 
 COUNTS = frozenset({
@@ -60,9 +62,10 @@ def _is_finish(value: Any) -> bool:
 
 
 def _is_vector(value: Any) -> bool:
-    return isinstance(value, str) or (
-        isinstance(value, list) and all(isinstance(each, int | float) for each in value)
-    )
+    if isinstance(value, str):
+        data = data_of(value, bare=True)
+        return data is not None and data.text is None
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
 Silence = tuple[Callable[[Any], bool], str]
@@ -86,7 +89,7 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
     ("data",): {
         "index": _INDEX,
         "object": (is_name, "the kind of document"),
-        "embedding": (_is_vector, "numbers, be they written in base64"),
+        "embedding": (_is_vector, "numbers, be they written in base64 that is no text"),
     },
 }
 """By the way to it, what is silent there, what it has to be, and why."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import codecs
 import re
 from dataclasses import dataclass
+
+from proxy.guardrails.encoded import wide_codec
 
 _URL = re.compile(
     r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
@@ -116,12 +117,7 @@ def _decoded(said: str) -> bytes | None:
 
 def _guessed(raw: bytes) -> str | None:
     """Return bytes as the text of which nobody says the charset, None where they are none."""
-    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return _text(raw, "utf-16")
-    zeros = raw[1::2].count(0), raw[::2].count(0)  # of Latin letters every other byte is one
-    if max(zeros) * 4 > len(raw):
-        return _text(raw, "utf-16le" if zeros[0] > zeros[1] else "utf-16be")
-    return _text(raw)
+    return _text(raw, wide_codec(raw) or "utf-8")
 
 
 def _text(raw: bytes, charset: str = "utf-8") -> str | None:

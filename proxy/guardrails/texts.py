@@ -89,13 +89,13 @@ _WORDS = ROLES | {
 _KEYS = (
     frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE
 ) | {
-    "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "content", "data",
-    "default", "delta", "description", "echo", "enum", "examples", "file", "format",
-    "frequency_penalty", "function", "image_url", "include_usage", "input_audio", "items",
-    "json_schema", "logprobs", "max_completion_tokens", "max_tokens", "maximum", "message",
-    "minimum", "n", "parallel_tool_calls", "parameters", "presence_penalty", "properties",
-    "required", "schema", "seed", "store", "stream", "strict", "temperature", "text",
-    "tool_call_id", "top_logprobs", "top_p", "url",
+    "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
+    "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
+    "file", "format", "frequency_penalty", "function", "image_url", "include_usage", "input_audio",
+    "items", "json_schema", "logprobs", "max_completion_tokens", "max_tokens", "maximum",
+    "message", "minimum", "n", "obfuscation", "parallel_tool_calls", "parameters",
+    "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
+    "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
 _OPAQUE = frozenset(
     {"audio", "document", "file", "file_data", "file_id", "image", "image_url", "images",
@@ -191,12 +191,17 @@ def request_walk(body: Json) -> Iterator[Found]:
 
 def answer_walk(data: Json, *, cut: bool = False) -> Iterator[Found]:
     """Walk over an answer, or with ``cut`` over one chunk of a stream."""
-    places = (
-        _Place((name,), value, "content" if name == "choices" else "other", "assistant")
-        for name, value in data.items()
-        if not is_silent((), name, value)
-    )
-    return _walk(places, answer=True, cut=cut)
+    return _walk(_members_of(data), answer=True, cut=cut)
+
+
+def _members_of(data: Json) -> Iterator[_Place]:
+    for name, value in data.items():
+        if is_silent((), name, value):
+            continue
+        kind = "content" if name == "choices" else "other"
+        if name not in _KEYS:
+            yield _Place((Key(name),), name, kind, "assistant")
+        yield _Place((name,), value, kind, "assistant")
 
 
 def _fields(body: Json) -> Iterator[_Place | Opaque]:

@@ -29,6 +29,26 @@ def test_runs_are_found_in_any_text(around: str) -> None:
     assert run in [match.group() for match in encoded.runs(around.format(run).replace("%20", " "))]
 
 
+@pytest.mark.parametrize("codec", ["utf-16", "utf-16le", "utf-16be"])
+@pytest.mark.parametrize("text", ["a secret, it is", "Geheïmnis: secret"])
+def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
+    run = base64.b64encode(text.encode(codec)).decode()
+
+    assert spots(f"look: {run} here", "secret") == [run]
+    for size in range(16, len(run)):
+        assert encoded.plain(run[:size], cut=True) is not None
+
+
+@pytest.mark.parametrize("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])
+@pytest.mark.parametrize("word", ["secret", "a secret", "secrets are secret"])
+def test_what_is_called_base64_is_decoded_however_short_it_is(head: str, word: str) -> None:
+    run = base64.b64encode(word.encode()).decode()
+
+    assert spots(f"look: {head}{run} here", "secret") == [run]
+    assert spots(f"look: {head}{run.rstrip('=')}", "secret") == [run.rstrip("=")]
+    assert spots(f"é {head}{run} {run}", "secret")[0] == run
+
+
 def test_what_is_not_all_text_is_none() -> None:
     assert encoded.plain(base64.b64encode(b"secret\x00\x01").decode()) is None
     assert encoded.plain("internationalization") is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,7 @@ from proxy.guardrails.texts import (
     request_texts,
     request_walk,
 )
+from proxy.guardrails.view import readings
 from tests.guardrails.growth import LINEAR, TIMES, grown, lines
 
 MARK = "forbidden"
@@ -287,12 +289,15 @@ def test_of_an_answer_nothing_is_skipped(
         {"usage": {MARK: 1}},
         {"usage": {"prompt_tokens_details": {"note": MARK}}},
         {"data": [{"embedding": [MARK]}]},
+        {"data": [{"embedding": f"{MARK}, not a vector"}]},
+        {"data": [{"embedding": base64.b64encode(f"it is {MARK}".encode()).decode()}]},
         {"unknown": [{"id": MARK}]},
     ],
     ids=str,
 )
 def test_a_name_is_silent_at_its_place_and_as_what_it_is_alone(answer: dict[str, Any]) -> None:
-    assert [text for text in answer_texts(answer).texts if MARK in text.text]
+    read = {reading.cased for text in answer_texts(answer).texts for reading in readings(text.text)}
+    assert [text for text in read if MARK in text]
 
 
 async def test_a_large_body_is_read_in_steps_and_alike() -> None:
@@ -359,6 +364,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"choices": [{"logprobs": {"refusal": [{"token": MARK}]}}]},
     {"choices": [{"unknown": {MARK: 1}}]},
     {"choices": [], "unknown": [MARK]},
+    {"choices": [], MARK: 1},
     {"error": {"message": MARK}},
 ]
 
@@ -387,7 +393,11 @@ def test_the_frame_of_an_answer_is_no_text() -> None:
 
 
 def test_vectors_are_no_text() -> None:
-    assert answer_texts({"object": "list", "data": [{"embedding": "AAAA"}]}).texts == ()
+    vector = base64.b64encode(struct.pack("<4f", 0.5, -0.25, 1e-3, -1.0)).decode()
+
+    for numbers in (vector, [0.5, -0.25]):
+        answer = {"object": "list", "data": [{"embedding": numbers}]}
+        assert answer_texts(answer).texts == ()
 
 
 def test_depth_is_no_bound() -> None:
@@ -395,4 +405,4 @@ def test_depth_is_no_bound() -> None:
     for _ in range(20_000):
         deep = [deep]
 
-    assert len(answer_texts({"unknown": deep}).texts) == 1
+    assert len(answer_texts({"error": deep}).texts) == 1
