@@ -150,7 +150,7 @@ class Sqlite:
             await asyncio.wait([self._writing])
 
     def _read(self, key: bytes, now: float) -> bytes | None:
-        if self._identity != files.identity(self._file):
+        if not self._is_in_place():
             self._reading = None  # SQLite would go on reading one that was deleted
             return None
         if self._reading != self._identity:
@@ -166,7 +166,7 @@ class Sqlite:
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
         """Give entries and bytes held, and how many were let go as expired and for space."""
-        if not self._damaged and self._identity == files.identity(self._file):
+        if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
             except sqlite3.Error as error:
@@ -208,6 +208,10 @@ class Sqlite:
                 database.execute(files.COUNT)
                 break
         return gone
+
+    def _is_in_place(self) -> bool:
+        """True if the file that the writer has open is the one of that name."""
+        return self._identity is not None and self._identity == files.identity(self._file)
 
     def _open(self) -> None:
         """Open the file; one that cannot be read is put aside, unless somebody else did that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -214,6 +215,24 @@ async def test_a_file_that_is_deleted_while_it_is_used_is_begun_anew(
     assert (tmp_path / "cache.db").stat().st_mode & 0o777 == 0o600
     async with store(tmp_path, told) as opened:
         assert await opened.get(other) == b"other"
+
+
+async def test_a_file_whose_folder_is_away_for_a_while_is_begun_anew(tmp_path: Path) -> None:
+    told, folder = Told(), tmp_path / "mounted"
+    folder.mkdir()
+    async with store(folder, told) as opened:
+        shutil.rmtree(folder)
+        for _ in range(2):
+            opened.put(KEY, b"lost", 60)
+            await opened.written()
+            assert await opened.get(KEY) is None
+            await opened.written()
+        folder.mkdir()
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        assert await opened.get(KEY) == b"value"
+
+    assert told.files == [("gone", "")]
 
 
 @pytest.mark.parametrize(
