@@ -67,8 +67,10 @@ def _type(kind: type[errors.ProxyError]) -> str:
 def _status(kind: type[errors.ProxyError]) -> str:
     special = {
         errors.BadField: "400, Scale 422",
+        errors.CircuitOpen: "503",
         errors.GuardBlocked: "400, Portkey 446",
         errors.RefusedByRule: "403, or the rule's",
+        errors.UpstreamBusy: "503",
         errors.UpstreamDenied: "400, Portkey 446",
         errors.UpstreamRefused: "the upstream's",
         errors.UpstreamUnavailable: "502, or its 429 or 503",

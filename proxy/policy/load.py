@@ -85,7 +85,7 @@ def files_below(folder: Path, document: Document, unread: str | None = None) -> 
     Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
     """
     seen: set[str] = set()
-    met = 0
+    met = -1  # the folder itself is none of what it holds
     for at, folders, names in os.walk(folder, onerror=_unreadable(document), followlinks=True):
         here, real = Path(at), os.path.realpath(at)
         met += 1 + len(names)

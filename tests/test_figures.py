@@ -1,0 +1,165 @@
+"""The figures that pages tell are those of the product: each claim beside what it is about."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy import embedding, ledger, outside
+from proxy.app import GUARD_THREADS, telling
+from proxy.cache import alike, nearest
+from proxy.cache import redis as cache_in_redis
+from proxy.edge import server
+from proxy.emit import decisions, log, outbox, quota, registry
+from proxy.guardrails import (
+    engine,
+    frame,
+    grounded,
+    judge,
+    looking,
+    moderation,
+    pii,
+    presidio,
+    seams,
+    system_prompt,
+    webhook,
+)
+from proxy.ledger import audit, pruning, writer
+from proxy.limits import batch, claims, drift, outage
+from proxy.limits import redis as limits_in_redis
+from proxy.policy import load, past, patterns, reading, schema, store, watch
+from proxy.policy.schema.cache import Cache, Semantic
+from proxy.policy.schema.guards import Secrets
+from proxy.prices import checking
+from proxy.types import limit
+from proxy.upstream import client, health
+from proxy.upstream.refusal import MAX_MESSAGE
+from proxy.upstream.wire import names
+
+DOCS = Path(__file__).parents[1] / "docs"
+KIB, MIB, MINUTE = 1024, 1024 * 1024, 60
+CACHE, SEMANTIC, UPSTREAM = Cache(), Semantic(), schema.Upstream.model_fields
+BREAKER, TIMEOUTS, RETRY = schema.Breaker(), schema.Timeouts(), schema.Retry()
+
+
+def default(made: Any, name: str) -> Any:
+    """Return the default of a parameter."""
+    return inspect.signature(made).parameters[name].default
+
+
+FIGURES: list[tuple[str, str, object, object]] = [
+    ("cache.md", "of one line and at most 1024 characters", 1024, alike.CHARACTERS),
+    (
+        "cache.md",
+        "`max_temperature` (1; a call that says no temperature counts as 1)",
+        1,
+        SEMANTIC.max_temperature,
+    ),
+    ("cache.md", "4096 for one set of surroundings", 4096, nearest.ROWS),
+    ("cache.md", "At most 64 wait", 64, embedding.WAITING),
+    ("cache.md", "none longer than a quarter of a second", 0.25, alike.WAIT_S),
+    ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
+    ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
+    ("errors.md", "cut to 2000 characters", 2000, MAX_MESSAGE),
+    ("guard-services.md", "more than 1 MiB", MIB, outside.MOST_BYTES),
+    ("guard-services.md", "at most 1000 findings", 1000, webhook.MOST_FINDINGS),
+    ("guard-services.md", "at most 512 tokens may come", 512, judge.ANSWER_TOKENS),
+    ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),
+    ("guard-services.md", "32 in one request", 32, moderation.AT_ONCE),
+    ("guards.md", "longer than 128 characters", 128, frame._LONGEST),
+    ("guards.md", "from 16 KiB on guards leave the event loop", 16 * KIB, engine.ABOVE),
+    ("ledger.md", "up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
+    ("ledger.md", "five times a second at most", 1 / 5, writer.GATHER_S),
+    ("ledger.md", "with the next rows or within a minute", MINUTE, writer.IDLE_S),
+    ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
+    ("ledger.md", "some 10 seconds later", 10, audit.LOOKS * audit.BETWEEN_S),
+    ("ledger.md", "some 500 calls at a time", 500, pruning.AT_ONCE),
+    ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, drift.EVERY_S),
+    ("ledger.md", "for at most a twentieth of the time", 20, drift.SHARE),
+    ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
+    ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
+    ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
+    ("limits.md", "`secrets` 4096", 4096, Secrets(guard="secrets").reach),
+    ("limits.md", "of one beyond 64 KiB", 64 * KIB, seams.MOST),
+    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, looking.SHEET),
+    ("limits.md", "the first 4096 characters are decoded", 4096, looking.MOST_RUN),
+    ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),
+    ("limits.md", "1024 for an answer", 1024, claims.ASSUMED_TOKENS),
+    ("limits.md", "within 10 seconds", 10, server.HEAD_S),
+    ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
+    ("limits.md", "At most 64 names are looked up", 64, names.MAX_LOOKUPS),
+    ("logs.md", "names cut to 64 characters", 64, log.MAX_NAME),
+    ("logs.md", "of twenty at once", 20, quota.BURST),
+    ("logs.md", "ten a minute after that", 10, quota.PER_MINUTE),
+    ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
+    ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
+    ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
+    ("policies.md", "may have 4 MiB", 4 * MIB, reading.MAX_FILE_BYTES),
+    ("policies.md", "100,000 values and 32 levels", 100_000, reading.MAX_NODES),
+    ("policies.md", "and 32 levels", 32, reading.MAX_DEPTH),
+    ("policies.md", "a folder 1000 files", 1000, load.MAX_ENTRIES),
+    ("policies.md", "{connect: 5s,", 5, TIMEOUTS.connect),
+    ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
+    ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
+    ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, UPSTREAM["max_answer_bytes"].default),
+    ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
+    ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),
+    ("policies.md", "times: 2,", 2, RETRY.times),
+    ("policies.md", "wait: 250ms,", 0.25, RETRY.wait),
+    ("policies.md", "max_wait: 5s}", 5, RETRY.max_wait),
+    ("policies.md", "32 if unsaid", 32, schema.Deployment.model_fields["max_models"].default),
+    ("policies.md", "at most a fifth of what an upstream is asked", 1 / 5, health.RETRY_SHARE),
+    ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),
+    ("policies.md", "1024 at least where it says none", 1024, claims.ASSUMED_TOKENS),
+    ("policies.md", "or by itself within 5 ms", 0.005, batch.LINGER_S),
+    ("policies.md", "three round trips in a row", 3, outage.FAILURES),
+    ("policies.md", "for 2 seconds at most", 2, outage.CLOSING_S),
+    ("policies.md", "is leased for 30 seconds", 30, limit.LEASE_S),
+    ("policies.md", "renews it every 10", 10, limit.RENEW_S),
+    ("policies.md", "cache: {ttl: 1h,", 3600, CACHE.ttl),
+    (
+        "policies.md",
+        "max_bytes: 1MiB, store: memory,",
+        (MIB, "memory"),
+        (CACHE.max_bytes, CACHE.store),
+    ),
+    ("policies.md", "by_user: false,", False, CACHE.by_user),
+    ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
+    ("policies.md", "{mode: shadow, threshold: 0.9,", 0.9, SEMANTIC.threshold),
+    ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
+    ("policies.md", "The last 1000 calls are kept", 1000, past.MAX_CALLS),
+    ("policies.md", "and the last 8 revisions", 8, store.REVISIONS_KEPT),
+    ("policies.md", "with this `status` (403)", 403, schema.Refusal(message="No.").status),
+    ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
+    ("policies.md", "above 1000 USD", 1000, checking.ABSURD_USD),
+    ("policies.md", "looked at four times a second", 1 / 4, watch.LOOK_S),
+    ("policies.md", "Readings are at least a second apart", 1, store.SECONDS_BETWEEN),
+    ("policies.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),
+    ("policies.md", "one for the cache 0.25 s", 0.25, cache_in_redis.TIMEOUT_S),
+    ("runbooks/availability.md", "one of the last 1000 calls", 1000, past.MAX_CALLS),
+    ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
+    ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
+    ("runbooks/telemetry-lost.md", "Up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
+    ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telling.LOG_EVERY_S),
+    ("traces.md", "At most 2048 spans wait", 2048, outbox.MOST_QUEUED),
+    ("traces.md", "for at most a second", 1000, outbox.WAITS_MS),
+    ("traces.md", "batches are of 128", 128, outbox.A_BATCH),
+    ("traces.md", "no batch begins after 3 seconds", 3, outbox.CLOSING_S),
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "words", "figure", "product"), FIGURES, ids=[f"{row[0]}: {row[1]}" for row in FIGURES]
+)
+def test_a_figure_is_that_of_the_product(
+    page: str, words: str, figure: object, product: object
+) -> None:
+    text = re.sub(r"\s+", " ", (DOCS / page).read_text())
+
+    assert words in text
+    assert figure == product

@@ -1,0 +1,262 @@
+"""Tables and lists of the pages, row by row, against what they are about."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from proxy import errors
+from proxy.attempts import Loss, Money, Outcome, Why
+from proxy.cli import main
+from proxy.dialects import DIALECTS
+from proxy.dialects.portkey import answer_headers
+from proxy.ledger.jsonl import JsonlStore
+from proxy.ledger.shown import FORMS, MEASURES
+from proxy.ledger.spending import COLUMNS
+from proxy.ledger.store import Counts
+from proxy.policy.compare import KINDS
+from proxy.policy.schema.deployments import Cause
+from proxy.policy.schema.rules import Cap, Set
+from proxy.policy.verdict import judge
+from proxy.record import CacheResult
+from proxy.settings import (
+    LOG_LEVELS,
+    LOG_SCHEMAS,
+    TRACE_PROFILES,
+    VARIABLES,
+    Settings,
+    from_environment,
+    redis_at,
+)
+from proxy.types.target import NOT_THE_CLIENTS
+from proxy.usage import Source
+from tests.ledger.kept import PRICED, Told, finished, ledger_at
+from tests.ledger.test_jsonl import lines
+from tests.ledger.test_sqlite import batch
+from tests.test_errors_page import rows
+
+TOP = Path(__file__).parents[1]
+PAGES = sorted([*TOP.glob("*.md"), *TOP.glob("d*/*.md"), *TOP.glob("docs/*/*.md")])
+
+
+def page(name: str) -> str:
+    return (TOP / "docs" / name).read_text()
+
+
+def table(name: str, heading: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of the table whose first heading begins so."""
+    found = re.search(rf"^\| {re.escape(heading)}.*\n\|[-|]+\n((?:\|.*\n)+)", page(name), re.M)
+    assert found is not None, heading
+    for row in found[1].splitlines():
+        yield [cell.strip() for cell in row.strip().strip("|").split("|")]
+
+
+def words(text: str) -> list[str]:
+    """Return what a text has in backticks."""
+    return re.findall(r"`([^`]+)`", text)
+
+
+def first(name: str, heading: str) -> set[str]:
+    """Return the words of the first cells of a table."""
+    return {word for row in table(name, heading) for word in words(row[0])}
+
+
+YAML = [
+    (file, block)
+    for file in PAGES
+    for block in re.findall(r"```yaml\n(.*?)```", file.read_text(), re.DOTALL)
+    if not re.search(r"^tests:", block, re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize(
+    ("file", "block"), YAML, ids=[f"{file.name}: {block.split()[0]}" for file, block in YAML]
+)
+def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: Path) -> None:
+    (tmp_path / "example.yaml").write_text(block)
+
+    assert judge(tmp_path, {"OPENAI_API_KEY": "sk-1", "GUARD_SECRET": "s" * 32}).errors == ()
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ledger") / "ledger.db"
+    opened = ledger_at(path, Told())
+    record = finished(PRICED)
+    opened.begin(record)
+    opened.end(record)
+    opened.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["calls", "attempts", "runs"])
+def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
+    with closing(sqlite3.connect(ledger)) as file:
+        there = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}
+    [told] = [words(row[1]) for row in table("ledger.md", "table") if words(row[0]) == [name]]
+
+    assert set(told) == there
+
+
+def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    JsonlStore(path, "abc").write(*batch(1), Counts(1, 1, 0, 0))
+    told = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
+    computed = {"cost_usd", "saved_usd", "tokens_in", "tokens_out"}
+
+    call, attempt, *_ = lines(path)
+
+    assert call.keys() == told["calls"] - computed - {"started_ms"} | {"row", "time"}
+    assert attempt.keys() == told["attempts"] - computed | {"row", "time", "request_id"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "known"), [("`money`", Money), ("`loss`", Loss)], ids=["money", "loss"]
+)
+def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any) -> None:
+    assert first("ledger.md", heading) == set(get_args(known))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence", "known"),
+    [
+        ("ledger.md", r"`why` is one of (.*?);", get_args(Why)),
+        ("ledger.md", r"`usage_source` one of (.*?)\.", get_args(Source)),
+        ("ledger.md", r"may be repeated: `tag.NAME`, (.*?) \(UTC\)", COLUMNS),
+        ("ledger.md", r"`--format` is (.*?)\.", FORMS),
+        ("metrics.md", r"`outcome` is one of (.*?)\.", get_args(Outcome)),
+        ("logs.md", r"`usage_source` \| by type; (.*?) \|", get_args(Source)),
+        ("logs.md", r"`cache` \| (.*?) \|", get_args(CacheResult)),
+        ("logs.md", r"whom it asked, and why: (.*?) \|", get_args(Why)),
+        ("logs.md", r"\| info \| (.*?) \|", LOG_LEVELS),
+        ("logs.md", r"under whose names: (.*?) \|", LOG_SCHEMAS),
+        ("policies.md", r"by kind \((.*?)\)", KINDS),
+        ("policies.md", r"readers of traces whose names are added: (.*?) \|", TRACE_PROFILES),
+        ("policies.md", r"the request gets them, whatever it says: (.*?) \|", Set.model_fields),
+        ("policies.md", r"gets no more than that: (.*?) \|", Cap.model_fields),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_list_is_whole(name: str, sentence: str, known: Any) -> None:
+    found = re.search(sentence, " ".join(page(name).split()))
+
+    assert found is not None
+    assert set(words(found[1])) == set(known)
+
+
+def test_the_causes_of_a_retry_are_those_of_the_page() -> None:
+    text = " ".join(page("policies.md").split())
+    found = re.search(r"statuses of the upstream \((.*?)\), (.*?)\. Where", text)
+
+    assert found is not None
+    assert {*map(int, found[1].split(", ")), *words(found[2])} == set(get_args(Cause))
+
+
+def test_fields_that_are_no_clients_to_say_are_refused_by_default() -> None:
+    found = re.search(r"that no guard reads, is refused: (.*?) and their like", page_of_dialects())
+
+    assert found is not None
+    assert set(words(found[1])) <= NOT_THE_CLIENTS
+
+
+def page_of_dialects() -> str:
+    return " ".join(page("dialects.md").split())
+
+
+def test_the_columns_of_usage_are_those_of_the_page() -> None:
+    shown = {name.removesuffix("_usd").replace("_", " ") for name in MEASURES}
+
+    assert first("ledger.md", "column") == shown
+
+
+def test_the_words_of_the_cache_are_those_that_are_sent() -> None:
+    status: Any = "x-portkey-cache-status"
+    for ours, portkeys, *_ in table("cache.md", "`x-headrace-cache`"):
+        cache, semantic = words(ours)[0], "score" in ours
+        result = "hit_semantic" if semantic else cache
+        assert result in get_args(CacheResult)
+        assert dict(answer_headers(None, 1, result))[status] == words(portkeys)[0]
+
+
+DEFAULTS = {
+    "HEADRACE_TRACE_RATIO": "trace_ratio",
+    "HEADRACE_DRAIN_SECONDS": "drain_seconds",
+    "HEADRACE_DRAIN_GRACE_SECONDS": "drain_grace_seconds",
+    "HEADRACE_MAX_BODY_BYTES": "body_bytes",
+    "HEADRACE_MAX_BODY_VALUES": "body_values",
+    "HEADRACE_MAX_BODIES_BYTES": "bodies_bytes",
+    "HEADRACE_CACHE_BYTES": "cache_bytes",
+    "HEADRACE_REPLICAS": "replicas",
+}
+OFF = {"HEADRACE_LEDGER": "ledger"}
+
+
+def test_every_variable_has_its_default_in_the_table() -> None:
+    here = Settings(Path()).listen
+    chosen = from_environment(Path(), here, here, {})
+    rows = [*table("policies.md", "flag or variable"), *table("logs.md", "variable")]
+    told = {name: row[1] for row in rows for name in words(row[0])}
+
+    assert {name for name in told if name.startswith("HEADRACE_")} == set(VARIABLES)
+    assert {name: float(told[name]) for name in DEFAULTS} == {
+        name: getattr(chosen, field) for name, field in DEFAULTS.items()
+    }
+    assert {told[name] for name in OFF} == {"off"}
+    assert [getattr(chosen, field) for field in OFF.values()] == [None]
+    log = chosen.log
+    assert (told["HEADRACE_LOG_LEVEL"], told["HEADRACE_LOG_SCHEMA"]) == (log.level, log.schema)
+    assert float(told["HEADRACE_LOG_RATIO"]) == log.ratio
+    empty = set(told) - {*DEFAULTS, *OFF, "--listen", "--admin-listen"}
+    assert {told[name] for name in empty if "LOG_" not in name} <= {""}
+
+
+@pytest.mark.parametrize("flag", ["--listen", "--admin-listen"])
+def test_every_flag_has_its_default_in_the_table(flag: str) -> None:
+    told = {row[0]: row[1] for row in table("policies.md", "flag or variable")}
+    [option] = [each for each in main.commands["serve"].params if flag in each.opts]
+
+    assert told[f"`{flag}`"] == option.default
+
+
+def test_every_form_of_the_address_of_a_redis_is_read() -> None:
+    for row in table("policies.md", "form of `HEADRACE_REDIS_URL`"):
+        for form in words(row[0]):
+            assert redis_at(form.replace("...", "host")).urls
+
+
+def test_the_dialects_as_upstreams_are_as_the_page_says() -> None:
+    for name, prefix, credential in table("dialects.md", "dialect | prefix"):
+        server = DIALECTS[name].server
+        header, value = server.authorize("KEY")
+        assert words(prefix)[0] == server.prefix
+        shown = f"{header.title()}: Bearer" if value.startswith("Bearer") else header
+        assert words(credential)[0] == shown
+
+
+INSTANCES: tuple[errors.ProxyError, ...] = (
+    errors.CircuitOpen(1.0),
+    errors.UpstreamBusy(1.0),
+    errors.UpstreamStale(),
+    *(errors.UpstreamTimeout(phase) for phase in get_args(errors.Phase)),
+    errors.UpstreamInvalid("What?"),
+    errors.AnswerTooLarge("What?"),
+    errors.LimitStoreUnavailable("month", 1.0),
+    errors.BudgetExceeded("month", 1.0),
+    errors.Stopping(),
+)
+
+
+@pytest.mark.parametrize("error", INSTANCES, ids=lambda error: error.code)
+def test_the_status_of_an_error_that_takes_a_fault_is_that_of_the_page(
+    error: errors.ProxyError,
+) -> None:
+    statuses, types = rows()[error.code]
+
+    assert error.status in statuses
+    assert error.type in types
