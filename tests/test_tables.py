@@ -14,7 +14,7 @@ import pytest
 from proxy import errors
 from proxy.attempts import Loss, Money, Outcome, Why
 from proxy.cli import main
-from proxy.dialects import DIALECTS
+from proxy.dialects import DIALECTS, ROUTES, Came, greeted
 from proxy.dialects.portkey import answer_headers
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.shown import FORMS, MEASURES
@@ -34,7 +34,7 @@ from proxy.settings import (
     from_environment,
     redis_at,
 )
-from proxy.types.target import NOT_THE_CLIENTS
+from proxy.types.target import NOT_THE_CLIENTS, Secret
 from proxy.usage import Source
 from tests.ledger.kept import PRICED, Told, finished, ledger_at
 from tests.ledger.test_jsonl import lines
@@ -237,6 +237,50 @@ def test_the_dialects_as_upstreams_are_as_the_page_says() -> None:
         assert words(prefix)[0] == server.prefix
         shown = f"{header.title()}: Bearer" if value.startswith("Bearer") else header
         assert words(credential)[0] == shown
+
+
+ROUTES_OF = {dialect: path for (_, path), (dialect, kind) in ROUTES.items() if kind != "models"}
+PLACES = {
+    "x-portkey-metadata": '{"team": "support"}',
+    "x-headrace-tags": "team=support",
+    "x-enkrypt-tags": "team=support",
+}
+
+
+def greeting() -> Iterator[tuple[str, str, str]]:
+    """Yield which header says what of a call, by dialect, as the page has it."""
+    for row in table("dialects.md", "dialect | credential"):
+        names = list(DIALECTS) if row[0] == "all" else row[0].split(", ")
+        for what, cell in zip(("credential", "deployment", "tags"), row[1:], strict=True):
+            for word in words(cell):
+                header = word.split(":")[0].lower()
+                if header == "authorization" or header.startswith("x-") or header == "apikey":
+                    yield from ((name, what, header) for name in names)
+
+
+@pytest.mark.parametrize(("dialect", "what", "header"), sorted(greeting()))
+def test_who_calls_is_read_from_the_headers_of_the_page(
+    dialect: str, what: str, header: str
+) -> None:
+    value = PLACES.get(header, "Bearer support" if header == "authorization" else "support")
+    path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
+    headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
+
+    door = greeted("POST", path, headers, Came("req_1"))
+
+    assert door.dialect == dialect
+    if what == "credential":
+        assert door.credential == Secret("support")
+    elif what == "deployment":
+        assert door.deployment == "support"
+    else:
+        assert door.tags == (("team", "support"),)
+
+
+def test_the_names_of_spans_and_events_are_those_that_are_written() -> None:
+    code = "\n".join(file.read_text() for file in (TOP / "proxy/emit").glob("*.py"))
+    for name in re.findall(r"`((?:headrace|gen_ai)\.[a-z_.]+)(?:\.\*)?`", page("traces.md")):
+        assert f'"{name}' in code, name
 
 
 INSTANCES: tuple[errors.ProxyError, ...] = (
