@@ -118,3 +118,29 @@ def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
 def test_the_demos_key_is_the_one_of_the_shipped_policies() -> None:
     assert KEY in examples("here", "there")
     assert KEY in (TOP / "policies" / "keys.yaml").read_text()
+
+
+def entries() -> list[str]:
+    """Return the entries of the changelog, each on one line."""
+    found: list[str] = []
+    for line in (TOP / "CHANGELOG.md").read_text().splitlines():
+        if re.match(r"- |\d+\. ", line):
+            found.append(line)
+        elif line.startswith("  "):
+            found[-1] += " " + line.strip()
+        else:
+            assert not line or re.match(r"[#*A-Z]", line), line
+    return found
+
+
+def test_no_entry_of_the_changelog_is_torn_or_stands_twice() -> None:
+    sentences = [part for entry in entries() for part in re.split(r"(?<=\.) ", entry[2:])]
+
+    assert [entry for entry in entries() if not entry.endswith((".", ":"))] == []
+    assert sorted({each for each in sentences if sentences.count(each) > 1}) == []
+
+
+def test_the_changelog_begins_with_what_an_upgrade_asks_for() -> None:
+    headings = re.findall(r"^### (.*)", (TOP / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+    assert headings[:4] == ["Before you upgrade", "Added", "Changed", "Fixed"]
