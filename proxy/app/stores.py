@@ -26,18 +26,21 @@ from proxy.cache.store import Shelf
 from proxy.emit import Sink
 from proxy.emit.quota import Quota
 from proxy.ledger import budgets
-from proxy.limits import Admission, Recall
+from proxy.ledger.store import Unusable
+from proxy.limits import Admission
 from proxy.limits.alone import Alone
 from proxy.limits.drift import Budget, Drift
 from proxy.limits.leases import renewing
 from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
+from proxy.limits.recall import Recall, Recalls, Unrecalled
 from proxy.limits.store import Store
 from proxy.policy.budgets import budgets as budgets_of
-from proxy.policy.budgets import counted_by
+from proxy.policy.budgets import counted_by, whose
+from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import PolicyStore
-from proxy.settings import BadSetting, RedisAt
-from proxy.types.limit import Claim, Limit
+from proxy.settings import BadSetting, LedgerAt, RedisAt
+from proxy.types.limit import Claim
 from proxy.usage import NANO
 
 if TYPE_CHECKING:
@@ -62,9 +65,9 @@ async def _counters(site: Site) -> Store:
         site.log.warning(f"limits.{state}")
 
     def lost(claim: Claim) -> None:
-        name, whose = claim.limit.name, site.metrics.roster.owners(claim.scope)
+        name, named = claim.limit.name, site.metrics.roster.owners(claim.scope)
         site.metrics.budget_lost(name)
-        site.log.error("budget.lost", limit=name, whose=whose)
+        site.log.error("budget.lost", limit=name, whose=named)
 
     server = connect(site.settings.redis, TIMEOUT_S)
     shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
@@ -103,26 +106,44 @@ def drift(
 
     clocks = (asyncio.sleep, time.monotonic, since_epoch)
     in_force = lambda: budgets_of(store.current)  # noqa: E731
-    tell, failed = site.metrics.drifted, telling.amiss(site)
+    tell, failed = site.metrics.drifted, telling.amiss(site, "drift.failed")
     return beside(Drift(admission, in_force, ask, tell, failed, *clocks).run())
 
 
-def recall(site: Site, store: PolicyStore) -> Recall:
+async def recalls(site: Site, policies: PolicyStore, counters: Store) -> Recalls:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
+    failed = telling.amiss(site, "recall.failed")
+    asking = Recalls(counters, _recall(site, policies), failed, time.monotonic, since_epoch)
+    return await site.opened.enter_async_context(asking)
 
-    async def ask(limit: Limit, of: Mapping[str, str]) -> int | None:
-        at, found = site.settings.ledger, None
-        if at is not None and at.kind == "sqlite":
-            since_ms = limit.calendar.around(int(since_epoch() * 1000))[1]
-            counted = counted_by(store.current, limit.name)
-            found = await budgets.spent(at.path, since_ms, of, counted)
-        recalled = None if found is None else found / NANO
-        named = site.metrics.roster.names
-        whose = {per: value for per, value in of.items() if named(per, value)}
-        site.log.info("budget.begins", limit=limit.name, whose=whose, recalled_usd=recalled)
+
+def _recall(site: Site, policies: PolicyStore) -> Recall:
+    async def ask(claim: Claim, before_ms: int | None) -> int | None:
+        found = None
+        try:
+            found = await _seen(site.settings.ledger, policies.current, claim, before_ms)
+        except Unusable as error:
+            raise Unrecalled from error
+        finally:
+            recalled = None if found is None else found / NANO
+            named = site.metrics.roster.owners(claim.scope)
+            name = claim.limit.name
+            site.log.info("budget.begins", limit=name, whose=named, recalled_usd=recalled)
         return found
 
     return ask
+
+
+async def _seen(
+    at: LedgerAt | None, snapshot: Snapshot, claim: Claim, before_ms: int | None
+) -> int | None:
+    """Return what a budget has seen in its window, as the ledger knows it."""
+    owner = whose(snapshot, claim)
+    if at is None or at.kind != "sqlite" or owner is None:
+        return None
+    since_ms = claim.limit.calendar.around(int(since_epoch() * 1000))[1]
+    counted = counted_by(snapshot, claim.limit.name)
+    return await budgets.spent(at.path, since_ms, owner, counted, before_ms)
 
 
 async def shelves(site: Site) -> dict[str, Shelf]:

@@ -161,11 +161,11 @@ def writer_failed(metrics: Metrics, log: Log) -> Callable[[str, BaseException], 
     return tell
 
 
-def amiss(site: Site) -> Callable[[Exception], None]:
-    """Log why budgets and ledger could not be compared."""
+def amiss(site: Site, event: str) -> Callable[[Exception], None]:
+    """Log why something beside the calls came to nothing."""
 
     def tell(error: Exception) -> None:
-        site.log.error("drift.failed", **where(error))
+        site.log.error(event, **where(error))
 
     return tell
 

@@ -23,29 +23,37 @@ Values = tuple[str, ...]
 
 
 async def spent(
-    path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None = None
+    path: Path,
+    since_ms: int,
+    of: Mapping[str, str],
+    deployments: frozenset[str] | None = None,
+    before_ms: int | None = None,
 ) -> int | None:
-    """Give the nano-USD that calls cost since a moment, off the loop: of some ``deployments``, or
-    of all.
+    """Return the nano-USD that calls cost since a moment, and before another where one is given,
+    off the loop: of some ``deployments``, or of all. Raise ``Unusable`` if the file cannot be read.
 
     ``of`` says whose calls, by ``key``, ``deployment``, ``model`` or ``tag.NAME``; an empty value
-    is that of calls without one. Users are not in the ledger: for them, and for a file that cannot
-    be read, the answer is None. What was not written yet is not in it.
+    is that of calls without one. Users are not in the ledger: for them the answer is None. What was
+    not written yet is not in it.
     """
     if "user" in of:
         return None
-    try:
-        return await asyncio.to_thread(_spent, path, since_ms, of, deployments)
-    except Unusable:
-        return None
+    return await asyncio.to_thread(_spent, path, since_ms, of, deployments, before_ms)
 
 
 def _spent(
-    path: Path, since_ms: int, of: Mapping[str, str], deployments: frozenset[str] | None
+    path: Path,
+    since_ms: int,
+    of: Mapping[str, str],
+    deployments: frozenset[str] | None,
+    before_ms: int | None,
 ) -> int:
     query, values = QUERY, [since_ms, *of.values()]
     for name in of:
         query += f" AND COALESCE({_column(name)}, '') = ?"
+    if before_ms is not None:
+        query += " AND c.started_ms < ?"
+        values.append(before_ms)
     if deployments is not None:
         query += AMONG
         values.append(json.dumps(sorted(deployments)))

@@ -8,15 +8,16 @@ corrected to what was really used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Self
 
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
-from proxy.limits.claims import actuals, claims_of, hidden_tokens, predicted, whose_each
+from proxy.limits.claims import actuals, claims_of, hidden_tokens, predicted
+from proxy.limits.recall import Recalls
 from proxy.limits.store import Store
 from proxy.offload import Offload
 from proxy.record import Record
@@ -25,7 +26,6 @@ from proxy.types.guard import asks
 from proxy.types.limit import Claim, Limit, rate_text
 from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
 
-Recall = Callable[[Limit, Mapping[str, str]], Awaitable[int | None]]
 USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
 FLAGS = 3  # where they stand in the reading of a claim
 
@@ -34,17 +34,16 @@ FLAGS = 3  # where they stand in the reading of a claim
 class Admission:
     """The limits of the policy over a store of counters.
 
-    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``recall`` gives
-    the nano-USD that a budget has seen in its window, for counters that begin anew: a new window,
-    a process that was started again, a store that has lost them. None where nobody knows.
-    ``offload`` is where claims of large bodies are estimated.
+    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``recalls``
+    charges budgets whose counters begin anew (a new window, a process that was started again, a
+    store that has lost them) with what their window has seen. ``offload`` is where claims of large
+    bodies are estimated.
     """
 
     store: Store
     warned: Callable[[Standing], None]
-    recall: Recall | None = None
+    recalls: Recalls | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
-    _recalling: asyncio.Lock = field(default_factory=asyncio.Lock)
     _going: dict[str, Admitted] = field(default_factory=dict)
 
     def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
@@ -52,8 +51,8 @@ class Admission:
         moment, in milliseconds of UTC."""
         found: dict[str, int] = {}
         for each in self._going.values():
-            if each.call.door.at.timestamp() * 1000 >= since_ms:
-                for claim in each._claims:
+            if each.at_ms >= since_ms:
+                for claim in each.claims:
                     if claim.limit is limit:
                         found[claim.scope] = found.get(claim.scope, 0) + claim.amount
         return found
@@ -61,6 +60,21 @@ class Admission:
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
         record.hidden_tokens = partial(hidden_tokens, plan, call)
         return Admitted(self, plan, call, record)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What the store has charged a call: which claims, under which id.
+
+    That of a call which is let in for a kept answer alone has the ``refusal`` that was put off and
+    what was ``decided`` on all claims. It is ``refused`` once there turns out to be no such answer.
+    """
+
+    id: str
+    claims: Sequence[Claim] = ()
+    refusal: ProxyError | None = None
+    decided: Outcome | None = None
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -73,9 +87,18 @@ class Admitted:
     plan: Plan
     call: Call
     record: Record
-    _claims: tuple[Claim, ...] = ()
-    _id: str = ""
-    _deferred: tuple[ProxyError, Outcome] | None = None
+    _reserved: Reservation = Reservation("")
+    _asked: int = 0
+
+    @property
+    def at_ms(self) -> int:
+        """When the call came, in milliseconds of UTC."""
+        return int(self.call.door.at.timestamp() * 1000)
+
+    @property
+    def claims(self) -> Sequence[Claim]:
+        """What it holds until it is settled."""
+        return self._reserved.claims
 
     async def __aenter__(self) -> Self:
         offload = self.admission.offload
@@ -85,70 +108,23 @@ class Admitted:
         if not self.plan.bounds:
             return self
         claims = await offload.run(self.call.size, partial(claims_of, self.plan, self.call))
-        self._id = self.call.door.nonce
-        outcome = await self._asked(claims)
-        if outcome.refusal is not None:
-            claims = await self._without_use(claims, outcome)
-        if claims:
-            self._claims = claims
-            self.admission._going[self._id] = self
+        try:
+            self._reserved = await self._reserve(claims)
+        except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
+            await self.admission.store.release(self._id)
+            raise
+        if self.claims:
+            self.admission._going[self._reserved.id] = self
         return self
 
     def require_budget(self) -> None:
         """Raise the refusal that was put off: the cache has no answer, so an upstream must be
         asked."""
-        if self._deferred is not None:
-            error, self.record.admission = self._deferred
-            raise error
-
-    async def _asked(self, claims: Sequence[Claim]) -> Outcome:
-        try:
-            outcome = self.record.admission = await self._decided(claims)
-        except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
-            await self.admission.store.release(self._id)
-            raise
-        if outcome.admitted and any(outcome.readings[FLAGS::READING]):
-            for standing in outcome.standings:
-                if standing.warned:
-                    self.admission.warned(standing)
-        return outcome
-
-    async def _without_use(self, claims: Sequence[Claim], first: Outcome) -> tuple[Claim, ...]:
-        """Admit a call that is over a budget or a token limit for a kept answer only, and return
-        the claims that still hold. Raise the refusal where the plan has no cache, a guard would
-        call a paid service first, or another limit refuses too."""
-        assert first.refusal is not None  # noqa: S101  # the caller has looked
-        error = _refused(first.refusal, store_away=first.store_away)
-        rules = self.plan.guards.input
-        if self.plan.cache is None or any(asks(rule.detector) for rule in rules):
-            raise error
-        free = tuple(claim for claim in claims if claim.limit.kind not in USED)
-        self.record.admission = None
-        self._id += (
-            "-cached"  # for all of its claims the store may owe, or be owed, under the other
-        )
-        if free and not (await self._asked(free)).admitted:
-            self.record.admission = first
-            raise error
-        self._deferred = error, first
-        return free
-
-    async def _decided(self, claims: Sequence[Claim]) -> Outcome:
-        """Ask the store; once more where a budget that began anew turns out to be used."""
-        store, recalling = self.admission.store, self.admission._recalling
-        if recalling.locked():  # what a budget has seen is being looked up: nobody overtakes that
-            async with recalling:
-                pass
-        outcome = await store.admit(self._id, claims)
-        flags = outcome.readings[FLAGS::READING]
-        if not any(flags) or not any(flag & FRESH for flag in flags):
-            return outcome
-        async with recalling:
-            if not await self._recalled(claims, outcome.standings):
-                return outcome
-            await store.release(self._id)
-            self._id += "-again"
-            return await store.admit(self._id, claims)
+        reserved = self._reserved
+        if reserved.refusal is not None:
+            self._reserved = replace(reserved, refused=True)
+            self.record.admission = reserved.decided
+            raise reserved.refusal
 
     async def __aexit__(
         self,
@@ -156,29 +132,70 @@ class Admitted:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Settle also when the call is cancelled: what was used was used."""
-        if self._claims:
-            try:
-                used = actuals(self._claims, self.record)
-                await self.admission.store.settle(self._id, used)
-            finally:
-                del self.admission._going[self._id]
+        """Settle also when the call is cancelled: what was used was used. A call that was refused
+        after all has used nothing."""
+        store, reserved = self.admission.store, self._reserved
+        if not reserved.claims:
+            return
+        try:
+            if reserved.refused:
+                await store.release(reserved.id)
+            else:
+                await store.settle(reserved.id, actuals(reserved.claims, self.record))
+        finally:
+            del self.admission._going[reserved.id]
 
-    async def _recalled(self, claims: Sequence[Claim], standings: Sequence[Standing]) -> bool:
-        """Charge budgets whose counters begin anew with what their window has seen. Says whether
-        any had seen something, so that the call must be decided again."""
-        recall, seen = self.admission.recall, False
-        whose_ = whose_each(self.plan, self.call)
-        for claim, standing, of in zip(claims, standings, whose_, strict=True):
-            if not standing.fresh or recall is None:
-                continue
-            spent = await recall(claim.limit, of)
-            if spent is not None:
-                charge = [Claim(claim.limit, claim.scope, spent)]
-                name = f"recalled {claim.limit.name} {claim.scope}"
-                await self.admission.store.charge(name, charge, whole=True)
-                seen = seen or spent > 0
-        return seen
+    async def _reserve(self, claims: Sequence[Claim]) -> Reservation:
+        """Reserve all claims; for a kept answer only, of a call that is over a budget or a token
+        limit, those that still hold. Raise the refusal where the plan has no cache, a guard would
+        call a paid service first, or another limit refuses too."""
+        decided = await self._decide(claims)
+        if decided.refusal is None:
+            return Reservation(self._id, claims)
+        error = _refused(decided.refusal, store_away=decided.store_away)
+        rules = self.plan.guards.input
+        if self.plan.cache is None or any(asks(rule.detector) for rule in rules):
+            raise error
+        free = tuple(claim for claim in claims if claim.limit.kind not in USED)
+        self.record.admission = None
+        if free and not (await self._decide(free)).admitted:
+            self.record.admission = decided
+            raise error
+        return Reservation(self._id, free, error, decided)
+
+    async def _decide(self, claims: Sequence[Claim]) -> Outcome:
+        """Ask the store; once more where a budget that began anew turns out to be used."""
+        recalls = self.admission.recalls
+        if recalls is not None:  # nobody overtakes a budget that is being recalled
+            await recalls.known(claims)
+        decided = await self._ask(claims)
+        if recalls is not None and decided.admitted and await self._recalled(recalls, decided):
+            await self.admission.store.release(self._id)
+            decided = await self._ask(claims)
+        self.record.admission = decided
+        return decided
+
+    async def _recalled(self, recalls: Recalls, decided: Outcome) -> bool:
+        """Have budgets recalled that begin anew with this call. True if one of its budgets turned
+        out to be used, be it that another call began it in the same moment."""
+        for claim, flags in zip(decided.claims, decided.readings[FLAGS::READING], strict=True):
+            if flags & FRESH:
+                recalls.begin(claim, self.at_ms)
+        return await recalls.known(decided.claims)
+
+    async def _ask(self, claims: Sequence[Claim]) -> Outcome:
+        """Ask the store under a new id: under the last one it may owe something, or be owed."""
+        self._asked += 1
+        decided = await self.admission.store.admit(self._id, claims)
+        if decided.admitted and any(decided.readings[FLAGS::READING]):
+            for standing in decided.standings:
+                if standing.warned:
+                    self.admission.warned(standing)
+        return decided
+
+    @property
+    def _id(self) -> str:
+        return f"{self.call.door.nonce}-{self._asked}"
 
 
 def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:

@@ -11,6 +11,7 @@ from proxy.limits.drift import Budget
 from proxy.policy.roster import roster
 from proxy.policy.snapshot import Snapshot
 from proxy.types import Bound
+from proxy.types.limit import Claim
 
 
 def budgets(snapshot: Snapshot) -> Iterator[Budget]:
@@ -31,6 +32,23 @@ def counted_by(snapshot: Snapshot, limit: str) -> frozenset[str] | None:
     """Name the deployments all of whose calls a budget counts; None where that cannot be said."""
     whole = _whole(snapshot).items()
     return next((frozenset(names) for bound, names in whole if bound.limit.name == limit), None)
+
+
+def whose(snapshot: Snapshot, claim: Claim) -> dict[str, str] | None:
+    """Return whose a counter of a budget is, by what the budget is per; None for a limit that is
+    no more."""
+    for bound in _all(snapshot):
+        if bound.limit.name == claim.limit.name:
+            return dict(zip(bound.per, _values(bound.per, claim.scope), strict=True))
+    return None
+
+
+def _all(snapshot: Snapshot) -> Iterator[Bound]:
+    for deployment in snapshot.deployments.values():
+        yield from deployment.bounds
+        for section in deployment.sections:
+            for rule in section.rules:
+                yield from rule.bounds
 
 
 def _whole(snapshot: Snapshot) -> dict[Bound, set[str]]:

@@ -11,8 +11,9 @@ import aiohttp
 import pytest
 
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, legacy, legacy_events, stream
-from tests.limits.test_init import ask, counted
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, legacy_events, stream, usage
+from tests.limits.test_init import SEARCH, ask, counted
+from tests.test_pipeline import BEARER
 
 SPENT = "{name: money, usd: 1 per month, unpriced: allow}"
 MANY_TOKENS: dict[str, Any] = {"max_tokens": 100_000}  # claims more than is left
@@ -77,6 +78,33 @@ async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstr
         assert await counted(
             proxy, client, 'headrace_limit_decisions_total{decision="deny",limit="calls"} 2.0'
         )
+
+
+async def test_calls_that_are_refused_for_their_budget_use_up_no_limit_of_others(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """They are let in for a kept answer, and there is none: a key that has nothing left must not
+    take the requests of all."""
+    upstream.answer_with(answer(chat(usage=usage(2_000_000, 0))))
+    limits = (
+        "{name: money, usd: 0.1 per month, unpriced: allow, per: key}",
+        "{name: calls, requests: 5 per day}",
+    )
+    async with proxied(tmp_path, upstream, *limits) as (proxy, client):
+        spender = [await chatted(client, BEARER, "support-chat", f"x{n}") for n in range(10)]
+        other = [await chatted(client, SEARCH, "search-answers", f"y{n}") for n in range(2)]
+        records = await proxy.sink.wait(12)
+
+    assert spender == [200] + [429] * 9
+    assert other == [200, 200]
+    assert [record.outcome for record in records].count("limited") == 9
+
+
+async def chatted(client: aiohttp.ClientSession, key: dict[str, str], model: str, text: str) -> int:
+    body = {"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 1}
+    async with client.post("/v1/chat/completions", headers=key, json=body) as response:
+        await response.read()
+        return response.status
 
 
 async def test_a_hit_holds_a_place_while_it_is_served_and_gives_it_back(

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from proxy.ledger.budgets import spent
+from proxy.ledger.store import Unusable
 from proxy.settings import LedgerAt
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
@@ -87,5 +88,6 @@ async def test_the_ledger_knows_whose_money_was_spent(
     assert await spent(path, 0, of) == nano_usd
 
 
-async def test_a_ledger_that_is_not_there_knows_nothing(tmp_path: Path) -> None:
-    assert await spent(tmp_path / "none.db", 0, {}) is None
+async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
+    with pytest.raises(Unusable):
+        await spent(tmp_path / "none.db", 0, {})

@@ -36,3 +36,21 @@ async def test_a_key_is_told_and_a_user_is_not(tmp_path: Path, upstream: Scripte
     for event in ("budget.begins", "limit.warned"):
         assert told[event]["whose"] == {"key": "support-widget"}
         assert "alice" not in str(told[event])
+
+
+async def test_a_budget_begins_once_and_not_with_a_refused_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    limits = LIMITS.replace("requests: 1 per hour, per: [key, user]", "requests: 2 per day")
+    users = ["alice", "alice", "alice", "bob", "bob", "carol"]
+    async with serving(tmp_path / "p", world(upstream.url) + limits) as (served, url):
+        async with aiohttp.ClientSession() as client:
+            for user in users:
+                body = {**ROUTE.body(streamed=False), "user": user}
+                async with client.post(url + ROUTE.path, headers=BEARER, json=body) as response:
+                    await response.read()
+        for _ in users:
+            await served.line("call")
+
+    assert [line["event"] for line in served.lines].count("budget.begins") == 1

@@ -1,0 +1,224 @@
+"""Budgets that begin anew, and what becomes of calls that come while the ledger is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from proxy.errors import BudgetExceeded, LimitExceeded
+from proxy.limits import Admission
+from proxy.limits.recall import AGAIN_S, Recalls, Unrecalled
+from proxy.record import Record, TraceIds
+from proxy.types import Bound, Call, Door, Leg, Plan, Target, Upstream
+from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
+from proxy.usage import Price
+from tests.limits.world import NOON, Clock, claims
+
+DEAR = Target(
+    Upstream("openai", "openai", "http://127.0.0.1:9"),
+    "gpt-4o-mini",
+    prices=(Price(Decimal(1), Decimal(1)),),
+)
+MONTH = Limit("month", "usd", 10**9, Calendar("month"))
+DAY = Limit("day", "usd", 10**9, Calendar("day"))
+ALL, LEFT = 10**12, 10**9 - 10**5  # nano-USD: more than a month may cost, and nearly so much
+
+
+def plan(*limits: Limit) -> Plan:
+    bounds = tuple(Bound(limit) for limit in limits)
+    return Plan("r", "support-widget", "chat", {}, (Leg("m", (DEAR,)),), bounds=bounds)
+
+
+@dataclass
+class Ledger:
+    """A ledger that answers when a test lets it, by limits."""
+
+    spent: dict[str, int | Exception | None]
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[tuple[str, int | None]] = field(default_factory=list)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def recall(self, claim: Claim, before_ms: int | None) -> int | None:
+        self.asked.append((claim.limit.name, before_ms))
+        self.came.set()
+        await self.go.wait()
+        found = self.spent.get(claim.limit.name, 0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@dataclass
+class World:
+    ledger: Ledger
+    clock: Clock = field(default_factory=Clock)
+    failed: list[Exception] = field(default_factory=list)
+    calls: int = 0
+
+    @asynccontextmanager
+    async def admission(self) -> AsyncIterator[Admission]:
+        store, now = self.clock.memory(), self.clock.seconds
+        async with Recalls(store, self.ledger.recall, self.failed.append, now, now) as recalls:
+            yield Admission(store, lambda standing: None, recalls)
+
+    async def call(self, admission: Admission, *limits: Limit) -> None:
+        self.calls += 1
+        at = datetime.fromtimestamp(self.clock.seconds(), UTC)
+        door = Door("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
+        body = {"model": "m", "prompt": "x", "max_tokens": 5}
+        record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
+        async with admission.admit(plan(*limits), Call(door, body, ("m",)), record):
+            pass
+
+
+@pytest.fixture
+def world() -> World:
+    return World(Ledger({"month": ALL}))
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_a_client_that_leaves_meanwhile_leaves_the_budget_as_the_ledger_knows_it(
+    world: World,
+) -> None:
+    async with world.admission() as admission:
+        first = asyncio.ensure_future(world.call(admission, MONTH))
+        await world.ledger.came.wait()
+        first.cancel()
+        await asyncio.wait([first])
+        assert admission.store.under_way == 0
+        world.ledger.go.set()
+
+        with pytest.raises(BudgetExceeded):
+            await world.call(admission, MONTH)
+    assert len(world.ledger.asked) == 1
+
+
+async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(world: World) -> None:
+    world.ledger.spent = {"month": LEFT}
+    async with world.admission() as admission:
+        crowd = [asyncio.ensure_future(world.call(admission, MONTH)) for _ in range(50)]
+        await settled()
+        for each in crowd[::7]:
+            each.cancel()
+        world.ledger.go.set()
+        results = await asyncio.gather(*crowd, return_exceptions=True)
+        [month] = await admission.store.read(claims((MONTH, 0), scope=""))
+
+    assert [r for r in results if not isinstance(r, asyncio.CancelledError)] == [None] * 42
+    assert world.ledger.asked == [("month", None)]
+    assert month.used == LEFT
+
+
+async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> None:
+    calls = Limit("calls", "requests", 100, 60)
+    async with world.admission() as admission:
+        first = asyncio.ensure_future(world.call(admission, MONTH))
+        await world.ledger.came.wait()
+
+        await world.call(admission, calls)
+        other = asyncio.ensure_future(world.call(admission, DAY))
+        await settled()
+        assert world.ledger.asked == [("month", None), ("day", None)]
+        world.ledger.go.set()
+        await other
+        with pytest.raises(BudgetExceeded):
+            await first
+
+
+async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(world: World) -> None:
+    world.ledger.go.set()
+    world.ledger.spent = {"month": Unrecalled()}
+    async with world.admission() as admission:
+        await world.call(admission, MONTH)
+        await world.call(admission, MONTH)
+        assert len(world.ledger.asked) == 1
+        world.clock.ms += int(AGAIN_S * 1000)
+        await world.call(admission, MONTH)
+        world.ledger.spent = {"month": ALL}
+        world.clock.ms += int(AGAIN_S * 1000)
+        with pytest.raises(BudgetExceeded):
+            await world.call(admission, MONTH)
+        with pytest.raises(BudgetExceeded):
+            await world.call(admission, MONTH)
+
+    assert world.ledger.asked == [("month", before) for before in (None, NOON, NOON)]
+
+
+async def test_what_could_not_be_told_of_a_window_is_not_asked_in_the_next(world: World) -> None:
+    world.ledger.go.set()
+    world.ledger.spent = {"day": Unrecalled()}
+    async with world.admission() as admission:
+        await world.call(admission, DAY)
+        world.clock.ms += 86_400_000
+        await world.call(admission, DAY)
+
+    assert world.ledger.asked == [("day", None), ("day", None)]
+
+
+async def test_a_bug_is_told_and_ends_neither_the_call_nor_the_process(world: World) -> None:
+    world.ledger.go.set()
+    bug = ZeroDivisionError()
+    world.ledger.spent = {"month": bug}
+    async with world.admission() as admission:
+        await world.call(admission, MONTH)
+        world.ledger.spent = {"month": ALL}
+        world.clock.ms += int(AGAIN_S * 1000)
+        with pytest.raises(BudgetExceeded):
+            await world.call(admission, MONTH)
+
+    assert world.failed == [bug]
+
+
+async def test_where_nobody_will_know_nobody_is_asked_again(world: World) -> None:
+    world.ledger.go.set()
+    world.ledger.spent = {"month": None}
+    async with world.admission() as admission:
+        for _ in range(3):
+            await world.call(admission, MONTH)
+            world.clock.ms += int(AGAIN_S * 1000)
+
+    assert len(world.ledger.asked) == 1
+
+
+async def test_a_call_that_another_limit_refuses_begins_no_budget(world: World) -> None:
+    world.ledger.go.set()
+    full = Limit("full", "requests", 1, 86_400)
+    async with world.admission() as admission:
+        await admission.store.admit("before", claims((full, 1), scope=""))
+        for _ in range(3):
+            with pytest.raises(LimitExceeded):
+                await world.call(admission, full, replace(MONTH, name="other"))
+
+    assert world.ledger.asked == []
+
+
+async def test_what_is_asked_ends_with_its_owner(world: World) -> None:
+    before = asyncio.all_tasks()
+    async with world.admission() as admission:
+        call = asyncio.ensure_future(world.call(admission, MONTH))
+        await world.ledger.came.wait()
+    await call
+
+    assert asyncio.all_tasks() == before
+
+
+async def test_each_window_is_recalled(world: World) -> None:
+    world.ledger.go.set()
+    world.ledger.spent = {"day": LEFT}
+    async with world.admission() as admission:
+        for _ in range(3):
+            await world.call(admission, DAY)
+            [day] = await admission.store.read(claims((DAY, 0), scope=""))
+            assert day.used == LEFT
+            world.clock.ms += 86_400_000
