@@ -17,7 +17,10 @@ from proxy.edge.refusals import VersionNotSupported
 HEAD_S = 10.0
 HEAD_BYTES = 64 * 1024
 FRAMING_BYTES = 64 * 1024  # of a body, which hold none of it
-FRAMING_TIMES = 16  # as many bytes as the body has: a chunk may be of one byte
+FRAMING_SHARE = 8  # and one byte for so many of the body: chunks hold some 48 bytes on average
+SLICE = 4 * 1024  # bytes that are parsed before it is asked what has framed them
+AT_ONCE = 1024  # bytes of framing that are parsed in one go: some 200 chunks, a millisecond
+UNREAD = 256  # chunks that wait to be read
 CHUNKED = "chunked"
 VERSIONS = (HttpVersion10, HttpVersion11)
 UNSUPPORTED = web.RequestKey("unsupported", bool)
@@ -53,7 +56,9 @@ class QuietHandler(web.RequestHandler):
     A request that is no HTTP gets an error that does not show its raw bytes, credentials among
     them, and no log line. A connection on which no request begins in time is closed. A head is
     parsed once it is whole, and may name its user agent twice, as proxies on the way make it do.
-    A body whose framing is broken, or has no end, ends with ``Unframed`` for who reads it.
+    A body whose framing is broken, or has no end, ends with ``Unframed`` for who reads it. Each
+    chunk costs as much as kilobytes do, however few bytes it holds: others have their turn between
+    many of them.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -61,14 +66,18 @@ class QuietHandler(web.RequestHandler):
     _head_at = 0.0
     _body: streams.StreamReader | None = None  # that comes in
     _framing = 0  # bytes that came with it and are none of it
+    _waiting = b""  # what is parsed when others have had their turn
+    _next_slice: asyncio.Handle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._head_timer = self._loop.call_later(HEAD_S, self._expect_request)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
+        for timer in (self._head_timer, self._next_slice):
+            if timer is not None:
+                timer.cancel()
+        self._waiting = b""
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
@@ -94,20 +103,65 @@ class QuietHandler(web.RequestHandler):
         # with a letter then can neither be nor end a body: all up to the empty line is a head.
         if self.idle and (self._head or data[:1].isalpha()):
             data = self._whole_head(data)
+        if data and self._waiting:  # it was sent on before the transport was paused
+            self._waiting += data
+            return
+        at, before = 0, self._framing
+        while at + SLICE < len(data):
+            self._parse(data[at : at + SLICE])
+            at += SLICE
+            if self._framing - before > AT_ONCE:
+                self._wait_with(data[at:])
+                return
+        self._parse(data[at:])
+
+    def _parse(self, data: bytes) -> None:
         before = self._body.total_bytes if self._body is not None else 0
         super().data_received(data)
         self._watch_framing(len(data), before)
 
+    def _wait_with(self, data: bytes) -> None:
+        """Parse this after others have had their turn, and take nothing more meanwhile."""
+        self._waiting = data
+        self._pause_transport_reading()
+        if not self._reading_paused:
+            self._resume_transport_reading()
+
+    def _resume_transport_reading(self) -> None:
+        if not self._waiting:
+            super()._resume_transport_reading()
+        elif self._next_slice is None:
+            self._next_slice = self._loop.call_soon(self._parse_next)
+
+    def _parse_next(self) -> None:
+        """Parse the next slice. Where nobody has read the last, this is called again then."""
+        self._next_slice = None
+        if self._reading_paused or self._buffer_paused or self.transport is None:
+            return
+        data, self._waiting = self._waiting, b""
+        self.data_received(data)
+        if not self._waiting and not self._reading_paused and not self._buffer_paused:
+            self._resume_transport_reading()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Go on with what was paused. aiohttp calls this for each chunk that is read."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
     def _watch_framing(self, size: int, before: int) -> None:
         """Count what came with a body and is none of it: sizes of chunks, what extends them, and
-        trailers, which the parser drops however long they are."""
+        trailers, which the parser drops however long they are. While reading is paused the parser
+        holds what it has not counted yet."""
         body = self._unfinished_body()
         if body is None or body is not self._body:
             self._body, self._framing = body, 0
+            if body is not None:
+                body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
             return
         self._framing += size - (body.total_bytes - before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
-        if broken or self._framing > FRAMING_BYTES + FRAMING_TIMES * body.total_bytes:
+        most = FRAMING_BYTES + body.total_bytes // FRAMING_SHARE
+        if broken or (self._framing > most and not self._reading_paused):
             self._body = None
             body.set_exception(Unframed())
             body.feed_eof()
@@ -116,9 +170,8 @@ class QuietHandler(web.RequestHandler):
     def _unfinished_body(self) -> streams.StreamReader | None:
         """Return the body of the last request, if there is more to come of it."""
         bodies = [body for message, body in self._messages if _is_request(message)]
-        if not bodies and self._current_request is not None:
-            bodies = [self._current_request.content]
-        return bodies[-1] if bodies and not bodies[-1].is_eof() else None
+        last = bodies[-1] if bodies else self._body
+        return None if last is None or last.is_eof() else last
 
     def _whole_head(self, data: bytes) -> bytes:
         """Return a head that is whole and what follows it; nothing while more must come."""

@@ -61,6 +61,7 @@ ENDLESS = {
     "an extension": endless(head(CHUNKED) + b"5", b";aaaa"),
     "an extension of the last chunk": endless(head(CHUNKED) + CHUNKS[:-4], b";aaaa"),
     "long extensions of many chunks": endless(head(CHUNKED), ONE_BYTE),
+    "chunks of a byte": endless(head(CHUNKED), b"1\r\nx\r\n"),
     "zeros": endless(head(CHUNKED), b"0"),
     "trailers": endless(head(CHUNKED) + CHUNKS[:-2], b"a: b\r\n"),
     "a trailer": endless(head(CHUNKED) + CHUNKS[:-2] + b"a: ", b"b"),
