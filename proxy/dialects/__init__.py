@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.dialects import enkrypt, fireworks, greet, multimodel, openai, portkey, scale
 from proxy.dialects.base import Client, Dialect, Headers
-from proxy.dialects.bounds import at_door, check_groups
+from proxy.dialects.bounds import SPELLINGS, at_door, check_groups
 from proxy.dialects.fields import Fields, check_body
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
@@ -95,7 +95,7 @@ def read_call(door: Door, body: Json, size: int = 0) -> Call:
     for more than once and takes long.
     """
     dialect = DIALECTS[door.dialect]
-    check_body(DOORS[door.dialect][door.endpoint], body)
+    check_body(DOORS[door.dialect][door.endpoint], body, SPELLINGS)
     check_groups(body)
     for rule in dialect.client.rules.get(door.endpoint, ()):
         rule(body)

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from proxy.dialects.fields import (
-    LONGEST_NAME,
-    SPELLED,
     Field,
     Fields,
     anything,
     boolean,
-    folded,
+    check_spelling,
     integer,
     mapping,
     number,
@@ -25,6 +23,7 @@ from proxy.dialects.fields import (
 )
 from proxy.errors import BadField
 from proxy.types import Json
+from proxy.types.spelling import squeezed
 
 MOST = 2**53
 UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
@@ -36,23 +35,49 @@ BOUNDS: Mapping[str, int] = {
     "max_output_tokens": 0,
     "max_length": 0,
     "max_tokens_to_sample": 0,
+    "max_tokens_to_generate": 0,
+    "max_token_count": 0,
+    "max_gen_len": 0,
+    "max_decode_tokens": 0,
     "n_predict": 0,
     "num_predict": 1,
+    "request_output_len": 0,
 }
 """The most tokens of an answer, and the smallest value that is a bound: what is less means none."""
 
 FLOORS = frozenset({"min_tokens", "min_new_tokens", "min_length"})
 """The fewest tokens of an answer: a server goes on until it has as many."""
 
-LENGTHS = BOUNDS.keys() | FLOORS
+BUDGETS = frozenset(
+    {"budget_tokens", "max_reasoning_tokens", "max_thinking_tokens", "reasoning_budget"}
+    | {"reasoning_budget_tokens", "thinking_budget", "thinking_budget_tokens"}
+    | {"thinking_token_budget", "token_budget"}
+)
+"""The most tokens of what a model thinks before it answers. Some servers count them within the
+bound of the answer, others beside it; what is not above 0 leaves it to the server."""
 
-CHOICES: Mapping[str, int] = {"n": 1, "best_of": 0, "n_cmpl": 1, "num_return_sequences": 1}
+THOUGHTS = frozenset({"reasoning", "reasoning_config", "thinking", "thinking_config"})
+"""Groups of options that are about thinking: a bound within them is a budget."""
+
+ANSWERS = BOUNDS.keys() | FLOORS
+LENGTHS = ANSWERS | BUDGETS
+
+CHOICES: Mapping[str, int] = {
+    "n": 1,
+    "best_of": 0,
+    "candidate_count": 1,
+    "n_cmpl": 1,
+    "num_generations": 1,
+    "num_results": 1,
+    "num_return_sequences": 1,
+}
 """How many answers are made of one prompt, and the smallest value."""
 
-GROUPS = frozenset(
-    {"extra_body", "generation_config", "inference_extra_params", "options", "parameters"}
-    | {"sampling_params"}
-)
+GROUPS = THOUGHTS | {
+    *("additional_model_request_fields", "chat_template_kwargs", "custom_params", "extra_body"),
+    *("generation_config", "google", "inference_config", "inference_extra_params", "model_kwargs"),
+    *("nvext", "options", "parameters", "sampling_params", "text_generation_config", "vllm_xargs"),
+}
 """Objects in a request whose members some servers read as if they stood at its top."""
 
 LEGACY_DEFAULT = 16
@@ -61,6 +86,7 @@ LEGACY_DEFAULT = 16
 NUMBERS: Fields = {
     **dict.fromkeys(BOUNDS, integer(UNBOUNDED, MOST)),
     **dict.fromkeys(FLOORS, integer(0, MOST)),
+    **dict.fromkeys(BUDGETS, integer(UNBOUNDED, MOST)),
     **{name: integer(least, MOST) for name, least in CHOICES.items()},
 }
 """The types of all these fields, wherever no dialect says more of them."""
@@ -77,6 +103,9 @@ TYPES: Fields = {
     "user": string(),
 }
 """The types of all fields that the house itself reads, where a dialect has no such field."""
+
+SPELLINGS: Mapping[str, str] = {squeezed(name): name for name in TYPES}
+"""These fields by what their names have in common with other spellings of them."""
 
 
 def tokens(least: int) -> Field:
@@ -113,19 +142,17 @@ def check_groups(body: Json) -> None:
             continue
         for name, value in group.items():
             known = NUMBERS.get(name)
-            if known is None:
-                _check_unknown(path, name)
-            elif value is not None and (problem := known.check(value)) is not None:
+            problem = None if known is None or value is None else known.check(value)
+            if problem is not None:
                 raise BadField(path + name, problem)
+            if known is None and name not in TYPES:
+                check_spelling(TYPES, SPELLINGS, name, path)
 
 
-def _check_unknown(path: str, name: str) -> None:
-    if len(name) > LONGEST_NAME:
-        problem = f"must name its members in at most {LONGEST_NAME} characters"
-        raise BadField(path.removesuffix("."), problem)
-    small = folded(name)
-    if small != name and (small in NUMBERS or small in GROUPS):
-        raise BadField(path + small, SPELLED)
+def counts_as(path: str, name: str) -> str:
+    """Return the name that a field counts as: a bound on thoughts is a budget."""
+    within = path.rpartition(".")[0].rpartition(".")[2]
+    return "budget_tokens" if name in BUDGETS or (within in THOUGHTS and name in BOUNDS) else name
 
 
 def is_bound(name: str, value: int) -> bool:
@@ -144,14 +171,27 @@ def most_tokens(
     """
     longest, choices, bounded = 0, 1, False
     for path, group in groups(body):
-        for name, value in group.items():
+        for said, value in group.items():
             if value is None:
                 continue
+            name = counts_as(path, said) if said in LENGTHS else said
             if name in CHOICES:
                 choices = max(choices, value)
             elif name in BOUNDS and not (value > 0 or (takes_zero and is_bound(name, value))):
                 longest = max(longest, unbounded)
-            elif name in LENGTHS:
+            elif name in ANSWERS:
                 longest = max(longest, value)
                 bounded = bounded or (not path and name in BOUNDS and name in obeyed)
-    return choices * (longest if bounded else max(longest, unbounded))
+    answer = longest if bounded else max(longest, unbounded)
+    return choices * (answer + most_thought(body))
+
+
+def most_thought(body: Json) -> int:
+    """Return the largest number of tokens that a request gives a model to think; 0 for none."""
+    budgets = [
+        value
+        for path, group in groups(body)
+        for name, value in group.items()
+        if name in LENGTHS and counts_as(path, name) in BUDGETS and type(value) is int
+    ]
+    return max(0, *budgets) if budgets else 0

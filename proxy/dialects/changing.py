@@ -11,11 +11,13 @@ from typing import Any
 
 from proxy.dialects.bounds import (
     BOUNDS,
+    BUDGETS,
     CHOICES,
     FLOORS,
     GROUPS,
     LEGACY_DEFAULT,
     LENGTHS,
+    counts_as,
     groups,
     is_bound,
 )
@@ -61,6 +63,8 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
         return body
 
     def change(said: str, old: Any) -> Any:
+        if said in BUDGETS:
+            return _thought(old, value)
         return min(old, value) if said in FLOORS else None
 
     body = _mapped(body, name, change)
@@ -80,6 +84,8 @@ def _cap(
     least, most = within
 
     def change(said: str, old: Any) -> Any:
+        if said in BUDGETS:
+            return _thought(old, most)
         if said not in BOUNDS:
             return min(old, most)
         return min(max(old, least), most) if is_bound(said, old) else most
@@ -91,7 +97,13 @@ def _cap(
     return body | {bound: _lowest(endpoint, body, most)}
 
 
-def _mapped(body: Json, name: str, change: Change) -> Json:
+def _thought(budget: Any, most: Any) -> Any:
+    """Return a budget of thoughts within a bound; it leaves room for an answer, as servers that
+    count both together want it."""
+    return min(budget, max(1, most - 1))
+
+
+def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
     """Return the body with a number changed under all its names, in groups of options too; a change
     to None leaves the field out."""
     names = SAME.get(name, frozenset((name,)))
@@ -100,10 +112,10 @@ def _mapped(body: Json, name: str, change: Change) -> Json:
     made: Json = {}
     for each, value in body.items():
         if each in names and type(value) in (int, float):
-            if (new := change(each, value)) is not None:
+            if (new := change(counts_as(path, each), value)) is not None:
                 made[each] = new
         elif each in GROUPS and isinstance(value, dict):
-            made[each] = _mapped(value, name, change)
+            made[each] = _mapped(value, name, change, f"{path}{each}.")
         else:
             made[each] = value
     return made
@@ -129,9 +141,9 @@ def _lowest(endpoint: Endpoint, body: Json, most: float) -> float:
     """
     bounds: list[float] = [
         group[name]
-        for _, group in groups(body)
+        for path, group in groups(body)
         for name in BOUNDS.keys() & group.keys()
-        if group[name] is not None
+        if group[name] is not None and counts_as(path, name) in BOUNDS
     ]
     default = [LEGACY_DEFAULT] if endpoint == "completions" else []
     return max(1, min([most, *default, *bounds]))

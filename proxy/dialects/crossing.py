@@ -15,10 +15,11 @@ from proxy.dialects import hub
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import BOUNDS, GROUPS, groups
 from proxy.dialects.changing import changed
-from proxy.dialects.fields import Fields, folded
+from proxy.dialects.fields import Fields
 from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Upstream
+from proxy.types.spelling import squeezed
 from proxy.types.target import CHOSEN_IN_GROUPS
 
 REFUSED = frozenset(
@@ -155,32 +156,33 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
 
 def _allowed(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
     """Return what a client may say to an upstream, and the fields that the policy drops. Raises
-    ``BadField`` for one that it refuses. Names are compared as some servers do: see ``folded``.
+    ``BadField`` for one that it refuses. Names are compared as some servers do: see ``squeezed``.
     """
     allowed: Json = {}
     dropped: list[str] = []
-    banned = upstream.refuses | upstream.drops if upstream.drops else upstream.refuses
-    plain = GROUPS.isdisjoint(body) and all(map(str.isascii, body))
-    if plain and banned.isdisjoint(map(str.lower, body)):
+    banned = upstream.banned
+    if GROUPS.isdisjoint(body) and banned.keys().isdisjoint(map(squeezed, body)):
         return dict(body), dropped
     for name, value in body.items():
-        small = folded(name)
-        if small in upstream.drops or (value is None and small in upstream.refuses):
+        known = banned.get(squeezed(name))
+        if known in upstream.drops or (known is not None and value is None):
             dropped += () if value is None else (name,)
-        elif small in upstream.refuses and name not in upstream.accepts:
-            raise BadField(small, NOT_YOURS)
+        elif known is not None and name not in upstream.accepts:
+            raise BadField(known, NOT_YOURS)
         else:
             allowed[name] = value
             if name in GROUPS and isinstance(value, dict):
-                _check_group(name, value, (banned - upstream.accepts) | CHOSEN_IN_GROUPS)
+                _check_group(name, value, upstream)
     return allowed, dropped
 
 
-def _check_group(name: str, value: Json, banned: frozenset[str]) -> None:
+def _check_group(name: str, value: Json, upstream: Upstream) -> None:
     for path, group in groups({name: value}):
         for inner in group if path else ():
-            if (small := folded(inner)) in banned:
-                raise BadField(path + small, NOT_YOURS)
+            known = upstream.banned.get(squeezed(inner))
+            chosen = CHOSEN_IN_GROUPS.get(squeezed(inner))
+            if chosen or (known is not None and known not in upstream.accepts):
+                raise BadField(path + (chosen or str(known)), NOT_YOURS)
 
 
 def _merged(came: Endpoint, goes: Endpoint, body: Json) -> list[str]:

@@ -8,18 +8,18 @@ pass with their values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
-from unicodedata import normalize
 
 from proxy.errors import BadField, BadRequest
 from proxy.types import Json
+from proxy.types.spelling import LONGEST_NAME, folded, squeezed
 
 Check = Callable[[Any], str | None]
 
-SPELLED = "must be written in small letters"
-LONGEST_NAME = 256
+SPELLED = "must be written just so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,13 @@ class Field:
 
 
 Fields = Mapping[str, Field]
+NO_SPELLINGS: Mapping[str, str] = MappingProxyType({})
 
 
-def check_body(fields: Fields, body: Json) -> None:
-    """Raise ``BadField`` for a field that is missing, or the first that has a wrong value."""
+def check_body(fields: Fields, body: Json, spellings: Mapping[str, str] = NO_SPELLINGS) -> None:
+    """Raise ``BadField`` for a field that is missing, or the first that has a wrong value or a name
+    that some servers take for a known one. ``spellings`` are names by what they are squeezed to.
+    """
     for name, field in fields.items():
         if not field.required:
             break  # tables name required fields first, so that a short body is checked shortly
@@ -50,34 +53,27 @@ def check_body(fields: Fields, body: Json) -> None:
     for name, value in body.items():
         known = fields.get(name)
         if known is None:
-            _check_unknown(fields, name)
+            check_spelling(fields, spellings, name)
         elif value is not None:
             problem = known.check(value)
             if problem is not None:
                 raise BadField(name, problem)
 
 
-def folded(name: str) -> str:
-    """Return the name that servers may take a name for that compare without regard to the size and
-    the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k.
-
-    A longer name than ``LONGEST_NAME`` is returned as it is: to fold it may take minutes, and what
-    is folded to a name in ASCII is no longer than that."""
-    if len(name) > LONGEST_NAME:
-        return name
-    if name.isascii():
-        return name.lower()
-    return normalize("NFKC", normalize("NFKC", name).casefold())
-
-
-def _check_unknown(fields: Fields, name: str) -> None:
-    """Raise ``BadRequest`` for a name that is longer than any is, ``BadField`` for one that some
-    servers take for a known one: see ``folded``."""
-    if len(name) > LONGEST_NAME:
+def check_spelling(
+    fields: Collection[str], spellings: Mapping[str, str], name: str, path: str = ""
+) -> None:
+    """Raise ``BadRequest`` or ``BadField`` for a name that is longer than any is, and ``BadField``
+    for one that some servers take for a known one."""
+    if len(name) > LONGEST_NAME and not path:
         raise BadRequest(f"The body names a field in more than {LONGEST_NAME} characters.")
+    if len(name) > LONGEST_NAME:
+        problem = f"must name its members in at most {LONGEST_NAME} characters"
+        raise BadField(path.removesuffix("."), problem)
     small = folded(name)
-    if small in fields:
-        raise BadField(small, SPELLED)
+    known = small if small in fields else spellings.get(squeezed(name))
+    if known is not None:
+        raise BadField(path + known, SPELLED)
 
 
 def _check_absent(name: str, body: Json, field: Field) -> None:

@@ -14,7 +14,7 @@ from datetime import date
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.asking import fitted, parameters
-from proxy.dialects.bounds import most_tokens
+from proxy.dialects.bounds import most_thought, most_tokens
 from proxy.dialects.crossing import Fitted
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
@@ -157,7 +157,8 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     leg, reported = plan.legs[attempt.leg], attempt.meter.reported
     changes = leg.changes_for(attempt.target)
     body = parameters(call, attempt.target, changes)
-    if reasons(attempt.target.model, body) or (reported is not None and reported.reasoning):
+    reported_thought = reported is not None and reported.reasoning
+    if reported_thought or reasons(attempt.target.model, body) or most_thought(body):
         sent = _sent(call, attempt.target, changes)
         return _answers(call, sent) if sent else 0
     return 0

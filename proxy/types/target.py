@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from proxy.types.spelling import squeezed
 from proxy.usage import Price
 
 
@@ -58,31 +60,62 @@ class Breaker:
     rest: float = 10.0
 
 
-NOT_THE_CLIENTS = frozenset(
-    {"api_base", "api_key", "api_type", "api_version", "azure_ad_token", "azure_endpoint"}
-    | {"aws_access_key_id", "aws_bedrock_runtime_endpoint", "aws_region_name", "aws_role_name"}
-    | {"aws_secret_access_key", "aws_session_token", "base_url", "callback", "callbacks"}
-    | {"chat_template", "content_policy_fallbacks", "context_window_fallbacks"}
-    | {"custom_llm_provider", "deployment_id", "extra_headers", "extra_query", "failure_callback"}
-    | {"fallback_models", "fallbacks", "guardrails", "headers", "kv_transfer_params"}
-    | {"litellm_params", "lora", "lora_request", "mock_response", "mock_timeout", "model_list"}
-    | {"models", "organization", "prompt_embeds", "provider", "route", "success_callback"}
-    | {"user_config", "vertex_credentials", "vertex_location", "vertex_project", "webhook_url"}
+MODELS = frozenset(
+    {"adapter_id", "adapter_source", "adapters", "content_policy_fallbacks", "deployment"}
+    | {"context_window_fallbacks", "custom_llm_provider", "deployment_id", "engine"}
+    | {"fallback_models", "fallbacks", "kv_transfer_params", "litellm_params", "lora"}
+    | {"lora_adapter", "lora_adapters", "lora_id", "lora_name", "lora_path", "lora_request"}
+    | {"merged_adapters", "model_id", "model_list", "model_name", "models", "plugins", "preset"}
+    | {"provider", "region_name", "route", "specific_deployment", "user_config"}
 )
-"""Request fields by which a client would choose a model, an address, a key or a text that nobody
-has read, where an upstream knows them: that is the policy's to choose."""
+"""What chooses a model, or who has it: LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp, Portkey."""
 
-CHOSEN_IN_GROUPS = frozenset({"deployment", "engine", "model", "model_id", "model_name"})
-"""What chooses a model within a group of options. At the top of a request ``model`` is replaced by
-that of the target, but a server that lifts a group's members to the top would obey this one."""
+ADDRESSES = frozenset(
+    {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
+    | {"aws_sts_endpoint", "azure_endpoint", "base_url", "bootstrap_host", "bootstrap_port"}
+    | {"bootstrap_room", "callback", "callbacks", "data_sources", "extra_headers", "extra_query"}
+    | {"failure_callback", "gcs_bucket_name", "headers", "langfuse_host", "langsmith_base_url"}
+    | {"posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
+    | {"vertex_location", "vertex_project", "webhook_url"}
+)
+"""What chooses where a request, its texts or its answer go, or the head of a request."""
+
+KEYS = frozenset(
+    {"access_token", "api_key", "api_token", "arize_api_key", "aws_access_key_id"}
+    | {"aws_external_id", "aws_profile_name", "aws_role_name", "aws_secret_access_key"}
+    | {"aws_session_name", "aws_session_token", "aws_web_identity_token", "azure_ad_token"}
+    | {"azure_password", "azure_username", "client_secret", "gcs_path_service_account"}
+    | {"humanloop_api_key", "langfuse_public_key", "langfuse_secret", "langfuse_secret_key"}
+    | {"langsmith_api_key", "organization", "posthog_api_key", "vertex_ai_credentials"}
+    | {"vertex_credentials"}
+)
+"""What chooses whose key is used, at the model's server or at one that gets its logs."""
+
+UNREAD = frozenset(
+    {"cached_content", "chat_template", "custom_logit_processor", "guardrails", "input_embeds"}
+    | {"logits_processors", "mock_response", "mock_timeout", "prompt_embeds", "prompt_id"}
+    | {"session_params"}
+)
+"""What brings a text that no guard has read, runs what the client says, or turns a guard off."""
+
+NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | {"auto_max_new_tokens"}
+"""Request fields that are the policy's to choose, where an upstream knows them. The last has
+text-generation-webui answer as long as there is room, whatever the bound."""
+
+CHOSEN_IN_GROUPS: Mapping[str, str] = {
+    squeezed(name): name for name in ("deployment", "engine", "model", "model_id", "model_name")
+}
+"""What chooses a model within a group of options, whatever an upstream accepts. At the top of a
+request ``model`` is replaced by that of the target, but a server that lifts a group's members to
+the top would obey this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
-    it. With ``open_ranges`` it judges by itself how large a value may be, and only types are
-    checked.
+    it: ``banned`` has both, by what their names have in common with other spellings of them. With
+    ``open_ranges`` it judges by itself how large a value may be, and only types are checked.
 
     Without a ``breaker`` its targets are tried however often they have failed; without
     ``max_concurrency`` it gets as many requests at once as there are calls.
@@ -103,6 +136,12 @@ class Upstream:
     propagate_trace: bool = False
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
+    banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note, once a revision, which names it must not get."""
+        banned = {squeezed(name): name for name in (*self.refuses, *self.drops)}
+        object.__setattr__(self, "banned", banned)
 
 
 @dataclass(frozen=True, slots=True)

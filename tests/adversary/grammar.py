@@ -24,7 +24,8 @@ FORBIDDEN = "zqforbidden"
 
 BOUNDS = (
     "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
-    "n_predict", "num_predict", "min_tokens",
+    "n_predict", "num_predict", "min_tokens", "max_gen_len", "max_token_count",
+    "max_tokens_to_generate",
 )  # fmt: skip
 """Every name by which some server bounds, or promises, the length of an answer. ``options`` holds
 ``num_predict`` too. Kept apart from the product's own table: an oracle shares nothing."""
@@ -32,13 +33,16 @@ BOUNDS = (
 ROUTING = (
     "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
     "custom_llm_provider", "callbacks", "extra_headers", "prompt_embeds", "chat_template",
-    "mock_response", "guardrails",
+    "mock_response", "guardrails", "engine", "model_id", "model_name", "lora_adapter", "adapter_id",
+    "data_sources", "preset", "plugins", "cached_content",
 )  # fmt: skip
 """Fields that choose a model, an address or a key at some server."""
 
 STRANGE = (
     "options", "extra_body", "metadata", "documents", "guided_json", "context", "zq_unknown",
     "stop_token_ids", "logit_bias", "prompt_logprobs", "images", "audio", "tools", "", "Prompt",
+    "thinking", "reasoning", "thinking_budget", "generation_config", "google", "maxTokens",
+    "api-key",
 )  # fmt: skip
 
 KNOWN = sorted({n for d in DIALECTS.values() for fields in d.fields.values() for n in fields})

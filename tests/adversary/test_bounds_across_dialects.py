@@ -21,11 +21,23 @@ from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
 # By hand, and not from the table of the product: what servers are known to obey.
 TOP = (
     "max_tokens", "max_completion_tokens", "max_new_tokens", "max_output_tokens", "max_length",
-    "n_predict", "num_predict",
+    "n_predict", "num_predict", "max_gen_len", "max_token_count", "max_tokens_to_generate",
+    "max_tokens_to_sample", "request_output_len",
 )  # fmt: skip
 NESTED = (
     "options.num_predict", "extra_body.max_tokens", "inference_extra_params.max_new_tokens",
-    "parameters.max_new_tokens", "extra_body.options.num_predict",
+    "parameters.max_new_tokens", "extra_body.options.num_predict", "model_kwargs.max_gen_len",
+    "generation_config.max_output_tokens", "inference_config.max_tokens",
+    "text_generation_config.max_token_count", "additional_model_request_fields.max_tokens",
+)  # fmt: skip
+BUDGETS = (
+    "thinking.budget_tokens", "reasoning.max_tokens", "thinking_budget", "thinking_token_budget",
+    "thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget",
+    "thinking.token_budget", "chat_template_kwargs.thinking_budget",
+    "custom_params.thinking_budget", "nvext.max_thinking_tokens",
+    "extra_body.google.thinking_config.thinking_budget",
+    "extra_body.thinking.budget_tokens", "extra_body.reasoning.max_tokens",
+    "generation_config.thinking_config.thinking_budget", "reasoning_config.budget_tokens",
 )  # fmt: skip
 FLOOR = "min_tokens"
 NAMES = (*TOP, *NESTED, FLOOR)
@@ -189,3 +201,44 @@ def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
 def extra(body: dict[str, int]) -> int:
     """The names within a group of options are strings that are sent."""
     return 1 if any("." in name for name in body) else 0
+
+
+OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("door", ["openai-chat", "fireworks-chat", "scale-chat", "multimodel"])
+def test_what_a_model_may_think_is_claimed_beside_what_it_may_answer(
+    door: str, budget: str
+) -> None:
+    for bound, value in product((None, 10, 900), (-1, 0, 1, 5000)):
+        said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        size = estimated(called(door, said), OPEN)
+        assert size is not None
+        assert size[1] == (ASSUMED_TOKENS if bound is None else bound) + max(0, value), said
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("does", ["cap", "set"])
+def test_a_rule_bounds_what_a_model_may_think_and_leaves_room_for_an_answer(
+    does: str, budget: str
+) -> None:
+    changes = Changes(**{does: {"max_tokens": 100}})
+    for bound, value in product((None, 10, 900), (-1, 0, 20, 5000)):
+        said = {budget: value} | ({} if bound is None else {"max_tokens": bound})
+        body = sent(called("openai-chat", said), OPEN, changes)
+        assert at(body, budget) == min(value, 99), said
+        top = [body.get(name) for name in ("max_tokens", "max_completion_tokens")]
+        assert [each for each in top if each is not None] == [
+            10 if (does, bound) == ("cap", 10) else 100
+        ]
+        size = estimated(called("openai-chat", said), OPEN, changes)
+        assert size is not None
+        assert size[1] <= 199
+
+
+def test_the_bound_that_a_cap_adds_is_not_lowered_to_a_budget() -> None:
+    said = {"reasoning.max_tokens": 50}
+    body = sent(called("openai-chat", said), OPEN, Changes(cap={"max_tokens": 400}))
+
+    assert (body["reasoning"]["max_tokens"], body["max_completion_tokens"]) == (50, 400)

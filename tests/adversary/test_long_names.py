@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.dialects.fields import LONGEST_NAME, folded
+from proxy.types.spelling import LONGEST_NAME, folded
 from tests.adversary.shapes import SHAPES, text
 from tests.adversary.test_names_of_fields import GROUPS
 from tests.adversary.test_what_a_request_may_say import ROUTES, ask, proxied

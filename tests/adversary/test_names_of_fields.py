@@ -12,8 +12,9 @@ from tests.adversary.test_what_a_request_may_say import ask, proxied
 from tests.doubles import ScriptedUpstream
 
 GROUPS = (
-    "extra_body", "generation_config", "inference_extra_params", "options", "parameters",
-    "sampling_params",
+    "chat_template_kwargs", "custom_params", "extra_body", "generation_config", "google",
+    "inference_config", "inference_extra_params", "model_kwargs", "nvext", "options", "parameters",
+    "reasoning", "sampling_params", "thinking", "thinking_config",
 )  # fmt: skip
 
 
@@ -37,18 +38,29 @@ async def test_no_group_of_options_chooses_a_model(
 
 
 def spellings(name: str) -> set[str]:
-    """Return names that a server may take for this one, in letters of other sizes and forms."""
+    """Return names that a server may take for this one, in letters of other sizes and forms, in
+    camel case and with hyphens."""
     wide = "".join(chr(ord(each) + 0xFEE0) if each.isalpha() else each for each in name)
     odd = {name.replace("s", "\u017f"), name.replace("k", "\u212a"), wide}
-    return {name.upper(), name.title(), *odd, *map(str.upper, odd)} - {name}
+    first, *others = name.split("_")
+    camel = first + "".join(map(str.title, others))
+    marked = {camel, camel[0].upper() + camel[1:], camel.lower(), name.replace("_", "-")}
+    return {name.upper(), name.title(), *odd, *map(str.upper, odd), *marked} - {name}
 
 
-BOUNDED = ("max_tokens", "best_of", "n", "num_predict", "n_cmpl", "num_return_sequences")
-CHOSEN = ("model", "models", "api_base", "api_key", "fallbacks", "provider", "webhook_url")
+BOUNDED = (
+    "max_tokens", "max_output_tokens", "max_new_tokens", "max_gen_len", "best_of", "n",
+    "num_predict", "n_cmpl", "num_return_sequences", "candidate_count", "thinking_budget",
+    "budget_tokens",
+)  # fmt: skip
+CHOSEN = (
+    "models", "api_base", "api_key", "base_url", "extra_headers", "extra_query", "fallbacks",
+    "provider", "webhook_url", "engine", "model_id", "model_name", "lora_adapter", "data_sources",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "scale", "multimodel"])
-@pytest.mark.parametrize("name", [*BOUNDED, *CHOSEN, *GROUPS, "stream", "user"])
+@pytest.mark.parametrize("name", [*BOUNDED, *CHOSEN, *GROUPS, "stream", "user", "top_p"])
 async def test_no_spelling_of_a_name_passes_what_reads_the_name(
     name: str, route: str, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
@@ -80,7 +92,7 @@ async def test_no_spelling_passes_within_a_group_of_options(
 async def test_names_of_other_scripts_that_are_nobodys_pass(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    said = {"größe": 5, "長さ": 1, "ﬁeld": True}
+    said = {"größe": 5, "長さ": 1, "ﬁeld": True, "timeout": 5, "keepAlive": 1, "top-a": 0.1}
     async with proxied(tmp_path, upstream) as (_, client):
         status, _, _ = await ask(client, "openai-chat", said)
 

@@ -249,14 +249,20 @@ async def test_a_known_name_in_other_letters_is_refused_as_some_servers_know_it_
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
-        "custom_llm_provider", "callbacks", "extra_headers", "prompt_embeds", "chat_template",
-        "mock_response", "guardrails",
-    ],
+CHOOSING = (
+    "models", "fallbacks", "route", "provider", "api_base", "base_url", "api_key",
+    "custom_llm_provider", "callbacks", "extra_headers", "extra_query", "prompt_embeds",
+    "chat_template", "mock_response", "guardrails", "engine", "deployment", "model_id",
+    "model_name", "lora_adapter", "lora_request", "lora_path", "lora", "adapter_id",
+    "adapter_source", "api_token", "preset", "plugins", "data_sources", "bootstrap_host",
+    "cached_content", "session_params", "custom_logit_processor", "langfuse_host",
+    "auto_max_new_tokens",
 )  # fmt: skip
+"""By hand: what LiteLLM, OpenRouter, vLLM, SGLang, LoRAX, llama.cpp, Azure, Gemini and
+text-generation-webui obey."""
+
+
+@pytest.mark.parametrize("name", CHOOSING)
 @pytest.mark.parametrize("route", ["openai", "openai-chat", "fireworks", "scale", "multimodel"])
 async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
     name: str, route: str, tmp_path: Path, upstream: ScriptedUpstream
