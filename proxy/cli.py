@@ -163,6 +163,9 @@ def explain_command(
         key = snapshot.key_named(name)
         if key is None:
             raise click.ClickException(f"there is no key {name!r}")
+        if request_file is None and deployment is None:
+            served = ", ".join(sorted(key.deployments))
+            raise click.UsageError(f"say REQUEST_FILE or --deployment; {name} may use {served}")
         body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
         told = explain_of_key(snapshot, key, suppose(body, headers, at, said["path"]))
     except (PolicyError, ProxyError) as error:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from proxy.usage import NANO
+from proxy.usage import NANO, usd_text
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3} | {
@@ -119,6 +119,19 @@ def rate(value: Any) -> Any:
     if match is None:
         raise ValueError("must be a rate such as 600 per minute or 200k per 10 minutes")
     return count(f"{match[1]}{match[2] or ''}"), int(match[3] or 1) * _SPANS[match[4]]
+
+
+def rate_text(value: tuple[int, int]) -> str:
+    """Return what ``rate`` has read as a policy may say it."""
+    amount, seconds = value
+    unit, length = next(span for span in reversed(_SPANS.items()) if seconds % span[1] == 0)
+    times = seconds // length
+    return f"{amount} per {unit}" if times == 1 else f"{amount} per {times} {unit}s"
+
+
+def budget_text(value: tuple[int, str]) -> str:
+    """Return what ``budget`` has read as a policy may say it."""
+    return f"{usd_text(value[0])} per {value[1]}"
 
 
 def budget(value: Any) -> Any:

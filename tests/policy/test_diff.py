@@ -85,6 +85,18 @@ deployments:
             ["tag team", "    values.search: search is new"],
         ),
         (
+            "    match: all\n",
+            "    match: all\n    limits:\n      - {name: a, usd: 40 per month}\n"
+            "      - {name: b, tokens: 2k per 10 minutes}\n",
+            [
+                "deployment chat",
+                "    its policy public changes",
+                "policy public",
+                '    limits: [{"name":"a","usd":"40 per month"},'
+                '{"name":"b","tokens":"2000 per 10 minutes"}] is new',
+            ],
+        ),
+        (
             "keys:",
             "caller_tags: {otherwise: refuse}\nkeys:",
             ["otherwise: refuse is new"],

@@ -237,7 +237,7 @@ def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
     [
         (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
         (("-",), b"{", "JSON"),
-        (("--path", "/nowhere"), None, "There is no such path."),
+        (("--path", "/nowhere", "--deployment", "c"), None, "There is no such path."),
         (("--header", "x-region"), None, "must be NAME:VALUE"),
         (("--key", "nobody"), None, "there is no key 'nobody'"),
     ],
@@ -272,3 +272,10 @@ async def test_a_call_of_the_past_is_explained_on_the_admin_port(
     assert [each["about"] for each in data["decisions"]][-2:] == ["decided", "happened"]
     assert "secret" not in text + str(data)
     assert "someone" not in text + str(data)
+
+
+def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
+    code, text = run(folder)
+
+    assert code == 2
+    assert "say REQUEST_FILE or --deployment; widget may use " in text

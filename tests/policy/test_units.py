@@ -65,6 +65,7 @@ def test_a_day_is_written_as_iso() -> None:
 )
 def test_a_rate_is_an_amount_and_seconds(text: str, rate: tuple[int, int]) -> None:
     assert units.rate(text) == rate
+    assert units.rate(units.rate_text(rate)) == rate
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,7 @@ def test_a_budget_is_nano_usd_and_a_unit_of_the_calendar(
     text: str, budget: tuple[int, str]
 ) -> None:
     assert units.budget(text) == budget
+    assert units.budget(units.budget_text(budget)) == budget
 
 
 @pytest.mark.parametrize("text", [500, "500", "0 per day", "0.0000000001 per day", "5 per 2 days"])

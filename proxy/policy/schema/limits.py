@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from proxy.policy import units
 from proxy.policy.schema.scalars import Name, Section, Zone, listed, one_or_several
@@ -26,6 +26,7 @@ Per = Annotated[str, AfterValidator(_per), WithJsonSchema({"type": "string", "pa
 Rate = Annotated[
     tuple[int, int],
     BeforeValidator(units.rate),
+    PlainSerializer(units.rate_text),
     WithJsonSchema(
         {"type": "string", "pattern": f"^{units.RATE}$", "examples": ["600 per minute"]}
     ),
@@ -33,6 +34,7 @@ Rate = Annotated[
 Budget = Annotated[
     tuple[int, str],
     BeforeValidator(units.budget),
+    PlainSerializer(units.budget_text),
     WithJsonSchema(
         {
             "type": "string",
