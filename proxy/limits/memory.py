@@ -1,14 +1,16 @@
 """Counters of one process. Each call of the store is one step of the event loop: nothing awaits.
 
-Memory is bounded: counters that say nothing are forgotten, and beyond ``most`` counters the oldest
-are, rates before budgets, and counted as ``evicted``: an evicted budget begins anew. They go first
-who have most counters of a limit, so that a client who makes up names loses its own.
+Memory is bounded: counters that say nothing are forgotten, and beyond ``most`` some others are, and
+counted as ``evicted``: an evicted budget begins anew. They go first of the key that has most of
+them, so that a client who makes up names loses its own: its rates before its budgets, the oldest
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from proxy.limits.counters import Budget, Counter, Leases, Rate, Taken, counter
 from proxy.types.limit import Claim, Limit
@@ -16,7 +18,6 @@ from proxy.types.outcome import READING, Outcome, Standing, outcome
 
 MOST_COUNTERS = 100_000
 KEPT_SHARE = 0.9
-FEW = 16
 SWEEP_FROM = 1024
 Name = tuple[str, str]
 Charge = tuple[Counter, Limit, Taken]
@@ -186,7 +187,7 @@ class MemoryStore:
         }
         if len(kept) >= self.most:
             excess = len(kept) - int(self.most * KEPT_SHARE)
-            for name in _least_missed(kept)[:excess]:
+            for name in islice(_least_missed(kept), excess):
                 del kept[name]
             self.evicted += excess
         self._counters = kept
@@ -194,27 +195,29 @@ class MemoryStore:
         return kept
 
 
-def _least_missed(kept: dict[Name, Counter]) -> list[Name]:
-    """Return the names of counters in the order in which they are let go.
-
-    ``kept`` has the oldest first. The last ``FEW`` of each owner go after all others.
-    """
-    owned: dict[Name, int] = {}
-    newer: dict[Name, int] = {}
-    for name in reversed(kept):
+def _least_missed(kept: dict[Name, Counter]) -> Iterator[Name]:
+    """Return the names of counters in the order in which they are let go: all that an owner has
+    more of than others have, then one of each in turn. ``kept`` has the oldest first."""
+    rates = [name for name, each in kept.items() if isinstance(each, Rate)]
+    others = [name for name, each in kept.items() if not isinstance(each, Rate)]
+    owned: dict[str, int] = {}
+    places: list[list[Name]] = []
+    for name in chain(reversed(others), reversed(rates)):
         owner = _owner(name)
-        newer[name] = owned[owner] = owned.get(owner, 0) + 1
-    return sorted(
-        kept, key=lambda name: (newer[name] <= FEW, not isinstance(kept[name], Rate), -newer[name])
-    )
+        place = owned[owner] = owned.get(owner, -1) + 1
+        if place == len(places):
+            places.append([])
+        places[place].append(name)
+    for names in reversed(places):
+        yield from reversed(names)
 
 
-def _owner(name: Name) -> Name:
-    """Return the limit and, of a counter that is named by several things, the first of them: it is
-    the key where a client has a say in the others."""
+def _owner(name: Name) -> str:
+    """Return the key that a counter is named by, whatever else it is per; where it is per no key,
+    its limit."""
     limit, scope = name
-    first, _, others = scope.partition("|")
-    return limit, first if others else ""
+    first, _, _ = scope.partition("|")
+    return first if first.startswith("key:") else limit
 
 
 def _told(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:

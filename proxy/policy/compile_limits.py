@@ -59,12 +59,12 @@ class LimitCompiler:
             return None
 
     def _whose(self, said: schema.Limit) -> tuple[str, ...]:
-        """Return what a limit is per. What a caller says itself counts within its key: nobody can
-        use up another tenant's by its words."""
-        per = tuple(said.per)
-        if "key" in per or said.across is not None:
-            return per
-        return ("key", *per) if any(map(self._is_said, per)) else per
+        """Return what a limit is per, the key first: counters are known as a key's by that. What a
+        caller says itself counts within its key: nobody can use up another tenant's by its words.
+        """
+        others = tuple(name for name in said.per if name != "key")
+        said_within = said.across is None and any(map(self._is_said, others))
+        return ("key", *others) if "key" in said.per or said_within else others
 
     def _is_said(self, name: str) -> bool:
         """True if callers may say the value themselves."""

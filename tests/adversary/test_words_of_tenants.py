@@ -12,6 +12,7 @@ import pytest
 
 from proxy.types import Json
 from proxy.types.limit import Claim, Limit
+from proxy.types.windows import Calendar
 from tests.conftest import running_proxy
 from tests.doubles import ScriptedUpstream
 from tests.limits.world import Clock
@@ -115,3 +116,44 @@ def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
 
     assert store.evicted > 0
     assert not any(admitted(f"again {claim.scope}", claim) for claim in victims)
+
+
+@pytest.mark.parametrize("flood", ["rates", "budgets", "both"])
+def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
+    store = replace(Clock().memory(), most=1000)
+    calls = Limit("calls", "requests", 10, 86_400)
+    house = Limit("house", "usd", 100, Calendar("month"))
+    rate = Limit("user-calls", "requests", 10, 86_400)
+    budget = Limit("user-money", "usd", 100, Calendar("month"))
+    honest = [Claim(calls, f"key:honest-{n}", 10) for n in range(50)]
+    honest += [Claim(budget, f"key:victim|user:{n}", 100) for n in range(20)]
+    honest += [Claim(rate, f"key:victim|user:{n}", 10) for n in range(20)]
+    honest += [Claim(house, f"tag.team:{n}", 100) for n in range(20)]
+    kinds = {"rates": [rate], "budgets": [budget], "both": [rate, budget]}[flood]
+    for number, claim in enumerate(honest):
+        store.admit_now(f"honest-{number}", [claim])
+        store.settle_now(f"honest-{number}", [claim.amount])
+
+    for number in range(3000):
+        made_up = [Claim(limit, f"key:flood|user:{number}", 1) for limit in kinds]
+        store.admit_now(f"flood-{number}", made_up)
+        store.settle_now(f"flood-{number}", [1] * len(made_up))
+
+    assert store.evicted > 1000
+    kept = store.look_now([replace(claim, amount=0) for claim in honest]).standings
+    assert [standing.used for standing in kept] == [claim.amount for claim in honest]
+
+
+def test_of_one_key_rates_go_before_budgets() -> None:
+    store = replace(Clock().memory(), most=100)
+    rate = Limit("calls", "requests", 10, 86_400)
+    budget = Limit("money", "usd", 100, Calendar("month"))
+    for number in range(50):
+        store.admit_now(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)])
+        store.settle_now(f"paid-{number}", [5])
+    for number in range(1000):
+        store.admit_now(f"call-{number}", [Claim(rate, f"key:one|user:{number}", 9)])
+        store.settle_now(f"call-{number}", [9])
+
+    spent = [Claim(budget, f"key:one|user:{number}", 0) for number in range(50)]
+    assert [standing.used for standing in store.look_now(spent).standings] == [5] * 50

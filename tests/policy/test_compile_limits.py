@@ -65,6 +65,27 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
     assert (found["house"].per, found["public"].per) == (("key",), ("key", "tag.team", "user"))
 
 
+@pytest.mark.parametrize(
+    ("written", "per"),
+    [
+        ("per: [user, key]", ("key", "user")),
+        ("per: [tag.team, key, user]", ("key", "tag.team", "user")),
+        ("per: [deployment, user]", ("key", "deployment", "user")),
+        ("per: [user, deployment], across: keys", ("user", "deployment")),
+        ("per: [tag.team, key]", ("key", "tag.team")),
+        ("per: [tag.team, deployment]", ("tag.team", "deployment")),
+    ],
+)
+def test_a_counter_that_is_a_keys_is_named_by_it_first(
+    written: str, per: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = POLICIES.replace("per: [tag.team, user]", written).replace("TOTAL", "10m")
+    (tmp_path / "p.yaml").write_text(text)
+    found = read_folder(tmp_path, None).deployments["chat"].bounds
+
+    assert next(bound.per for bound in found if bound.limit.name == "public") == per
+
+
 @pytest.mark.parametrize("total", ["10m", "1h"])
 def test_a_place_is_leased_for_seconds_however_long_a_call_may_take(
     total: str, tmp_path: Path
