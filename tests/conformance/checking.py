@@ -193,12 +193,11 @@ async def _wrong(
     return [] if name == parameter.name else [f"{shown}: the error names {name}"]
 
 
-async def missing_fields(
-    document: Document, client: aiohttp.ClientSession, names: Sequence[str]
-) -> list[str]:
-    """Leave out each required field."""
+async def missing_fields(document: Document, client: aiohttp.ClientSession) -> list[str]:
+    """Leave out each required field that may not be null either."""
     problems = []
-    for name in names:
+    never_null = {each.name for each in document.parameters if not each.null}
+    for name in document.required.keys() & never_null:
         body = {k: v for k, v in document.required.items() if k != name}
         status, said, _ = await ask(document, client, body)
         if status != document.wrong_status or named(document, json.loads(said)) != name:

@@ -13,16 +13,13 @@ from tests.conformance.checking import (
     boolean,
     integer,
     mapping,
-    missing_fields,
     number,
     prompts,
     stops,
     streamed_answer,
     text,
     whole_answer,
-    without_credential,
     wrong_fields,
-    wrong_parameters,
     wrong_streams,
 )
 from tests.conftest import KEY
@@ -57,17 +54,6 @@ DOCUMENT = Document(
     ],
     answer={**COMPLETION, "system_fingerprint": lambda value: value == FINGERPRINT},
 )
-
-
-async def test_each_parameter_at_its_bounds_and_just_outside(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
-    assert await wrong_parameters(DOCUMENT, client, upstream) == []
-
-
-async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
-    assert await missing_fields(DOCUMENT, client, ["model"]) == []
-    assert await without_credential(DOCUMENT, client) == 401
 
 
 async def test_its_own_headers_choose_the_deployment(

@@ -13,7 +13,6 @@ from tests.conformance.checking import (
     integer,
     is_usage,
     mapping,
-    missing_fields,
     number,
     prompts,
     stops,
@@ -22,9 +21,7 @@ from tests.conformance.checking import (
     texts,
     texts_of,
     whole_answer,
-    without_credential,
     wrong_fields,
-    wrong_parameters,
 )
 from tests.doubles import ScriptedUpstream
 
@@ -60,17 +57,6 @@ DOCUMENT = Document(
     ],
     answer=COMPLETION,
 )
-
-
-async def test_each_parameter_at_its_bounds_and_just_outside(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
-    assert await wrong_parameters(DOCUMENT, client, upstream) == []
-
-
-async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
-    assert await missing_fields(DOCUMENT, client, ["model", "prompt"]) == []
-    assert await without_credential(DOCUMENT, client) == 401
 
 
 async def test_each_field_of_an_answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,13 +16,10 @@ from tests.conformance.checking import (
     Parameter,
     integer,
     is_count,
-    missing_fields,
     number,
     texts,
     whole_answer,
-    without_credential,
     wrong_fields,
-    wrong_parameters,
 )
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
 
@@ -94,22 +92,11 @@ DOCUMENT = Document(
 )
 
 
-async def test_each_parameter_at_its_bounds_and_just_outside(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
-    assert await wrong_parameters(DOCUMENT, client, upstream) == []
-
-
-async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
-    assert await missing_fields(DOCUMENT, client, ["model", "prompt"]) == []
-    assert await without_credential(DOCUMENT, client) == 401
-
-
 @pytest.mark.parametrize("models", ["m", ["m"]])
 async def test_each_field_of_an_answer(
     models: Any, client: aiohttp.ClientSession, upstream: ScriptedUpstream
 ) -> None:
-    document = Document(**{**vars(DOCUMENT), "required": {"model": models, "prompt": "p"}})
+    document = replace(DOCUMENT, required={"model": models, "prompt": "p"})
 
     said = await whole_answer(document, client, upstream)
 

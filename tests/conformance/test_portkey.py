@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import aiohttp
 
 from tests.conformance.checking import (
@@ -13,14 +15,12 @@ from tests.conformance.checking import (
     boolean,
     integer,
     mapping,
-    missing_fields,
     number,
     prompts,
     stops,
     streamed_answer,
     text,
     whole_answer,
-    without_credential,
     wrong_fields,
     wrong_parameters,
     wrong_streams,
@@ -57,23 +57,12 @@ DOCUMENT = Document(
 )
 
 
-async def test_each_parameter_at_its_bounds_and_just_outside(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
-    assert await wrong_parameters(DOCUMENT, client, upstream) == []
-
-
-async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
-    assert await missing_fields(DOCUMENT, client, ["model"]) == []
-    assert await without_credential(DOCUMENT, client) == 401
-
-
 async def test_best_of_is_not_below_n_and_never_streamed(
     client: aiohttp.ClientSession, upstream: ScriptedUpstream
 ) -> None:
     less = Parameter("best_of", [2, 3], [1], null=False, beside={"n": 2})
     streamed = Parameter("best_of", [1], [2], null=False, beside={"stream": True})
-    document = Document(**{**vars(DOCUMENT), "parameters": [less, streamed]})
+    document = replace(DOCUMENT, parameters=[less, streamed])
 
     problems = await wrong_parameters(document, client, upstream)
 

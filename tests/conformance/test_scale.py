@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import aiohttp
 import pytest
 
@@ -14,7 +16,6 @@ from tests.conformance.checking import (
     boolean,
     integer,
     mapping,
-    missing_fields,
     number,
     stops,
     streamed_answer,
@@ -22,7 +23,6 @@ from tests.conformance.checking import (
     texts,
     texts_of,
     whole_answer,
-    without_credential,
     wrong_fields,
     wrong_parameters,
     wrong_streams,
@@ -92,17 +92,6 @@ DOCUMENT = Document(
 )
 
 
-async def test_each_parameter_at_its_bounds_and_just_outside(
-    client: aiohttp.ClientSession, upstream: ScriptedUpstream
-) -> None:
-    assert await wrong_parameters(DOCUMENT, client, upstream) == []
-
-
-async def test_what_the_document_requires(client: aiohttp.ClientSession) -> None:
-    assert await missing_fields(DOCUMENT, client, ["model", "prompt"]) == []
-    assert await without_credential(DOCUMENT, client) == 401
-
-
 async def test_top_logprobs_need_logprobs(
     client: aiohttp.ClientSession, upstream: ScriptedUpstream
 ) -> None:
@@ -110,7 +99,7 @@ async def test_top_logprobs_need_logprobs(
         Parameter("top_logprobs", [], [2], beside=beside)
         for beside in ({}, {"logprobs": False}, {"logprobs": 3})
     ]
-    document = Document(**{**vars(DOCUMENT), "parameters": alone})
+    document = replace(DOCUMENT, parameters=alone)
 
     problems = await wrong_parameters(document, client, upstream)
 
