@@ -64,7 +64,7 @@ def _is_finish(value: Any) -> bool:
 def _is_vector(value: Any) -> bool:
     if isinstance(value, str):
         data = data_of(value, bare=True)
-        return data is not None and data.text is None
+        return data is not None and data.text is None and not value.startswith("data:")
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 

@@ -84,11 +84,14 @@ def data_of(said: str, *, bare: bool) -> Data | None:
     if url is None:
         text = _guessed(raw)
         return Data(Payload(""), text, exact=_is_exact(raw, text))
-    text = _text(raw, url["charset"] or "utf-8")
+    charset = (url["charset"] or "").lower()
+    text = _text(raw, charset) if charset in CHARSETS else None
+    if text is None:
+        text = _guessed(raw)
     if text is None and url["type"].startswith("text/"):
-        text = _guessed(raw) or raw.decode("latin-1")
+        text = raw.decode("latin-1")
     known = url["type"] in MEDIA_TYPES
-    odd = not known or (url["charset"] or "utf-8").lower() not in CHARSETS
+    odd = not known or charset not in CHARSETS | {""}
     return Data(
         Payload(f"data:{url['type'] if known else 'text/plain'};charset=utf-8;base64,"),
         text,
@@ -121,9 +124,7 @@ def _guessed(raw: bytes) -> str | None:
 
 
 def _text(raw: bytes, charset: str = "utf-8") -> str | None:
-    """Return bytes as text, None where they are none, or of a charset that is not read."""
-    if charset.lower() not in CHARSETS:
-        return None
+    """Return bytes as text, None where they are none."""
     try:
         text = raw.decode(charset)
     except UnicodeError:

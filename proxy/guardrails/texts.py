@@ -161,6 +161,7 @@ class _Place(NamedTuple):
 Found = Text | Opaque | None
 """What a value gives: a text, what cannot be read, or nothing by itself."""
 
+LEAST_PICTURE = 256  # characters of data that may be one; in less a key or a word would stand out
 STEP = 1024  # values that are read in one go
 
 
@@ -264,7 +265,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
         if data.text is not None:
             yield Text((*path, data.payload), data.text, place.kind, place.role)
-        elif in_place:
+        elif in_place and len(text) > LEAST_PICTURE:
             return
         decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:

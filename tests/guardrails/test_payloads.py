@@ -9,6 +9,7 @@ import pytest
 
 from proxy.guardrails.payloads import CHARSETS, data_of
 from proxy.guardrails.texts import request_texts
+from proxy.guardrails.view import readings
 from proxy.types import Json
 
 ENCODED = base64.b64encode(b"a text").decode()
@@ -85,7 +86,8 @@ def test_no_other_codec_is_a_charset(charset: str) -> None:
     raw = rb"\x61 \u0061 +AGE- xn--a-ecp"
 
     assert read(url(raw, "text/plain", charset)) == raw.decode()
-    assert read(url(raw, "application/json", charset)) is None
+    assert read(url(raw, "application/json", charset)) == raw.decode()
+    assert read(url(b"\xff" + raw, "application/json", charset)) is None
 
 
 @pytest.mark.parametrize("charset", ["no-such", "us-ascii"])
@@ -137,11 +139,20 @@ def test_beside_data_nothing_is_data(name: str) -> None:
 
 @pytest.mark.parametrize("media", ["image/png", "audio/wav", "application/pdf"])
 def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
-    picture = f"data:{media};base64,iVBORw0KGgoAAA=="
+    picture = f"data:{media};base64,iVBORw0KGgoAAA{'A' * 256}=="
     read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
 
     assert read.texts == ()
     assert [each.kind for each in read.opaque] == ["image_url"]
+
+
+@pytest.mark.parametrize("said", ["AKIA" + "A" * 16, "data:image/png;base64,4111111111111111"])
+def test_what_is_too_short_for_a_picture_is_looked_through(said: str) -> None:
+    [*_, text] = request_texts(PLACES["a file"](said)).texts
+
+    assert (text.text, text.placed) == (said, True)
+    [*_, text] = request_texts(PLACES["a file"](said + "A" * 256)).texts
+    assert text.text == "file_data"
 
 
 def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
@@ -152,6 +163,19 @@ def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() ->
     assert (written.text, written.decoded, written.placed) == (said, True, True)
     text, written = request_texts(PLACES["content"](said)).texts
     assert (written.text, written.decoded, written.placed) == (said, True, False)
+
+
+@pytest.mark.parametrize("media", ["application/json", "image/svg+xml", "text/plain"])
+@pytest.mark.parametrize("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16le"])
+def test_a_text_is_read_whatever_its_charset_is_called(
+    media: str, charset: str, codec: str
+) -> None:
+    said = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
+    texts = request_texts(PLACES["a file"](said)).texts
+
+    read = {reading.cased for text in texts for reading in readings(text.text)}
+    assert [text for text in read if "héron" in text]
 
 
 def test_a_text_is_written_back_as_data() -> None:

@@ -290,6 +290,7 @@ def test_of_an_answer_nothing_is_skipped(
         {"usage": {"prompt_tokens_details": {"note": MARK}}},
         {"data": [{"embedding": [MARK]}]},
         {"data": [{"embedding": f"{MARK}, not a vector"}]},
+        {"data": [{"embedding": f"data:image/{MARK};base64,iVBORw0KGgo="}]},
         {"data": [{"embedding": base64.b64encode(f"it is {MARK}".encode()).decode()}]},
         {"unknown": [{"id": MARK}]},
     ],
