@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.first_values import FirstValues, acting, says_more
 from proxy.guardrails.frame import is_silent_choice, is_silent_head
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.payloads import Payload
@@ -112,6 +113,9 @@ class Panes(Protocol):
     def acts(self, text: Text) -> bool:
         """True if what is found in a text may be kept back."""
 
+    def says_more(self, text: Text) -> bool:
+        """True if a text again and again says what is kept back, and once does not."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make one; ``crowded`` where there are as many texts as may be held at once."""
 
@@ -127,8 +131,10 @@ class Ruled:
         return any(each.rule.applies(text.role, text.kind) for each in self.tallies)
 
     def acts(self, text: Text) -> bool:
-        rules = (each.rule for each in self.tallies if each.error is None)
-        return any(rule.enforces and rule.applies(text.role, text.kind) for rule in rules)
+        return bool(acting(self.tallies, text))
+
+    def says_more(self, text: Text) -> bool:
+        return says_more(text.text, acting(self.tallies, text))
 
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         tallies = [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
@@ -144,17 +150,17 @@ class Deltas:
     """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
 
     What it has given before it raises may have been shown; nothing of what blocks is among it.
-    While a rule acts, of a name only the first piece passes, and no tokens beside those that spell
-    the text: put together from several chunks, they would be read by nobody but the client. For the
-    same reason no text passes after its choice has finished, nor from a second form of saying it.
+    While a rule acts, of a name and of a text beside the choices only the first value passes, and
+    no tokens beside those that spell the text: put together, they would be read by nobody but the
+    client. So no text passes after its choice has finished, nor from a second form of saying it.
     """
 
-    __slots__ = ("_ended", "_forms", "_lanes", "_named", "_panes")
+    __slots__ = ("_ended", "_firsts", "_forms", "_lanes", "_panes")
 
     def __init__(self, panes: Panes) -> None:
         self._panes = panes
         self._lanes: dict[Spot, _Lane] = {}
-        self._named: set[Spot] = set()
+        self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
 
@@ -232,15 +238,12 @@ class Deltas:
 
     def _goes_unread(self, data: Json, text: Text) -> bool:
         """True if what is looked at chunk by chunk may say something across chunks."""
-        if text.path[-1] not in _AT_ONCE or text.path[0] != "choices" or not self._panes.acts(text):
+        path = text.path
+        if isinstance(path[-1], Key) or not self._panes.acts(text):
             return False
-        if text.path[-1] == "logprobs":
-            return True
-        spot = _spot(data, text.path)
-        if spot in self._named or len(self._named) >= MOST_LANES:
-            return True
-        self._named.add(spot)
-        return False
+        place = _spot(data, path) if path[0] == "choices" and len(path) > 2 else path
+        hides = place is not path and path[-1] == "logprobs"
+        return hides or not self._firsts.passes(place, text, self._panes.says_more)
 
     def _parted(
         self, chunk: Chunk, going: list[tuple[Spot, Text]], finished: set[int]

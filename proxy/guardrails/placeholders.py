@@ -106,6 +106,10 @@ class Masks:
         """Say, to a stream of chunks, that nothing is kept back for good."""
         return False
 
+    def says_more(self, text: Text) -> bool:
+        """False, as nothing is kept back."""
+        return False
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make what one text of a stream goes through to have its values back."""
         plain = self.unmasker()

@@ -351,6 +351,46 @@ def test_unknown_fields_beside_the_choices_are_looked_at() -> None:
     ]
 
 
+def beside(value: Any, name: str = "note") -> Chunk:
+    return Chunk({**HEAD, "choices": [], name: value})
+
+
+@pytest.mark.parametrize("put", [str, lambda part: {"a": [part]}, lambda part: [[part]]])
+@pytest.mark.parametrize("name", ["note", "usage", "name"])
+def test_beside_the_choices_a_text_in_pieces_is_its_first(name: str, put: Any) -> None:
+    chunks = [beside(put(part), name) for part in ("sec", "ret", "sec", "s")]
+
+    out = fed(Deltas.under(tallies(MASK)), chunks)
+
+    shown = [each.data[name] for each in out if each.data]
+    assert shown == [put("sec"), put(""), put("sec"), put("")]
+    assert fed(Deltas.under(tallies(FLAG)), chunks)[:4] == chunks
+
+
+@pytest.mark.parametrize("put", [str, lambda part: [part]])
+def test_what_stands_for_a_choice_and_is_none_is_its_first_piece(put: Any) -> None:
+    out = fed(Deltas.under(tallies(MASK)), [beside(put(part), "choices") for part in ("se", "c")])
+
+    assert [each.data["choices"] for each in out if each.data] == [put("se"), put("")]
+
+
+def test_what_is_the_same_in_each_chunk_passes_in_each() -> None:
+    chunks = [chunk({"content": "a"}, provider="house", obfuscation=x) for x in "abc"]
+
+    out = fed(Deltas.under(tallies(rule("q", action="mask"))), chunks)
+
+    shown = [each.data for each in out if each.data]
+    assert [data["provider"] for data in shown] == ["house"] * 3
+    assert [data["obfuscation"] for data in shown] == ["a", "", ""]
+
+
+@pytest.mark.parametrize("put", [beside, lambda part: call({"function": {"name": part}})])
+def test_what_says_something_when_it_is_said_again_is_said_once(put: Any) -> None:
+    out = fed(Deltas.under(tallies(rule("42424242", action="block"))), [put("42")] * 4)
+
+    assert json.dumps([each.data for each in out if each.data]).count("42") == 1
+
+
 @given(TEXT.filter(lambda text: "secret" in text), CUTS)
 def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
     deltas, out = Deltas.under(tallies(BLOCK)), []
