@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,8 @@ from proxy.ports import (
     Watch,
 )
 from proxy.record import Record
-from proxy.types import Call, Plan
+from proxy.turn import Turn
+from proxy.types import Call, Chunk, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +97,29 @@ class Pipeline:
 
 async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None:
     """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
+    turn = Turn(record.now)
     try:
         async for chunk in answer.chunks():
+            turn.begin()
             if chunk.is_keepalive:  # no guard holds it back
                 await to.send(chunk)
                 continue
             record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
-            for safe in await watch.feed(chunk):  # inspect output: hold back, mask, or raise
-                await to.send(safe)
+            shown = await watch.feed(chunk)  # inspect output: hold back, mask, or raise
+            await _show(shown, to, turn)
             if watch.again:
                 return
     except UpstreamError:
         for safe in watch.cut():
             await to.send(safe)
         raise
+
+
+async def _show(chunks: Sequence[Chunk], to: Shown, turn: Turn) -> None:
+    """Send what may be shown, be it nothing or all that was held back."""
+    for chunk in chunks:
+        await to.send(chunk)
+        if len(chunks) > 1 and turn.is_over():
+            await turn.rest()
+    if turn.is_over():
+        await turn.rest()

@@ -27,6 +27,7 @@ from proxy.guardrails import (
     seams,
     system_prompt,
     webhook,
+    weight,
 )
 from proxy.ledger import audit, pruning, writer
 from proxy.limits import batch, claims, drift, outage
@@ -85,7 +86,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, Secrets(guard="secrets").reach),
     ("limits.md", "of one beyond 64 KiB", 64 * KIB, seams.MOST),
-    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, looking.SHEET),
+    ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, looking.MOST_RUN),
     ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),
     ("limits.md", "1024 for an answer", 1024, claims.ASSUMED_TOKENS),

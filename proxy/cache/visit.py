@@ -23,10 +23,10 @@ from proxy.dialects.asking import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.ports import Forward, Shown
 from proxy.record import Record, Saved
+from proxy.turn import Turn
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
 from proxy.usage import Tokens, in_force
 
-BREATH = 64  # after so many chunks of a kept stream other calls have their turn
 Flights = dict[object, Flight]
 
 
@@ -169,10 +169,10 @@ class Visit:
         self.record.saved = self.asked.worth(kept, self.record)
         streamed = self.asked.call.stream
         await self.client.begin(Head(streamed), self.record)
-        for number, chunk in enumerate(kept.chunks(streamed=streamed), 1):
-            await self.client.send(chunk)
-            if number % BREATH == 0:
-                await asyncio.sleep(0)
+        turn = Turn(self.record.now)
+        turn.begin()
+        for chunk in kept.chunks(streamed=streamed):
+            await self._send(chunk, turn)
 
     async def _join(self, flight: Flight) -> bool:
         began = self.record.now()
@@ -192,8 +192,7 @@ class Visit:
         self.record.cache = "coalesced"
         head = Head(self.asked.call.stream, flagged=flight.head.flagged)
         await self.client.begin(head, self.record)
-        async for chunk in place:
-            await self.client.send(chunk)
+        await self._show_all(place)
         self.record.saved = flight.saved
 
     def _again(self, flight: Flight) -> bool:
@@ -227,8 +226,20 @@ class Visit:
             with flight.joined() as place:
                 await flight.begun()
                 await self.client.begin(flight.head, self.record)
-                async for chunk in place:  # raises what went wrong, also before the first
-                    await self.client.send(chunk)
+                await self._show_all(place)
+
+    async def _show_all(self, place: Place) -> None:
+        """Show an answer that is being fetched. Raises what went wrong, also before its first
+        chunk."""
+        turn = Turn(self.record.now)
+        async for chunk in place:
+            turn.begin()
+            await self._send(chunk, turn)
+
+    async def _send(self, chunk: Chunk, turn: Turn) -> None:
+        await self.client.send(chunk)
+        if turn.is_over():
+            await turn.rest()
 
 
 @dataclass(slots=True)

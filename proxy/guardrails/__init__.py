@@ -15,13 +15,13 @@ from proxy.errors import GuardBlocked, ProxyError
 from proxy.guardrails.capture import Capturing, redacting
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
-from proxy.guardrails.looking import EACH
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.placeholders import Masks
 from proxy.guardrails.question import bound, parted
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Found, Texts, answer_walk, request_walk
-from proxy.guardrails.watching import Look, Watched, nothing
+from proxy.guardrails.watching import Back, Look, Watched, nothing
+from proxy.guardrails.weight import EACH
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Json, Plan
@@ -98,12 +98,9 @@ class Gate:
                 replace(rule, action="block") if rule.action == "retry" else rule for rule in rules
             )
         look = self._captured(call, self._look(call, rules))
-        masks = self._masks or None
-        aside = self.engine.aside
+        back = Back(self._masks, self.engine, streamed=call.stream) if self._masks else None
         guarded = any(not rule.shadow for rule in rules)
-        self._watch = Watched(
-            look, masks, aside, streamed=call.stream, holds=holds, guarded=guarded
-        )
+        self._watch = Watched(look, back, holds=holds, guarded=guarded)
         return self._watch
 
     def _captured(self, call: Call, look: Look) -> Look:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, Self
 
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.rule import Tally
+from proxy.guardrails.weight import EACH, weight_of
 from proxy.guardrails.window import Pane, Piece, Window
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
@@ -116,6 +117,12 @@ def _stead(kind: Kind, text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if kind == "bare" else text
 
 
+def weight_of_parts(arguments: str) -> int:
+    """Return what the texts of arguments weigh by themselves, about: each string of JSON is one,
+    and each word outside of them."""
+    return EACH * (arguments.count('"') + arguments.count(","))
+
+
 class ArgumentsWindow:
     """A window on the arguments of one call, as they come, made of one for what strings of JSON
     say, and one for all else."""
@@ -139,6 +146,15 @@ class ArgumentsWindow:
     @property
     def held(self) -> int:
         return self._string.held + self._plain.held + len(self._bare)
+
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come."""
+        return weight_of_parts(text) + max(self._string.weight(text), self._plain.weight(text))
+
+    def weight_of_end(self) -> int:
+        """Return how much there is to read when the arguments end."""
+        ends = self._string.weight_of_end() + self._plain.weight_of_end()
+        return ends + weight_of(self._bare)
 
     def feed(self, text: str) -> list[Piece]:
         """Take the next characters, give what they release."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.feeding import Beside, Feeding
 from proxy.guardrails.masking import Replace
 from proxy.guardrails.question import Raising
 from proxy.guardrails.rule import Clock, Tally
@@ -20,8 +21,6 @@ from proxy.guardrails.view import View
 from proxy.record import Record
 from proxy.types import Chunk
 from proxy.types.guard import Finding, Outside, Piece, Question, Result, Rule, Service, asks
-
-TURN = 64  # chunks that are looked at in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,9 @@ class Asking:
     Where one of them enforces, nothing is shown before; else all but the end of the stream is.
     """
 
-    __slots__ = ("_ask", "_ears", "_heard", "_kept", "_replace", "_tallies", "holds")
+    __slots__ = (
+        "_ask", "_beside", "_clock", "_ears", "_heard", "_kept", "_replace", "_tallies", "holds",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -148,23 +149,26 @@ class Asking:
         clock: Clock,
         ask: Callable[[Iterable[Read]], Awaitable[list[Tally]]],
         replace: Replace,
+        beside: Beside,
     ) -> None:
         self._ask = ask
+        self._beside = beside
+        self._clock = clock
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Chunk] = []
         self._heard: list[Read] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        self._ears = Deltas.under([Tally(_ear(kind, self._heard), clock) for kind in kinds])
+        ears = [Tally(_ear(kind, self._heard), clock) for kind in kinds]
+        self._ears = Feeding(Deltas.under(ears), beside)
 
     def results(self) -> list[Result]:
         return [tally.result() for tally in self._tallies]
 
     async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Take the next chunks, give what may be shown. Raises ``GuardBlocked``."""
-        for chunk in chunks:
-            self._ears.feed(chunk)
+        await self._ears.feed_all(chunks, self._clock)
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last
         safe = await self._ended() if ended else []
@@ -173,12 +177,7 @@ class Asking:
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)
         deltas = Deltas.under(self._tallies, self._replace)
-        safe: list[Chunk] = []
-        for number, chunk in enumerate(self._kept, 1):
-            safe += deltas.feed(chunk)
-            if number % TURN == 0:  # others have their turn
-                await asyncio.sleep(0)
-        return safe
+        return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 
 
 def _any_applies(rules: Sequence[Rule], kind: str) -> bool:

@@ -22,7 +22,7 @@ from proxy.types.guard import Capture, Guarding, Rule, asks, binds
 
 BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
 MOST_TEXTS = 256
-MOST_VALUES = 4096  # that are looked through for them
+MOST_VALUES = 4096  # of a question, or of a chunk, that are looked through for them
 CUT, WITHHELD = "…", "[WITHHELD]"
 _SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
 
@@ -45,7 +45,7 @@ class Capturing:
         """Keep what a chunk says, as long as there is room."""
         if not self.capture.output or chunk.data is None or self._room <= 0:
             return
-        for text in answer_walk(chunk.data, cut=True):
+        for text in islice(answer_walk(chunk.data, cut=True), MOST_VALUES):
             if self._room <= 0:
                 return
             if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:

@@ -11,28 +11,32 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.arguments import ArgumentsWindow, weight_of_parts
 from proxy.guardrails.first_values import FirstValues, acting, says_more
-from proxy.guardrails.frame import is_silent_choice, is_silent_head
 from proxy.guardrails.masking import Replace, named
-from proxy.guardrails.payloads import Payload
+from proxy.guardrails.parting import (
+    Spot,
+    finished,
+    frame,
+    going_on,
+    only,
+    put,
+    spot_of,
+    tail,
+    texts_of,
+)
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.rule import Tally
-from proxy.guardrails.texts import Key, Path, Text, answer_texts
+from proxy.guardrails.texts import Key, Path, Text
+from proxy.guardrails.weight import EACH, weight_of
 from proxy.guardrails.window import Pane, Piece, Window
 from proxy.types import Chunk, Json
 
 MOST_LANES = 1024  # texts of one answer that are held at once
 
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
-_AT_ONCE = frozenset({"name", "role", "type", "logprobs"})  # never cut: they are looked at as whole
-_HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
-_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
-_IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
-
-Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
 
 
 @dataclass(slots=True)
@@ -56,6 +60,12 @@ class _Lane:
     def __init__(self, window: Pane) -> None:
         self._window = window
         self._queue: deque[_Held] = deque()
+
+    def weight(self, text: str) -> int:
+        return self._window.weight(text)
+
+    def weight_of_end(self) -> int:
+        return self._window.weight_of_end()
 
     def feed(self, chunk: Chunk, path: Path, text: str) -> list[Chunk]:
         self._queue.append(_Held(chunk, path, len(text)))
@@ -94,12 +104,12 @@ def _whole(held: _Held) -> Chunk:
     text = "".join(held.clear)
     if held.masked:
         return replace(held.chunk, data=replaced(held.chunk.data, {held.path: text}), raw=None)
-    return replace(held.chunk, data=_put(held.chunk.data, held.path, text), raw=None)
+    return replace(held.chunk, data=put(held.chunk.data, held.path, text), raw=None)
 
 
 def _first_part(held: _Held) -> Chunk:
     """Give what is clear of a chunk that is too long to wait for; the rest keeps all else."""
-    data, _ = _only(held.chunk.data or {}, held.path, "".join(held.clear))
+    data, _ = only(held.chunk.data or {}, held.path, "".join(held.clear))
     held.clear, held.size, held.split = [], 0, True
     return replace(held.chunk, data=data, raw=None, last=False)
 
@@ -146,6 +156,16 @@ class Ruled:
         return Window(tallies, replace=self.replace)
 
 
+class Step(NamedTuple):
+    """What one chunk brings: its texts, each with where it goes on if it does, and the choices
+    that it ends. ``weight`` is how much there is to read for that."""
+
+    chunk: Chunk
+    texts: Sequence[tuple[Spot | None, Text]]
+    ends: set[int]
+    weight: int
+
+
 class Deltas:
     """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
 
@@ -168,27 +188,57 @@ class Deltas:
     def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
         return cls(Ruled(tallies, replace))
 
-    def feed(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> list[Chunk]:
-        """Take the next chunk, give what it releases; ``texts`` are the chunk's where they have
-        been read already."""
+    def feed(self, chunk: Chunk) -> list[Chunk]:
+        """Take the next chunk, give what it releases."""
+        return self.take(self.read(chunk))
+
+    def read(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> Step:
+        """Return what the next chunk brings; ``texts`` are its own where they are read already."""
         data = chunk.data
+        if data is None:
+            lanes = () if chunk.is_keepalive else self._lanes.values()
+            return Step(chunk, (), set(), sum(lane.weight_of_end() for lane in lanes))
+        placed: list[tuple[Spot | None, Text]] = []
+        weight = 0
+        for text in texts_of(data) if texts is None else texts:
+            if self._panes.concerns(text):
+                spot = going_on(data, text)
+                placed.append((spot, text))
+                weight += self._weight(spot, text.text)
+        ends = finished(data)
+        if ends or chunk.last:
+            weight += sum(
+                lane.weight_of_end()
+                for spot, lane in self._lanes.items()
+                if chunk.last or spot[0] in ends
+            )
+        return Step(chunk, placed, ends, weight)
+
+    def _weight(self, spot: Spot | None, text: str) -> int:
+        lane = self._lanes.get(spot) if spot is not None else None
+        if lane is not None:
+            return EACH + lane.weight(text)
+        parts = weight_of_parts(text) if spot is not None and _is_arguments(spot) else 0
+        return EACH + weight_of(text) + parts
+
+    def take(self, step: Step) -> list[Chunk]:
+        """Take what the next chunk brings, give what it releases."""
+        chunk, data, ends = step.chunk, step.chunk.data, step.ends
         if data is None:  # a sign of life ends no text
             return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
-        found = _texts(data) if texts is None else texts
-        chunk, going = self._at_once(chunk, found)
-        finished = _finished(data)
-        self._ended |= finished  # of the next chunk on
+        chunk, going = self._at_once(chunk, step.texts)
+        self._ended |= ends  # of the next chunk on
         if chunk.last:
-            finished |= {index for index, _ in self._lanes}
+            ends = ends | {index for index, _ in self._lanes}
         if len(going) > 1:
-            return self._parted(chunk, going, finished)
-        ending = [spot for spot in self._lanes if spot[0] in finished]
+            return self._parted(chunk, going, ends)
+        ending = [spot for spot in self._lanes if spot[0] in ends]
         if not going:
             return [*self._flushed(ending), chunk]
         (spot, text), *_ = going
         out = self._flushed([each for each in ending if each != spot])
         out += self._lane(spot, text).feed(chunk, text.path, text.text)
-        return out + self._flushed([spot] if spot[0] in finished else [])
+        return out + self._flushed([spot] if spot[0] in ends else [])
 
     def flush(self) -> list[Chunk]:
         """Give all that is held, as no more of it comes."""
@@ -198,15 +248,12 @@ class Deltas:
         return [chunk for spot in spots for chunk in self._lanes[spot].flush()]
 
     def _at_once(
-        self, chunk: Chunk, texts: Iterable[Text]
+        self, chunk: Chunk, texts: Iterable[tuple[Spot | None, Text]]
     ) -> tuple[Chunk, list[tuple[Spot, Text]]]:
         """Look at what is never cut; give the chunk with it masked, and the texts that go on."""
         going: list[tuple[Spot, Text]] = []
         changes: dict[Path, str] = {}
-        for text in texts:
-            if not self._panes.concerns(text):
-                continue
-            spot = _going_on(chunk.data or {}, text)
+        for spot, text in texts:
             if spot is not None:
                 if self._is_second(chunk.data or {}, spot, text):
                     changes[text.path] = ""
@@ -241,159 +288,31 @@ class Deltas:
         path = text.path
         if isinstance(path[-1], Key) or not self._panes.acts(text):
             return False
-        place = _spot(data, path) if path[0] == "choices" and len(path) > 2 else path
+        place = spot_of(data, path) if path[0] == "choices" and len(path) > 2 else path
         hides = place is not path and path[-1] == "logprobs"
         return hides or not self._firsts.passes(place, text, self._panes.says_more)
 
-    def _parted(
-        self, chunk: Chunk, going: list[tuple[Spot, Text]], finished: set[int]
-    ) -> list[Chunk]:
+    def _parted(self, chunk: Chunk, going: list[tuple[Spot, Text]], ends: set[int]) -> list[Chunk]:
         """Part a chunk with several texts: what is no text first, each text, and the end."""
         data = chunk.data or {}
-        out = [replace(chunk, data=_frame(data, going, finished), raw=None, last=False)]
+        out = [replace(chunk, data=frame(data, going, ends), raw=None, last=False)]
         for spot, text in going:
-            alone, path = _only(data, text.path, text.text, "logprobs")
+            alone, path = only(data, text.path, text.text, "logprobs")
             part = replace(chunk, data=alone, raw=None, last=False)
             out += self._lane(spot, text).feed(part, path, text.text)
-        out += self._flushed([spot for spot in self._lanes if spot[0] in finished])
-        if finished or chunk.last:
-            out.append(replace(chunk, data=_tail(data, finished), raw=None))
+        out += self._flushed([spot for spot in self._lanes if spot[0] in ends])
+        if ends or chunk.last:
+            out.append(replace(chunk, data=tail(data, ends), raw=None))
         return out
 
     def _lane(self, spot: Spot, text: Text) -> _Lane:
         lane = self._lanes.get(spot)
         if lane is None:
             crowded = len(self._lanes) >= MOST_LANES
-            arguments = spot[1][-1] == "arguments"
-            pane = self._panes.pane(text, arguments=arguments, crowded=crowded)
+            pane = self._panes.pane(text, arguments=_is_arguments(spot), crowded=crowded)
             lane = self._lanes[spot] = _Lane(pane)
         return lane
 
 
-def _texts(data: Json) -> Sequence[Text]:
-    usual = content(data)
-    return answer_texts(data, cut=True).texts if usual is None else usual
-
-
-def content(data: Json) -> tuple[Text, ...] | None:
-    """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
-    choices = data.get("choices")
-    if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
-        return None
-    if not is_silent_head(data):
-        return None
-    choice = choices[0]
-    if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
-        return None
-    if not is_silent_choice(choice):
-        return None
-    delta: Any = choice.get("delta")
-    path: Path = ("choices", 0, "text")
-    said: Any = choice.get("text")
-    if delta is not None:
-        usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
-        if said is not None or not usual or delta.get("role") not in (None, "assistant"):
-            return None
-        path, said = ("choices", 0, "delta", "content"), delta.get("content")
-    if not isinstance(said, str | None):
-        return None
-    return (Text(path, said, "content", "assistant"),) if said else ()
-
-
-def _choices(data: Json) -> list[tuple[int, Json]]:
-    """Give the choices with their indexes."""
-    choices = data.get("choices")
-    if not isinstance(choices, list):
-        return []
-    return [
-        (_index(choice, place), choice)
-        for place, choice in enumerate(choices)
-        if isinstance(choice, dict)
-    ]
-
-
-def _index(value: Any, place: int) -> int:
-    index = value.get("index") if isinstance(value, dict) else None
-    return index if isinstance(index, int) else place
-
-
-def _finished(data: Json) -> set[int]:
-    return {index for index, choice in _choices(data) if choice.get("finish_reason")}
-
-
-def _going_on(data: Json, text: Text) -> Spot | None:
-    """Tell the choice and the place whose text this is a part of; None for what is never cut."""
-    path = text.path
-    if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in _AT_ONCE:
-        return None
-    return _spot(data, path)
-
-
-def _spot(data: Json, path: Path) -> Spot:
-    value: Any = data
-    steps: list[str | int | Key | Payload] = []
-    for above, step in zip(("", *path), path, strict=False):
-        value = value[step]
-        numbered = above in ("choices", "tool_calls") and isinstance(step, int)
-        steps.append(_index(value, step) if numbered and isinstance(step, int) else step)
-    choice = steps[1]
-    return (choice if isinstance(choice, int) else 0), tuple(steps[2:])
-
-
-def _put(data: Json, path: Path, text: str) -> Json:
-    root = node = dict(data)
-    for step in path[:-1]:
-        node[step] = node[step].copy()  # type: ignore[index]
-        node = node[step]  # type: ignore[index]
-    node[path[-1]] = text  # type: ignore[index]
-    return root
-
-
-def _only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
-    """Give a chunk with one text alone, and its place there; ``beside`` stays on its choice."""
-    values: list[Any] = [data]
-    for step in path[:-1]:
-        values.append(values[-1][step])
-    made: Any = text
-    new: list[str | int | Key | Payload] = []
-    for depth in range(len(path) - 1, 0, -1):
-        step, above = path[depth], values[depth]
-        if isinstance(step, int):
-            made = [made]
-            new.append(0)
-            continue
-        kept = ("index", "type", *beside) if depth == 2 else ("index", "type")
-        made = {**{name: above[name] for name in kept if name in above}, step: made}
-        if depth == 2:
-            made["finish_reason"] = None
-        new.append(step)
-    head = {name: data[name] for name in _IDENTITY if name in data}
-    return {**head, "choices": made}, ("choices", *reversed(new))
-
-
-def _frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:
-    """Give a chunk without the texts that go on, nor the end of what they are of."""
-    bare = replaced(data, {text.path: "" for _, text in going})
-    if not finished:
-        return bare
-    choices = [
-        {**choice, "finish_reason": None} if index in finished else choice
-        for index, choice in _choices(bare)
-    ]
-    return {**{name: each for name, each in bare.items() if name != "usage"}, "choices": choices}
-
-
-def _tail(data: Json, finished: set[int]) -> Json:
-    """Give the end of choices, and what was used."""
-    head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
-    choices = [
-        {
-            "index": index,
-            **({"delta": {}} if "delta" in choice else {"text": ""}),
-            "logprobs": None,
-            "finish_reason": choice["finish_reason"],
-        }
-        for index, choice in _choices(data)
-        if index in finished
-    ]
-    return {**head, "choices": choices}
+def _is_arguments(spot: Spot) -> bool:
+    return spot[1][-1] == "arguments"

@@ -11,26 +11,28 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Protocol, TypeVar
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.asking import Asking, Inquiry, Nowhere, Read, seen, unasked
-from proxy.guardrails.deltas import Deltas, content
-from proxy.guardrails.looking import EACH, Look, part_of, sheets
+from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.feeding import Beside, Feeding
+from proxy.guardrails.looking import Look, part_of, sheets
 from proxy.guardrails.masking import Replace, Spot, masked, named, within_json
 from proxy.guardrails.opening import Opening
 from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.texts import Found, Path, Text, Texts, answer_walk, gathered, in_steps
+from proxy.guardrails.texts import Found, Path, Text, Texts, gathered, in_steps
 from proxy.guardrails.threads import Threads
+from proxy.guardrails.weight import EACH, weight_of
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
 from proxy.record import Record
 from proxy.types import Chunk, Json
 from proxy.types.guard import Result, Rule, weighs
 
-ABOVE = 16 * 1024  # characters of all texts together, from which on looking leaves the event loop
-SHORT = 1024  # characters of a chunk that is looked at where it comes
+ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
 SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
 
 
@@ -38,7 +40,7 @@ T = TypeVar("T")
 
 
 class Aside(Protocol):
-    """Does what takes as long as to look at ``weight`` characters where it holds up nobody."""
+    """Does what is as much work as to look at texts of a weight where it holds up nobody."""
 
     def __call__(self, weight: int, job: Callable[[], T]) -> Awaitable[T]: ...
 
@@ -84,8 +86,12 @@ class Engine:
         return _inspection(_looked(tallies, texts), texts, replace)
 
     async def aside(self, weight: int, job: Callable[[], T]) -> T:
-        """Do what takes as long as to look at so many characters where it holds up nobody."""
-        if self.pool is None or weight <= self.above:
+        """Do what is as much work as to look at texts of a weight where it holds up nobody."""
+        return job() if weight <= self.above else await self.beside(job)
+
+    async def beside(self, job: Callable[[], T]) -> T:
+        """Do work where it holds up nobody."""
+        if self.pool is None:
             return job()
         return await asyncio.get_running_loop().run_in_executor(self.pool, job)
 
@@ -132,50 +138,54 @@ class Engine:
         own, services = parted(rules)
         tallies = [Tally(rule, self.clock) for rule in own]
         if not services:
-            return Watching(tallies, replace, self.aside)
+            return Watching(tallies, replace, self.beside)
         ask = partial(inquiry().tallies, services)
-        return Watching(tallies, replace, self.aside, Asking(services, self.clock, ask, replace))
+        asking = Asking(services, self.clock, ask, replace, self.beside)
+        return Watching(tallies, replace, self.beside, asking)
 
 
 class Watching:
     """One stream under its rules."""
 
-    __slots__ = ("_aside", "_asking", "_deltas", "_opening", "_tallies")
+    __slots__ = ("_asking", "_beside", "_feeding", "_opening", "_tallies")
 
     def __init__(
         self,
         tallies: Sequence[Tally],
         replace: Replace,
-        aside: Aside,
+        beside: Beside,
         asking: Asking | None = None,
     ) -> None:
         self._tallies = tallies
-        self._aside = aside
-        self._deltas = Deltas.under(tallies, replace)
+        self._beside = beside
+        self._feeding = Feeding(Deltas.under(tallies, replace), self._in_time)
         self._asking = asking
         holds = any(tally.rule.enforces for tally in tallies)
         self._opening = Opening(waits=holds or (asking is not None and asking.holds))
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
-        usual = () if chunk.data is None else content(chunk.data)
-        safe: Sequence[Chunk]
-        if usual is not None and (not usual or len(usual[0].text) <= SHORT):
-            safe = self._deltas.feed(chunk, usual)
-        else:
-            safe = await self._unusual(chunk)
+        safe: Sequence[Chunk] = await self._feeding.feed(chunk)
+        if self._feeding.opaque:
+            for tally in self._tallies:
+                tally.opaque = True
         if self._asking is not None:
             safe = await self._asking.feed(safe)
         return self._opening.feed(safe)
 
-    async def _unusual(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Look at a chunk that may be long, or of many texts."""
-        texts = await in_steps(answer_walk(chunk.data or {}, cut=True))
-        if texts.opaque:
+    async def _in_time(self, job: Callable[[], T]) -> T:
+        """Look at one heavy chunk beside the loop, with no rule beyond its deadline."""
+
+        def bounded() -> T:
             for tally in self._tallies:
-                tally.opaque = True
-        fed = partial(self._deltas.feed, chunk, texts.texts)
-        return await self._aside(_weight((), texts.texts), fed)
+                tally.until = tally.clock() + tally.rule.deadline_s
+            try:
+                return job()
+            finally:
+                for tally in self._tallies:
+                    tally.until = inf
+
+        return await self._beside(bounded)
 
     def results(self) -> tuple[Result, ...]:
         """Say what each guard has seen and found so far."""
@@ -188,10 +198,10 @@ def _told(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
 
 
 def _weight(rules: Sequence[Rule], texts: Sequence[Text]) -> int:
-    """Give how many characters there are to read, in the texts and beside them."""
+    """Give how much there is to read, in the texts and beside them."""
     ways = (rule.detector for rule in rules)
     beside = sum(way.weight for way in ways if weighs(way))
-    return beside + sum(EACH + len(text.text) for text in texts)
+    return beside + sum(EACH + weight_of(text.text) for text in texts)
 
 
 def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:

@@ -21,10 +21,9 @@ from proxy.guardrails.rule import Tally
 from proxy.guardrails.seams import Seam, seams
 from proxy.guardrails.texts import Text
 from proxy.guardrails.view import Beginning, View, beginning, readings
+from proxy.guardrails.weight import EACH, SHEET
 from proxy.types.guard import Rule, looks
 
-EACH = 32  # characters that a text counts for by itself: many small ones take long too
-SHEET = 32 * 1024  # characters that are read together
 MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
 
 

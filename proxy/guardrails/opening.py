@@ -7,11 +7,13 @@ more answer with an error, but only break a stream off.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
-from proxy.guardrails.texts import answer_texts
+from proxy.guardrails.texts import Text, answer_walk
 from proxy.types import Chunk
 
 MOST = 16  # chunks that wait; a stream that still says nothing goes on as it comes
+MOST_VALUES = 1024  # that are looked through for a text; a chunk of more says something
 
 
 class Opening:
@@ -36,7 +38,10 @@ class Opening:
 
 def _says(chunk: Chunk) -> bool:
     data = chunk.data
-    if chunk.last or data is None or answer_texts(data, cut=True).texts:
+    if chunk.last or data is None:
+        return True
+    found = [*islice(answer_walk(data, cut=True), MOST_VALUES)]
+    if len(found) == MOST_VALUES or any(isinstance(each, Text) for each in found):
         return True
     choices = data.get("choices")
     return isinstance(choices, list) and any(

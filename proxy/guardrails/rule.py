@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.view import View
@@ -35,8 +36,9 @@ class Tally:
     """One rule at work on one call: runs its detector and counts what came of it.
 
     ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
-    texts there is what no guard can read, which has not passed any. The rule is bound to the call
-    already, and what it asks for is answered: its detector looks. Raises ``TypeError`` if not.
+    texts there is what no guard can read, which has not passed any. ``until`` is the moment after
+    which it begins to look at nothing more. The rule is bound to the call already, and what it asks
+    for is answered: its detector looks. Raises ``TypeError`` if not.
     """
 
     rule: Rule
@@ -50,6 +52,7 @@ class Tally:
     error: str | None = None
     blocked: bool = False
     opaque: bool = False
+    until: float = inf
     detector: Detector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,6 +70,9 @@ class Tally:
             return ()
         text = view.cased if self.rule.cased else view.folded
         began = self.clock()
+        if began > self.until:
+            self.fail("deadline")
+            return ()
         try:
             found = self.detector.find(text[since:] if since else text)
         except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass

@@ -70,9 +70,14 @@ class Threads:
         """Let a rule look at a sheet; return when it was done."""
         try:
             async with asyncio.timeout(self._left_s(look)):
-                await self._run(lambda: look.see(sheet))
+                return await self._run(lambda: self._seen(look, sheet))
         except TimeoutError:
             _leave(look)
+        return self.clock()
+
+    def _seen(self, look: Look, sheet: Sheet) -> float:
+        """Return when it was done: the loop may come to hear of it much later."""
+        look.see(sheet)
         return self.clock()
 
     async def _run(self, job: Callable[[], T]) -> T:

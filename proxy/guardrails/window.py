@@ -10,6 +10,7 @@ in a window.
 
 from __future__ import annotations
 
+import time
 from bisect import insort
 from collections.abc import Sequence
 from itertools import takewhile
@@ -18,8 +19,10 @@ from typing import NamedTuple, Protocol
 from proxy.guardrails.encoded import ALPHABET
 from proxy.guardrails.eye import Eye, settled
 from proxy.guardrails.masking import Replace, Spot, named, spots, within_json
-from proxy.guardrails.rule import Tally
+from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.view import View, beginning, readings
+from proxy.guardrails.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
+from proxy.types.guard import weighs
 
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
@@ -45,6 +48,12 @@ class Pane(Protocol):
     def held(self) -> int:
         """Characters that have come and are neither released nor masked away."""
 
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come."""
+
+    def weight_of_end(self) -> int:
+        """Return how much there is to read when the text ends."""
+
     def feed(self, text: str) -> list[Piece]:
         """Take the next characters, give what they release."""
 
@@ -60,13 +69,18 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_begun", "_cursor", "_done", "_escaped", "_eyes", "_fresh", "_limit",
-        "_longest", "_near", "_parts", "_pause", "_pending", "_replace", "_seen", "_tallies",
-        "_text", "_unread", "_whole",
+        "_base", "_before", "_begun", "_beside", "_cursor", "_done", "_escaped", "_eyes", "_fresh",
+        "_last", "_limit", "_longest", "_near", "_parts", "_pause", "_pending", "_plain",
+        "_replace", "_seen", "_spent", "_tallies", "_text", "_unread", "_whole",
     )  # fmt: skip
 
     def __init__(
-        self, tallies: Sequence[Tally], *, escaped: bool = False, replace: Replace = named
+        self,
+        tallies: Sequence[Tally],
+        *,
+        escaped: bool = False,
+        replace: Replace = named,
+        spent: Clock = time.thread_time,
     ) -> None:
         self._tallies = tallies
         self._escaped = escaped
@@ -78,12 +92,16 @@ class Window:
         self._near = max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
         self._limit = 4 * self._longest + 2 * MOST_RUN
-        self._parts: list[str] | None = [] if any(eye.reach is None for eye in self._eyes) else None
+        judging = [eye.tally.detector for eye in self._eyes if eye.reach is None]
+        self._beside = sum(each.weight for each in judging if weighs(each))
+        self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
         self._base = self._begun = self._done = self._cursor = self._seen = 0
         self._unread = self._pause = 0
-        self._fresh = True
+        self._spent = spent
+        self._last = 0  # the weight of the last look
+        self._fresh = self._plain = True
         self._pending: list[Spot] = []
 
     @property
@@ -96,11 +114,44 @@ class Window:
         """Characters that have come and are neither released nor masked away."""
         return max(0, self._seen - max(self._done, self._cursor))
 
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come."""
+        unread = self._unread + len(text)
+        if self._whole or (unread <= self._pause and len(self._text) + len(text) <= self._limit):
+            return 0
+        return self._last + (unread if self._plain and text.isascii() else BEYOND_ASCII * unread)
+
+    def weight_of_end(self) -> int:
+        """Return how much there is to read when the text ends."""
+        if self._seen == self._begun:
+            return 0
+        unread = self._unread if self._parts is None else self._seen - self._begun
+        return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
+
     def feed(self, text: str) -> list[Piece]:
         """Take the next characters, give what they release."""
         if not text:
             return []
+        self._note(text)
+        if self._whole:
+            return []
+        self._text += text
+        self._unread += len(text)
+        if self._unread > self._pause or len(self._text) > self._limit:
+            if any(eye.looks for eye in self._eyes):
+                self._look(final=False)
+            else:
+                self._last = self._unread = 0
+        pieces = self._release()
+        if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
+            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
+            pieces += self._release()
+        return pieces
+
+    def _note(self, text: str) -> None:
+        """Count a text, and keep it for the rules that need the whole."""
         size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._plain = self._plain and size == len(text)
         for tally in self._tallies:
             tally.fields += self._fresh
             tally.bytes += size
@@ -110,18 +161,6 @@ class Window:
             self._parts.append(text)
             if self._seen - self._begun > MOST_WHOLE:
                 self._forgo(self._parts)
-        if self._whole:
-            return []
-        self._text += text
-        self._unread += len(text)
-        due = self._unread > self._pause or len(self._text) > self._limit
-        if due and any(eye.looks for eye in self._eyes):
-            self._look(final=False)
-        pieces = self._release()
-        if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
-            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
-            pieces += self._release()
-        return pieces
 
     def flush(self) -> list[Piece]:
         """The text has ended: give all that is left of it. What is fed next is another text."""
@@ -135,7 +174,8 @@ class Window:
         pieces = self._release()
         self._text = self._before = ""
         self._base = self._begun = self._done = self._cursor = self._seen
-        self._fresh = True
+        self._last = self._unread = 0
+        self._fresh = self._plain = True
         if self._parts is not None:
             self._parts = []
         for eye in self._eyes:
@@ -159,10 +199,15 @@ class Window:
         """Look at all that is held, and let the more come before the next look the longer it took:
         a text that is made of beginnings is read again and again, but not at each of its pieces."""
         clock = self._tallies[0].clock
-        started = clock()
+        spent = self._spent if self._last > LIGHT else clock  # which takes less time itself
+        started, before = clock(), spent()
         effort = self._read(final=final)
-        took = int((clock() - started) * LETTERS_A_SECOND)
-        self._unread, self._pause = 0, max(effort // PACE, min(took, self._longest // 4))
+        took = clock() - started
+        self._last = weight_of_work(took if spent is clock else spent() - before)
+        self._unread, self._pause = (
+            0,
+            max(effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)),
+        )
 
     def _read(self, *, final: bool) -> int:
         """Return how many letters had to be read one by one, at most twice the longest reach."""
@@ -186,8 +231,10 @@ class Window:
                 eye.tally.count(spot.kind, spot.score)
 
     def _glance(self, whole: str) -> None:
-        """Let the rules look that need the whole text and hold nothing back for it."""
-        views = readings(whole, escaped=self._escaped)
+        """Let the rules look that need the whole text and hold nothing back for it. Of a long one
+        they see the text itself, no other reading, as where it does not come in pieces."""
+        long = len(whole) > SHEET
+        views = (View(whole),) if long else readings(whole, escaped=self._escaped)
         for eye in self._eyes:
             if eye.reach is None:
                 for spot in spots(eye.tally, eye.rule, views):

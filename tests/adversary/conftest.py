@@ -3,6 +3,9 @@ night."""
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 
 
@@ -10,3 +13,16 @@ import pytest
 def examples(request: pytest.FixtureRequest) -> int:
     """How many requests, or sequences of steps, each test of the adversary draws."""
     return int(request.config.getoption("--examples"))
+
+
+@pytest.fixture
+def collected() -> Iterator[None]:
+    """Have garbage collected as where the proxy is served: what a test run has gathered in memory
+    is not gone through while the loop is measured."""
+    usual = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    yield
+    gc.set_threshold(*usual)
+    gc.unfreeze()

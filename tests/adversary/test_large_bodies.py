@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
 import json
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 import orjson
 import pytest
 
+from tests.adversary.others import Loop, patient, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, legacy
+from tests.doubles import Asked, Wire, answer, chat, legacy
 from tests.test_pipeline import BEARER
 
 BYTES = 16 * 1024 * 1024 - 4096
@@ -62,31 +61,6 @@ SHAPES: dict[str, Any] = {
 }
 
 
-class Loop:
-    """An event loop of its own, for a client and an upstream whose work is not the proxy's."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-
-    T = TypeVar("T")
-
-    def run(self, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
-
-
-@contextmanager
-def loop_of_others() -> Iterator[Loop]:
-    others = Loop()
-    others.thread.start()
-    try:
-        yield others
-    finally:
-        others.loop.call_soon_threadsafe(others.loop.stop)
-        others.thread.join()
-        others.loop.close()
-
-
 class Heart:
     """Beats on the loop. ``longest`` is the processor time that the loop's thread used between two
     beats."""
@@ -115,38 +89,15 @@ def at_once() -> float:
     return time.thread_time() - began
 
 
-@asynccontextmanager
-async def upstream_of(got: list[bytes]) -> AsyncIterator[tuple[Loop, str]]:
-    """Run an upstream on a loop of its own, that answers in either form and keeps bodies as they
-    came."""
+def upstream_of(got: list[bytes]) -> AbstractAsyncContextManager[tuple[Loop, str]]:
+    """Run an upstream that answers in either form, and keeps bodies as they came."""
 
     async def script(asked: Asked, wire: Wire) -> None:
         got.append(asked.body)
         said = chat() if "chat" in asked.path else legacy()
         await answer(said)(asked, wire)
 
-    async def started() -> asyncio.Server:
-        upstream = ScriptedUpstream()
-        upstream.answer_with(script)
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(upstream.protocol, "127.0.0.1", 0)
-
-    async def stopped(server: asyncio.Server) -> None:
-        server.close()
-
-    with loop_of_others() as others:
-        server: Any = await others.run(started())
-        try:
-            yield others, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        finally:
-            await others.run(stopped(server))
-
-
-def patient(policies: str) -> str:
-    """Return policies whose time-outs do not end a call that this machine is slow with."""
-    short = "first_byte: 1500ms, idle: 1500ms, total: 3s"
-    assert short in policies
-    return policies.replace(short, "first_byte: 60s, idle: 60s, total: 60s")
+    return upstream_aside(script)
 
 
 async def ask(url: str, body: bytes) -> int:
@@ -205,19 +156,6 @@ def bodies() -> Iterator[tuple[str, str, dict[str, Any]]]:
     )
     for dialect in ("fireworks", "scale", "multimodel", "enkrypt", "portkey"):
         yield "completions", f"via-{dialect}", {"prompt": long("\n")}
-
-
-@pytest.fixture
-def collected() -> Iterator[None]:
-    """Have garbage collected as where the proxy is served: what a test run has gathered in memory
-    is not gone through while the loop is measured."""
-    usual = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-    yield
-    gc.set_threshold(*usual)
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("collected")

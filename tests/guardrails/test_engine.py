@@ -249,3 +249,29 @@ async def test_a_stream_has_the_same_results() -> None:
         ("masked", 11),
         ("passed", 11),
     ]
+
+
+async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadline() -> None:
+    clock, looks = Ticks(), 0
+
+    class Slowly:
+        reach: int | None = 8
+
+        def find(self, text: str) -> Sequence[Finding]:
+            nonlocal looks
+            looks += 1
+            clock.now += 0.4
+            return ()
+
+    engine = Engine(clock)
+    slow = Rule("slow", Slowly(), "flag", deadline_s=1.0)
+    watching = engine.watch([slow], lambda: engine.inquiry({}, new_record()))
+    names = {f"name {number}": 1 for number in range(100)}
+
+    await watching.feed(Chunk({"choices": [], "more": 1}))
+    light, looks = looks, 0
+    await watching.feed(Chunk({"choices": [], "more": names}))
+
+    assert light == 1
+    assert looks == 3
+    assert [each.error for each in watching.results()] == ["deadline"]

@@ -12,11 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.looking import SHEET, Look, Part, sheets
+from proxy.guardrails.looking import Look, Part, sheets
 from proxy.guardrails.masking import spots
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.texts import Text, request_texts
 from proxy.guardrails.view import readings
+from proxy.guardrails.weight import SHEET
 from proxy.types.guard import Rule
 from tests.adversary.shapes import SHAPES, text
 from tests.guardrails.doubles import Ticks, rule

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.opening import MOST, Opening
+from proxy.guardrails.opening import MOST, MOST_VALUES, Opening
 from proxy.types import Chunk
 from tests.doubles import ScriptedUpstream, chat_events, stream
 from tests.guardrails.test_init import ask, guarded
@@ -33,6 +33,12 @@ def test_an_end_without_words_is_shown(end: Chunk) -> None:
     opening = Opening(waits=True)
 
     assert [*opening.feed([ROLE]), *opening.feed([end])] == [ROLE, end]
+
+
+def test_a_chunk_is_not_looked_through_for_ever_for_what_it_says() -> None:
+    full = Chunk({"choices": [], "unknown": [{}] * (MOST_VALUES + 1)})
+
+    assert [*Opening(waits=True).feed([full])] == [full]
 
 
 def test_a_stream_that_says_nothing_does_not_wait_for_ever() -> None:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.looking import SHEET
 from proxy.guardrails.texts import request_texts
+from proxy.guardrails.weight import SHEET
 from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Ticks, rule
 

@@ -12,9 +12,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
+from proxy.guardrails.asking import Ear, Read
 from proxy.guardrails.masking import masked, spots
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.view import readings
+from proxy.guardrails.weight import SHEET
 from proxy.guardrails.window import MOST_RUN, MOST_WHOLE, Window
 from proxy.types.guard import Result, Rule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
@@ -306,3 +308,14 @@ def _at_once(text: str) -> None:
     window = Window(tallies(rule("secret", action="mask")))
     window.feed(text)
     window.flush()
+
+
+@pytest.mark.parametrize(("size", "readings"), [(SHEET, 2), (SHEET + 3, 1)])
+def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
+    size: int, readings: int
+) -> None:
+    seen: list[Read] = []
+    window = Window([Tally(Rule("ear", Ear("content", seen), "flag"), Ticks())])
+    stream(window, ["\uff41\uff42 " * (size // 3)])
+
+    assert len(seen) == readings

@@ -1,0 +1,154 @@
+"""A chunk of a stream taken apart: its text where there is one alone, what goes on from chunk to
+chunk and where, which choices it ends; and chunks that hold a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.guardrails.frame import is_silent_choice, is_silent_head
+from proxy.guardrails.payloads import Payload
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.texts import Key, Path, Text, answer_texts
+from proxy.types import Json
+
+AT_ONCE = frozenset({"name", "role", "type", "logprobs"})  # never cut: they are looked at as whole
+
+_HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
+_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
+_SAID: Path = ("delta", "content")
+_IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
+
+Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
+
+
+def texts_of(data: Json) -> Sequence[Text]:
+    usual = content(data)
+    return answer_texts(data, cut=True).texts if usual is None else usual
+
+
+def content(data: Json) -> tuple[Text, ...] | None:
+    """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
+    choices = data.get("choices")
+    if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
+        return None
+    if not is_silent_head(data):
+        return None
+    choice = choices[0]
+    if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
+        return None
+    if not is_silent_choice(choice):
+        return None
+    delta: Any = choice.get("delta")
+    path: Path = ("choices", 0, "text")
+    said: Any = choice.get("text")
+    if delta is not None:
+        usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
+        if said is not None or not usual or delta.get("role") not in (None, "assistant"):
+            return None
+        path, said = ("choices", 0, "delta", "content"), delta.get("content")
+    if not isinstance(said, str | None):
+        return None
+    return (Text(path, said, "content", "assistant"),) if said else ()
+
+
+def _choices(data: Json) -> list[tuple[int, Json]]:
+    """Give the choices with their indexes."""
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return []
+    return [
+        (_index(choice, place), choice)
+        for place, choice in enumerate(choices)
+        if isinstance(choice, dict)
+    ]
+
+
+def _index(value: Any, place: int) -> int:
+    index = value.get("index") if isinstance(value, dict) else None
+    return index if isinstance(index, int) else place
+
+
+def finished(data: Json) -> set[int]:
+    return {index for index, choice in _choices(data) if choice.get("finish_reason")}
+
+
+def going_on(data: Json, text: Text) -> Spot | None:
+    """Tell the choice and the place whose text this is a part of; None for what is never cut."""
+    path = text.path
+    if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in AT_ONCE:
+        return None
+    return spot_of(data, path)
+
+
+def spot_of(data: Json, path: Path) -> Spot:
+    place = path[1]
+    if path[2:] == _SAID and isinstance(place, int):  # as nearly always
+        return _index(data["choices"][place], place), _SAID
+    value: Any = data
+    steps: list[str | int | Key | Payload] = []
+    for above, step in zip(("", *path), path, strict=False):
+        value = value[step]
+        numbered = above in ("choices", "tool_calls") and isinstance(step, int)
+        steps.append(_index(value, step) if numbered and isinstance(step, int) else step)
+    choice = steps[1]
+    return (choice if isinstance(choice, int) else 0), tuple(steps[2:])
+
+
+def put(data: Json, path: Path, text: str) -> Json:
+    root = node = dict(data)
+    for step in path[:-1]:
+        node[step] = node[step].copy()  # type: ignore[index]
+        node = node[step]  # type: ignore[index]
+    node[path[-1]] = text  # type: ignore[index]
+    return root
+
+
+def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
+    """Give a chunk with one text alone, and its place there; ``beside`` stays on its choice."""
+    values: list[Any] = [data]
+    for step in path[:-1]:
+        values.append(values[-1][step])
+    made: Any = text
+    new: list[str | int | Key | Payload] = []
+    for depth in range(len(path) - 1, 0, -1):
+        step, above = path[depth], values[depth]
+        if isinstance(step, int):
+            made = [made]
+            new.append(0)
+            continue
+        kept = ("index", "type", *beside) if depth == 2 else ("index", "type")
+        made = {**{name: above[name] for name in kept if name in above}, step: made}
+        if depth == 2:
+            made["finish_reason"] = None
+        new.append(step)
+    head = {name: data[name] for name in _IDENTITY if name in data}
+    return {**head, "choices": made}, ("choices", *reversed(new))
+
+
+def frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:
+    """Give a chunk without the texts that go on, nor the end of what they are of."""
+    bare = replaced(data, {text.path: "" for _, text in going})
+    if not finished:
+        return bare
+    choices = [
+        {**choice, "finish_reason": None} if index in finished else choice
+        for index, choice in _choices(bare)
+    ]
+    return {**{name: each for name, each in bare.items() if name != "usage"}, "choices": choices}
+
+
+def tail(data: Json, finished: set[int]) -> Json:
+    """Give the end of choices, and what was used."""
+    head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
+    choices = [
+        {
+            "index": index,
+            **({"delta": {}} if "delta" in choice else {"text": ""}),
+            "logprobs": None,
+            "finish_reason": choice["finish_reason"],
+        }
+        for index, choice in _choices(data)
+        if index in finished
+    ]
+    return {**head, "choices": choices}
