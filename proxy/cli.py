@@ -350,7 +350,7 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
     except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
-        raise click.ClickException(f"cannot listen: {error.strerror or error}") from None
+        raise click.ClickException(f"cannot listen on {error}") from None
 
 
 def _keep_published_key_here(chosen: Settings) -> None:

@@ -197,7 +197,7 @@ async def test_a_taken_port_is_told(upstream: ScriptedUpstream) -> None:
     )
 
     assert code == 1
-    assert "cannot listen" in said
+    assert f"Error: cannot listen on {taken}: Address already in use\n" in said
 
 
 async def test_the_published_key_is_not_served_beyond_this_machine() -> None:

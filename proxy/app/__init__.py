@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncIterator, Callable
@@ -227,7 +228,8 @@ async def _candidate(site: Site) -> Candidate | None:
 async def _listen(
     opened: AsyncExitStack, handler: edge.Handler, at: Address
 ) -> tuple[Address, edge.Server, Stop]:
-    """Open a listener. Leaving it stops accepting and closes what is left of its connections."""
+    """Open a listener. Leaving it stops accepting and closes what is left of its connections.
+    Raise ``OSError`` that names the address."""
     server = edge.Server(
         handler,
         access_log=None,
@@ -238,7 +240,11 @@ async def _listen(
     await runner.setup()
     opened.push_async_callback(runner.cleanup)
     site = web.TCPSite(runner, at.host, at.port)
-    await site.start()
+    try:
+        await site.start()
+    except OSError as error:  # asyncio tells of the address in words of its own, some twice
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise OSError(f"{at}: {why or error}") from None
     host, port, *_ = runner.addresses[0]
     return Address(host, port), server, site.stop
 
