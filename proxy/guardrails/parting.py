@@ -19,6 +19,8 @@ _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _SAID: Path = ("delta", "content")
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
+MOST_DIGITS = 10  # of an index that is written as a string
+
 Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
 
 
@@ -65,7 +67,13 @@ def _choices(data: Json) -> list[tuple[int, Json]]:
 
 
 def _index(value: Any, place: int) -> int:
+    """Return the index of a choice or a tool call, as the most lenient client reads it; its
+    ``place`` in the list where it has none."""
     index = value.get("index") if isinstance(value, dict) else None
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < MOST_DIGITS:
+        return int(index)
     return index if isinstance(index, int) else place
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.parting import content, finished, going_on
+from proxy.guardrails.parting import content, finished, going_on, spot_of
 from proxy.guardrails.texts import Key, Path, Text
 from proxy.types import Json
 
@@ -70,3 +70,17 @@ def test_choices_end_by_their_own_numbers() -> None:
 
     assert finished({"choices": [{**ends, "index": 3}, ends, SAID, "odd"]}) == {3, 1}
     assert finished({"choices": None}) == set()
+
+
+@pytest.mark.parametrize("index", [1.0, "1", "01"])
+def test_an_index_is_read_as_the_most_lenient_client_reads_it(index: object) -> None:
+    data: Json = {"choices": [{"index": index, "delta": {"content": "Hydro"}}]}
+
+    assert spot_of(data, ("choices", 0, "delta", "content")) == (1, ("delta", "content"))
+
+
+@pytest.mark.parametrize("index", [None, 1.5, "one", "9" * 5000, "\u0661", [], {}])
+def test_what_is_no_index_is_read_by_its_place(index: object) -> None:
+    data: Json = {"choices": [{}, {"index": index, "delta": {"content": "Hydro"}}]}
+
+    assert spot_of(data, ("choices", 1, "delta", "content")) == (1, ("delta", "content"))
