@@ -69,6 +69,7 @@ def test_the_events_of_the_page_are_those_that_are_logged() -> None:
         start, _, end = name.partition(".")
         for first in STARTS.get(start, (start,)):
             logged |= {f"{first}.{last}".rstrip(".") for last in ENDS.get(end, (end,))}
+    logged |= set(re.findall(r"amiss\(site, \"([^\"]+)\"\)", code))
     logged |= {"decisions.mended", "library.failed"}  # said by a choice, and by a handler
     events = PAGE.partition("Other events:")[2].partition("\n\n")[0]
 

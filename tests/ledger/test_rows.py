@@ -76,12 +76,13 @@ def test_a_cost_is_rounded_once_half_to_even(price: str, whole: int) -> None:
     assert rows(finished(target))[1][0]["cost_nano_usd"] == whole
 
 
-def test_a_cost_beyond_all_sense_is_unknown() -> None:
+def test_what_is_reported_beyond_all_sense_is_estimated() -> None:
     target = replace(PRICED, prices=(Price(input=Decimal(1000), output=Decimal(0)),))
 
-    call, _ = rows(finished(target, said={"usage": usage(2**53, 0)}))
+    call, [attempt] = rows(finished(target, said={"usage": usage(2**53, 0)}))
 
-    assert call["cost_nano_usd"] is None
+    assert (call["tokens"], call["cost_nano_usd"]) == (1, 1_000_000)
+    assert attempt["usage_source"] == "partial_estimate"
 
 
 def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned() -> None:
