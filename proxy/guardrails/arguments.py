@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple, Self
 
 from proxy.guardrails.masking import Replace, named
@@ -20,7 +21,9 @@ from proxy.guardrails.window import Pane, Piece, Window
 Kind = Literal["frame", "string", "bare", "plain", "end"]
 
 MOST_BARE = 4096  # characters of one word outside of strings that are held
-_INSIDE = re.compile(r'[^"\\]+|\\|"')
+MOST_TEXTS = 100_000  # strings and words that are looked at, of all arguments of one document
+PIECE = 64 * 1024  # characters of one call into C
+_INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
 _OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
 _SPACE = " \t\r\n"
 _LITERALS = frozenset({"true", "false", "null"})
@@ -66,7 +69,7 @@ class Splitter:
             self._escape = False
             yield "string", text[at]
             return
-        match = _INSIDE.match(text, at)
+        match = _INSIDE.match(text, at, at + PIECE)
         part = match.group() if match else text[at]
         if part == '"':
             self._state = "frame"
@@ -77,7 +80,7 @@ class Splitter:
         yield "string", part
 
     def _outside(self, text: str, at: int) -> Iterator[tuple[Kind, str]]:
-        match = _OUTSIDE.match(text, at)
+        match = _OUTSIDE.match(text, at, at + PIECE)
         part = match.group() if match else text[at]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
         if self._state == "bare" and not bare:
@@ -86,20 +89,28 @@ class Splitter:
         yield ("bare" if bare else "frame"), part
 
 
-def segments(arguments: str) -> list[Segment]:
-    """Give the parts of whole arguments that say something."""
-    found: list[Segment] = []
+def segments(arguments: str) -> Iterator[Segment]:
+    """Yield the parts of whole arguments that say something."""
+    return (each for each in values(arguments) if each is not None)
+
+
+def values(arguments: str) -> Iterator[Segment | None]:
+    """Yield the parts of whole arguments, one by one; None for one that says nothing: an empty
+    string, true, false or null."""
     at = begun = 0
     open_kind: Kind | None = None
-    for kind, part in [*Splitter().feed(arguments), ("end", "")]:
+    end: tuple[Kind, str] = ("end", "")
+    for kind, part in chain(Splitter().feed(arguments), [end]):
         if kind in ("frame", "end"):
             if open_kind is not None:
-                found.append(Segment(begun, at, open_kind))
+                says = arguments[begun:at] not in _LITERALS
+                yield Segment(begun, at, open_kind) if says else None
+            elif kind == "end":
+                yield None
             open_kind = None
         elif open_kind is None:
             open_kind, begun = kind, at
         at += len(part)
-    return [each for each in found if arguments[each.start : each.end] not in _LITERALS]
 
 
 def spliced(arguments: str, texts: Mapping[int, str]) -> str:
@@ -127,9 +138,10 @@ class ArgumentsWindow:
     """A window on the arguments of one call, as they come, made of one for what strings of JSON
     say, and one for all else."""
 
-    __slots__ = ("_bare", "_plain", "_splitter", "_string")
+    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
 
-    def __init__(self, string: Pane, plain: Pane) -> None:
+    def __init__(self, string: Pane, plain: Pane, tallies: Sequence[Tally] = ()) -> None:
+        self._tallies = tallies
         self._splitter = Splitter()
         self._string = string
         self._plain = plain
@@ -137,7 +149,8 @@ class ArgumentsWindow:
 
     @classmethod
     def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
-        return cls(Window(tallies, escaped=True, replace=replace), Window(tallies, replace=replace))
+        string = Window(tallies, escaped=True, replace=replace)
+        return cls(string, Window(tallies, replace=replace), tallies)
 
     @property
     def reach(self) -> int:
@@ -170,12 +183,19 @@ class ArgumentsWindow:
                 self._bare += part
             if kind == "end" or len(self._bare) > MOST_BARE:
                 pieces += self._ended()
+                self._count()
         return pieces
 
     def flush(self) -> list[Piece]:
         """The arguments have ended: give all that is left of them."""
         self._splitter = Splitter()
         return [*self._ended(), *self._plain.flush()]
+
+    def _count(self) -> None:
+        """Let rules fail that have looked at as many texts as they may."""
+        for tally in self._tallies:
+            if tally.fields > MOST_TEXTS and tally.error is None:
+                tally.fail("too_many_texts")
 
     def _ended(self) -> list[Piece]:
         if not self._bare:

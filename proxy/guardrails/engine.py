@@ -23,7 +23,7 @@ from proxy.guardrails.masking import Replace, Spot, masked, named, within_json
 from proxy.guardrails.opening import Opening
 from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.texts import Found, Path, Text, Texts, gathered, in_steps
+from proxy.guardrails.texts import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.threads import Threads
 from proxy.guardrails.weight import EACH, weight_of
 from proxy.offload import LARGE_BYTES
@@ -33,6 +33,7 @@ from proxy.types import Chunk, Json
 from proxy.types.guard import Result, Rule, weighs
 
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
+STEP_ASIDE = 8 * 1024  # values that a thread reads in one go
 SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
 
 
@@ -76,8 +77,11 @@ class Engine:
         self, rules: Sequence[Rule], texts: Texts | Sequence[Text], replace: Replace = named
     ) -> Inspection:
         """Look at whole texts. Never raises for what a rule finds: see ``Inspection.permit``."""
+        unread = texts.unread if isinstance(texts, Texts) else None
         texts, opaque = _told(texts)
         tallies = [Tally(rule, self.clock, opaque=opaque) for rule in rules]
+        if unread is not None:
+            return _inspection(_failed(tallies, unread), texts, replace)
         if self.pool is not None and _weight(rules, texts) > self.above:
             threads = Threads.of(self.pool, self.clock, self.turns, tallies)
             looks = await threads.look(texts)
@@ -100,8 +104,13 @@ class Engine:
         one text may be megabytes that are decoded, any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
             return await in_steps(walk(data))
-        work = partial(gathered, walk(data))
-        return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+        gathering = Gathering(walk(data))
+        more = True
+        while more:  # each step has its turn, and a call that is cancelled has no more of them
+            async with self.turns:
+                loop = asyncio.get_running_loop()
+                more = await loop.run_in_executor(self.pool, gathering.go_on, STEP_ASIDE)
+        return gathering.texts
 
     async def ask(
         self,
@@ -111,6 +120,9 @@ class Engine:
         replace: Replace = named,
     ) -> Inspection:
         """Ask services of whole texts; like ``inspect`` in all else."""
+        if isinstance(texts, Texts) and texts.unread is not None:
+            failed = _failed(unasked(rules, self.clock), texts.unread)
+            return _inspection(failed, texts.texts, replace)
         texts, opaque = _told(texts)
         weight = _weight((), texts)
         reads = await self.aside(weight, partial(_reads, texts))
@@ -211,6 +223,14 @@ def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:
         for look in looks:
             if not look.done:
                 look.see(sheet)
+    return looks
+
+
+def _failed(tallies: Sequence[Tally], error: str) -> list[Look]:
+    """Return looks that have seen nothing, as there is what nobody reads."""
+    looks = [Look(tally, number) for number, tally in enumerate(tallies)]
+    for look in looks:
+        look.fail(error)
     return looks
 
 

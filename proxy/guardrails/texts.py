@@ -9,12 +9,12 @@ at all is reported.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from proxy.guardrails.arguments import segments
+from proxy.guardrails.arguments import MOST_TEXTS, values
 from proxy.guardrails.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.logprobs import beside
 from proxy.guardrails.payloads import Payload, data_of
@@ -144,10 +144,20 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What there is to read, in its order, and what cannot be read."""
+    """What there is to read, in its order, and what cannot be read. ``unread`` says why the rest
+    was not read, if there is more."""
 
     texts: tuple[Text, ...]
     opaque: tuple[Opaque, ...] = ()
+    unread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """There is a value within arguments that are a string; its text, if it has one, follows."""
+
+
+VALUE = Value()
 
 
 class _Place(NamedTuple):
@@ -158,7 +168,7 @@ class _Place(NamedTuple):
     sealed: bool = False  # inside of what is reported as opaque
 
 
-Found = Text | Opaque | None
+Found = Text | Opaque | Value | None
 """What a value gives: a text, what cannot be read, or nothing by itself."""
 
 LEAST_PICTURE = 256  # characters of data that may be one; in less a key or a word would stand out
@@ -177,12 +187,10 @@ def answer_texts(data: Json, *, cut: bool = False) -> Texts:
 
 async def in_steps(walk: Iterator[Found]) -> Texts:
     """Give what a walk finds; others have their turn while it takes long."""
-    found: list[Found] = []
-    while step := [*islice(walk, STEP)]:
-        found += (each for each in step if each is not None)
-        if len(step) == STEP:
-            await asyncio.sleep(0)
-    return gathered(found)
+    gathering = Gathering(walk)
+    while gathering.go_on(STEP):  # noqa: ASYNC110  # others have their turn, nothing is awaited
+        await asyncio.sleep(0)
+    return gathering.texts
 
 
 def request_walk(body: Json) -> Iterator[Found]:
@@ -219,16 +227,43 @@ def _fields(body: Json) -> Iterator[_Place | Opaque]:
         yield _Place((name,), value, kind, role, sealed)
 
 
-def gathered(found: Iterable[Found]) -> Texts:
+@dataclass(slots=True)
+class Gathering:
+    """What a walk finds, some values at a time. It ends where there are more values within
+    arguments than are looked at: nobody else counts them, as they stand in a text."""
+
+    walk: Iterator[Found]
+    left: int = MOST_TEXTS
+    _texts: list[Text] = field(default_factory=list)
+    _opaque: list[Opaque] = field(default_factory=list)
+
+    def go_on(self, steps: int | None = None) -> bool:
+        """Go on for so many values, or to the end; False if there is nothing more to find."""
+        taken = 0
+        for each in islice(self.walk, steps):
+            taken += 1
+            if isinstance(each, Text):
+                self._texts.append(each)
+            elif isinstance(each, Opaque):
+                self._opaque.append(each)
+            elif each is not None:
+                self.left -= 1
+            if self.left < 0:
+                return False
+        return taken == steps
+
+    @property
+    def texts(self) -> Texts:
+        """What was found so far."""
+        unread = "too_many_texts" if self.left < 0 else None
+        return Texts(tuple(self._texts), tuple(self._opaque), unread)
+
+
+def gathered(walk: Iterator[Found]) -> Texts:
     """Return what a walk finds."""
-    texts: list[Text] = []
-    opaque: list[Opaque] = []
-    for each in found:
-        if isinstance(each, Text):
-            texts.append(each)
-        elif each is not None:
-            opaque.append(each)
-    return Texts(tuple(texts), tuple(opaque))
+    gathering = Gathering(walk)
+    gathering.go_on()
+    return gathering.texts
 
 
 def _walk(places: Iterator[_Place | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
@@ -269,11 +304,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
             return
         decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:
-        for number, (start, end, kind) in enumerate(segments(text)):
-            escaped = kind == "string"
-            where = (*path, number)
-            said = text[start:end]
-            yield Text(where, said, "arguments", place.role, escaped, decoded, placed)
+        yield from _of_arguments(place, decoded, placed)
     else:
         yield Text(path, text, place.kind, place.role, False, decoded, placed)
 
@@ -282,6 +313,18 @@ def _is_for_data(path: Path) -> bool:
     """True if the innermost name of a path is one that data stands under."""
     name = next((step for step in reversed(path) if isinstance(step, str)), "")
     return name in _DATA and not isinstance(path[-1], Key)
+
+
+def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
+    number = 0
+    for value in values(place.value):
+        yield VALUE
+        if value is None:
+            continue
+        path, text = (*place.path, number), place.value[value.start : value.end]
+        escaped = value.kind == "string"
+        number += 1
+        yield Text(path, text, "arguments", place.role, escaped, decoded, placed)
 
 
 def _tokens(place: _Place, value: list[Any]) -> bool:

@@ -1,0 +1,174 @@
+"""The arguments of a tool call are JSON inside of a string, whose values nobody has counted before
+guards read them: as many are read as a body may hold, and no more, in a question, in a whole answer
+and in a stream. Nobody else waits for them, be it for the loop or for memory."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import time
+import tracemalloc
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from proxy.guardrails.arguments import MOST_TEXTS
+from proxy.guardrails.texts import answer_texts, request_texts
+from tests.adversary.house import LAG_S, Lag
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
+from tests.test_pipeline import BEARER
+
+BYTES = 1024 * 1024
+VALUES = {
+    "numbers": "1,",
+    "words without commas": "1 ",
+    "empty strings": '"",',
+    "strings": '"a",',
+    "words that say nothing": "null,",
+    "members": '"a":1,',
+}
+ESCAPES = '["' + "\\u0061\\n" * (BYTES // 8) + '"]'
+POLICY = """
+policies:
+  default:
+    match: all
+    SIDE: [{guard: keywords, words: [unfindable], action: block, MODE on_error: closed}]
+"""
+QUESTION: Json = {"messages": [{"role": "user", "content": "Hi"}]}
+FREE_S = 6.0  # of this process: a hundred thousand texts are looked at, and no more
+MEMORY = 200 * 1024 * 1024
+
+
+def many(value: str, size: int = BYTES) -> str:
+    return "[" + value * (size // len(value)) + "1]"
+
+
+def call(arguments: str) -> Json:
+    return {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def asked(arguments: str) -> Json:
+    return {"messages": [{"role": "assistant", "tool_calls": [call(arguments)]}]}
+
+
+def post(url: str, body: Json) -> tuple[int, bytes]:
+    host, port = url.removeprefix("http://").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=60)
+    sent = json.dumps({"model": "support-chat", **body})
+    connection.request("POST", "/v1/chat/completions", sent, BEARER)
+    response = connection.getresponse()
+    got = response.status, response.read()
+    connection.close()
+    return got
+
+
+@dataclass
+class Held:
+    """What a call was answered, how long it held the loop and what it cost this process."""
+
+    status: int
+    text: bytes
+    lag: float
+    spent: float
+
+
+async def held(proxy: Proxy, body: Json) -> Held:
+    lag = Lag()
+    looking = asyncio.ensure_future(lag.run())
+    began = time.process_time()
+    status, text = await asyncio.to_thread(post, proxy.url, body)
+    spent = time.process_time() - began
+    looking.cancel()
+    return Held(status, text, lag.worst, spent)
+
+
+@pytest.mark.parametrize("shape", VALUES)
+def test_no_more_values_are_read_than_a_body_may_hold(shape: str) -> None:
+    arguments = many(VALUES[shape], 8 * BYTES)
+    tracemalloc.start()
+    texts = request_texts(asked(arguments))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert texts.unread == "too_many_texts"
+    assert len(texts.texts) <= MOST_TEXTS + 9  # beside them the names of the call
+    assert peak < MEMORY
+
+
+def test_values_of_all_arguments_are_counted_together() -> None:
+    part = many("1,", 2 * MOST_TEXTS // 10)
+    calls = [call(part) for _ in range(12)]
+
+    assert request_texts({"messages": [{"tool_calls": calls[:9]}]}).unread is None
+    assert request_texts({"messages": [{"tool_calls": calls}]}).unread == "too_many_texts"
+
+
+def test_arguments_that_are_no_string_are_values_of_the_body() -> None:
+    said = {"choices": [{"delta": {"function_call": {"arguments": {"a": ["b"] * 2 * MOST_TEXTS}}}}]}
+
+    for texts in (request_texts(said), answer_texts(said), answer_texts(said, cut=True)):
+        assert texts.unread is None
+        assert len(texts.texts) > 2 * MOST_TEXTS
+
+
+def test_a_string_of_escapes_is_one_value() -> None:
+    began = time.process_time()
+    texts = request_texts(asked(ESCAPES))
+
+    assert texts.unread is None
+    assert len(texts.texts) < 9
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("shape", VALUES)
+@pytest.mark.parametrize(("mode", "status"), [("", 400), ("mode: shadow,", 200)])
+async def test_nobody_waits_for_values_in_a_question(
+    shape: str, mode: str, status: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    policy = POLICY.replace("SIDE", "input").replace("MODE", mode)
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
+        got = await held(proxy, asked(many(VALUES[shape])))
+
+    assert got.status == status
+    assert (b"guardrail_blocked" in got.text) == (status == 400)
+    assert got.spent < FREE_S
+    assert got.lag < LAG_S
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("shape", VALUES)
+async def test_nobody_waits_for_values_in_a_whole_answer(
+    shape: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    message = {"role": "assistant", "tool_calls": [call(many(VALUES[shape]))]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    upstream.answer_with(answer({**chat(""), "choices": [choice]}))
+    policy = POLICY.replace("SIDE", "output").replace("MODE", "")
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
+        got = await held(proxy, QUESTION)
+
+    assert got.status == 400
+    assert b"guardrail_blocked" in got.text
+    assert got.spent < FREE_S
+    assert got.lag < LAG_S
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("shape", ["numbers", "strings", "members"])
+async def test_a_stream_ends_where_it_has_more_values_than_are_read(
+    shape: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    delta = {"role": "assistant", "tool_calls": [{"index": 0, **call(many(VALUES[shape]))}]}
+    choice = {"index": 0, "delta": delta, "finish_reason": None}
+    upstream.answer_with(stream([{**chat(""), "choices": [choice]}]))
+    policy = POLICY.replace("SIDE", "output").replace("MODE", "")
+    async with running_proxy(tmp_path / "policies", world(upstream.url) + policy) as proxy:
+        got = await held(proxy, {**QUESTION, "stream": True})
+
+    assert b'"guardrail_blocked"' in got.text or b'"guard_unavailable"' in got.text
+    assert got.spent < FREE_S
+    assert got.lag < LAG_S
