@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.types.guard import Finding
@@ -19,6 +19,20 @@ SAME = re.compile(r"(\S)\1{15,}+")
 
 
 WORD = re.compile(r"\w+")
+REST = re.compile(r"\w*")
+SLICE = 64 * 1024  # characters
+
+
+def slices(text: str, size: int = SLICE) -> Iterator[str]:
+    """Give a text in slices, so that no call into C holds up other threads for long. A word is cut
+    only where it alone is as long as a slice."""
+    at = 0
+    while at < len(text):
+        end = at + size
+        rest = REST.match(text, end, end + size)
+        end = rest.end() if rest is not None else end
+        yield text[at:end]
+        at = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +67,22 @@ class Sponge:
         ]
 
     def _repeats(self, text: str) -> bool:
-        words = WORD.findall(text.casefold())
-        if len(words) < 10 * self.words:
+        counts: Counter[tuple[str, ...]] = Counter()
+        words = 0
+        before: list[str] = []
+        for piece in slices(text):
+            more = WORD.findall(piece.casefold())
+            words += len(more)
+            row = before + more
+            counts.update(zip(*(row[i:] for i in range(self.words)), strict=False))
+            before = row[len(row) - self.words + 1 :] if self.words > 1 else []
+        if words < 10 * self.words:
             return False
-        sequences = zip(*(words[i:] for i in range(self.words)), strict=False)
-        ((_, often),) = Counter(sequences).most_common(1)
+        often = 0
+        for count in counts.values():  # not ``max``, which would look at millions in one go
+            often = count if count > often else often
         # A sequence that goes round is one of as many as it has words, each of them as frequent.
-        return often * self.words >= self.share * len(words)
+        return often * self.words >= self.share * words
 
     def _shrinks(self, text: str) -> bool:
         data = text.encode("utf-8", "replace")

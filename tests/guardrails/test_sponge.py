@@ -4,8 +4,10 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from proxy.guardrails.sponge import Sponge
+from proxy.guardrails.sponge import SLICE, WORD, Sponge, slices
 from tests.guardrails.samples import growth
 
 TOP = Path(__file__).parents[2]
@@ -55,6 +57,29 @@ def test_documentation_and_code_pass() -> None:
     files = [*TOP.glob("docs/**/*.md"), *TOP.glob("proxy/**/*.py"), *TOP.glob("policies/*.yaml")]
 
     assert {file.name: kinds(file.read_text()) for file in files if kinds(file.read_text())} == {}
+
+
+@given(
+    st.lists(st.sampled_from(["one", "two ", " ", "İ", "ß", "漢字", "-", "e\u0301", "three\n"])),
+    st.integers(8, 20),
+)
+def test_a_text_has_the_same_words_in_slices_as_whole(parts: list[str], size: int) -> None:
+    text = "".join(parts)
+    cut = [*slices(text, size)]
+
+    assert "".join(cut) == text
+    assert max(map(len, cut), default=0) <= 2 * size
+    if max(map(len, WORD.findall(text)), default=0) <= size:
+        sliced = [word for piece in cut for word in WORD.findall(piece.casefold())]
+        assert sliced == WORD.findall(text.casefold())
+
+
+@pytest.mark.parametrize("words", [1, 3])
+def test_a_repetition_that_goes_on_from_slice_to_slice_is_found(words: int) -> None:
+    repeats = Sponge(words=words, share=0.999, ratio=0.0)
+    text = "so it goes " * SLICE if words == 3 else "so " * SLICE
+
+    assert [found.kind for found in repeats.find(text)] == ["repetition"]
 
 
 def test_it_needs_the_whole_text() -> None:
