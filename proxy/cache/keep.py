@@ -66,7 +66,8 @@ class Keep:
             self.whole = good and self._seen == self._finished
 
     def _take(self, data: Json, raw: bytes | None) -> None:
-        line = raw if raw is not None and b"\n" not in raw else orjson.dumps(data)
+        # A copy, as the writer keeps some 4 KiB for each of its results, however short.
+        line = raw if raw is not None and b"\n" not in raw else bytes(bytearray(orjson.dumps(data)))
         self.size += len(line) + 1
         self._good = self._good and not self.oversize and not data.get("error")
         self.flagged = self.flagged or is_flagged(data)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -24,6 +27,10 @@ def kept(*data: Any, rule: CacheRule = RULE, end: bool = True, wanted: int = 1) 
     if end:
         keep.feed(Chunk(None, last=True))
     return keep
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def ending(finish: Any, **more: Any) -> Any:
@@ -136,3 +143,16 @@ def test_an_answer_in_which_the_upstream_found_something_is_not_kept(
     hooks = {"before_request_hooks": [{"id": "words", "verdict": holds}]}
 
     assert kept(legacy(hook_results=hooks)).whole is whole
+
+
+def test_what_is_kept_takes_no_more_memory_than_it_counts() -> None:
+    lines = 10_000
+    keep = Keep(replace(RULE, max_bytes=2**30), 1)
+    chunk = Chunk(ending(None))
+    before = resident()
+
+    for _ in range(lines):
+        keep.feed(chunk)
+
+    assert len(keep.lines) == lines
+    assert resident() - before < 2 * keep.size + 8 * 2**20
