@@ -20,7 +20,7 @@ from proxy.guardrails.texts import KINDS
 from proxy.guardrails.view import View
 from proxy.record import Record
 from proxy.types import Chunk
-from proxy.types.guard import Finding, Outside, Piece, Question, Result, Rule, Service, asks
+from proxy.types.guard import Action, Finding, Outside, Piece, Question, Result, Rule, Service, asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ class Asking:
         self._heard: list[Read] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        ears = [Tally(_ear(kind, self._heard), clock) for kind in kinds]
-        self._ears = Feeding(Deltas.under(ears), beside)
+        ears = [Tally(_ear(kind, rules, self._heard), clock) for kind in kinds]
+        self._ears = Feeding(Deltas.under(ears, to_last=True), beside)
 
     def results(self) -> list[Result]:
         return [tally.result() for tally in self._tallies]
@@ -176,13 +176,17 @@ class Asking:
 
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)
-        deltas = Deltas.under(self._tallies, self._replace)
+        deltas = Deltas.under(self._tallies, self._replace, to_last=True)
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 
 
-def _any_applies(rules: Sequence[Rule], kind: str) -> bool:
+def _any_applies(rules: Iterable[Rule], kind: str) -> bool:
     return any(rule.applies("assistant", kind) for rule in rules)
 
 
-def _ear(kind: str, heard: list[Read]) -> Rule:
-    return Rule("ear", Ear(kind, heard), "flag", fields=frozenset({kind}), cased=True)
+def _ear(kind: str, rules: Sequence[Rule], heard: list[Read]) -> Rule:
+    """Return the rule that hears what the others will look at: what is left out for one that acts
+    is left out for it."""
+    acts = _any_applies((rule for rule in rules if rule.enforces), kind)
+    action: Action = "mask" if acts else "flag"
+    return Rule("ear", Ear(kind, heard), action, fields=frozenset({kind}), cased=True)

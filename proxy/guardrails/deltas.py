@@ -22,6 +22,7 @@ from proxy.guardrails.parting import (
     frame,
     going_on,
     only,
+    part_of,
     put,
     spot_of,
     tail,
@@ -35,6 +36,7 @@ from proxy.guardrails.window import Pane, Piece, Window
 from proxy.types import Chunk, Json
 
 MOST_LANES = 1024  # texts of one answer that are held at once
+MOST_NAME = 1024  # characters of the names on the way to one
 
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
 
@@ -55,10 +57,11 @@ class _Held:
 class _Lane:
     """One text that goes on from chunk to chunk, and the chunks that wait for it."""
 
-    __slots__ = ("_queue", "_window")
+    __slots__ = ("_queue", "_window", "ends")
 
-    def __init__(self, window: Pane) -> None:
+    def __init__(self, window: Pane, *, ends: bool) -> None:
         self._window = window
+        self.ends = ends
         self._queue: deque[_Held] = deque()
 
     def weight(self, text: str) -> int:
@@ -126,6 +129,12 @@ class Panes(Protocol):
     def says_more(self, text: Text) -> bool:
         """True if a text again and again says what is kept back, and once does not."""
 
+    def ends(self, text: Text) -> bool:
+        """True if a text ends where its choice does, though more may come."""
+
+    def miss(self, text: Text) -> None:
+        """Note that a text that has ended goes on, and is read in two."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make one; ``crowded`` where there are as many texts as may be held at once."""
 
@@ -136,6 +145,7 @@ class Ruled:
 
     tallies: Sequence[Tally]
     replace: Replace = named
+    to_last: bool = False  # all that is shown of a text is read as one, whether it has ended or not
 
     def concerns(self, text: Text) -> bool:
         return any(each.rule.applies(text.role, text.kind) for each in self.tallies)
@@ -145,6 +155,14 @@ class Ruled:
 
     def says_more(self, text: Text) -> bool:
         return says_more(text.text, acting(self.tallies, text))
+
+    def ends(self, text: Text) -> bool:
+        return not self.to_last or self.acts(text)
+
+    def miss(self, text: Text) -> None:
+        for tally in self.tallies:
+            if tally.rule.applies(text.role, text.kind):
+                tally.fail("text_after_finish")
 
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         tallies = [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
@@ -172,10 +190,11 @@ class Deltas:
     What it has given before it raises may have been shown; nothing of what blocks is among it.
     While a rule acts, of a name and of a text beside the choices only the first value passes, and
     no tokens beside those that spell the text: put together, they would be read by nobody but the
-    client. So no text passes after its choice has finished, nor from a second form of saying it.
+    client. So no text passes after its choice has finished, nor from a second form of saying it,
+    nor from a part of a message with another number than the first.
     """
 
-    __slots__ = ("_ended", "_firsts", "_forms", "_lanes", "_panes")
+    __slots__ = ("_ended", "_firsts", "_forms", "_lanes", "_panes", "_parts")
 
     def __init__(self, panes: Panes) -> None:
         self._panes = panes
@@ -183,10 +202,13 @@ class Deltas:
         self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
+        self._parts: dict[int, int] = {}
 
     @classmethod
-    def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
-        return cls(Ruled(tallies, replace))
+    def under(
+        cls, tallies: Sequence[Tally], replace: Replace = named, *, to_last: bool = False
+    ) -> Self:
+        return cls(Ruled(tallies, replace, to_last))
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
         """Take the next chunk, give what it releases."""
@@ -228,17 +250,20 @@ class Deltas:
             return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
         chunk, going = self._at_once(chunk, step.texts)
         self._ended |= ends  # of the next chunk on
-        if chunk.last:
-            ends = ends | {index for index, _ in self._lanes}
         if len(going) > 1:
             return self._parted(chunk, going, ends)
-        ending = [spot for spot in self._lanes if spot[0] in ends]
+        ending = self._ending(chunk, ends)
         if not going:
             return [*self._flushed(ending), chunk]
         (spot, text), *_ = going
-        out = self._flushed([each for each in ending if each != spot])
-        out += self._lane(spot, text).feed(chunk, text.path, text.text)
-        return out + self._flushed([spot] if spot[0] in ends else [])
+        out = self._flushed(each for each in ending if each != spot)
+        out += self._fed(spot, text, chunk, text.path)
+        return out + self._flushed(each for each in self._ending(chunk, ends) if each == spot)
+
+    def _ending(self, chunk: Chunk, ends: set[int]) -> list[Spot]:
+        """Return the texts that end with a chunk."""
+        lanes = self._lanes.items()
+        return [spot for spot, lane in lanes if chunk.last or (lane.ends and spot[0] in ends)]
 
     def flush(self) -> list[Chunk]:
         """Give all that is held, as no more of it comes."""
@@ -251,14 +276,14 @@ class Deltas:
         self, chunk: Chunk, texts: Iterable[tuple[Spot | None, Text]]
     ) -> tuple[Chunk, list[tuple[Spot, Text]]]:
         """Look at what is never cut; give the chunk with it masked, and the texts that go on."""
-        going: list[tuple[Spot, Text]] = []
+        going: dict[Spot, list[Text]] = {}
         changes: dict[Path, str] = {}
         for spot, text in texts:
             if spot is not None:
                 if self._is_second(chunk.data or {}, spot, text):
                     changes[text.path] = ""
                 else:
-                    going.append((spot, text))
+                    going.setdefault(spot, []).append(text)
                 continue
             pane = self._panes.pane(text, arguments=False, crowded=False)
             pieces = [*pane.feed(text.text), *pane.flush()]
@@ -266,16 +291,34 @@ class Deltas:
                 changes[text.path] = "".join(piece.text for piece in pieces)
             if self._goes_unread(chunk.data or {}, text):
                 changes[text.path] = ""
+        joined = [self._joined(spot, parts, changes) for spot, parts in going.items()]
         if changes and chunk.data is not None:
             chunk = replace(chunk, data=replaced(chunk.data, changes), raw=None)
-        return chunk, going
+        return chunk, [each for parts in joined for each in parts]
+
+    def _joined(
+        self, spot: Spot, parts: list[Text], changes: dict[Path, str]
+    ) -> list[tuple[Spot, Text]]:
+        """Return the parts of one text: as one where they are read as one, and shown so."""
+        first, *others = parts
+        if not others or not self._panes.acts(first):
+            return [(spot, part) for part in parts]
+        text = first._replace(text="".join(part.text for part in parts))
+        changes |= {part.path: "" for part in others}
+        changes[first.path] = text.text
+        return [(spot, text)]
 
     def _is_second(self, data: Json, spot: Spot, text: Text) -> bool:
         """True if it would be read together with what was read as a text of its own: a choice has
         one end, and either deltas, or messages, or texts."""
-        if not self._panes.acts(text):
-            return False
         index, (form, *_) = spot
+        if not self._panes.acts(text):
+            if index in self._ended and self._panes.ends(text):
+                self._panes.miss(text)
+            return False
+        part = part_of(data, text.path)
+        if part is not None and self._parts.setdefault(index, part) != part:
+            return True
         if form in _FORMS:
             told = data["choices"][text.path[1]]
             first = "delta" if isinstance(told.get("delta"), dict) else str(form)
@@ -299,19 +342,28 @@ class Deltas:
         for spot, text in going:
             alone, path = only(data, text.path, text.text, "logprobs")
             part = replace(chunk, data=alone, raw=None, last=False)
-            out += self._lane(spot, text).feed(part, path, text.text)
-        out += self._flushed([spot for spot in self._lanes if spot[0] in ends])
+            out += self._fed(spot, text, part, path)
+        out += self._flushed(self._ending(chunk, ends))
         if ends or chunk.last:
             out.append(replace(chunk, data=tail(data, ends), raw=None))
         return out
 
-    def _lane(self, spot: Spot, text: Text) -> _Lane:
+    def _fed(self, spot: Spot, text: Text, chunk: Chunk, path: Path) -> list[Chunk]:
+        """Feed a chunk to the lane of its text; one that there is no room for ends with it."""
         lane = self._lanes.get(spot)
-        if lane is None:
-            crowded = len(self._lanes) >= MOST_LANES
-            pane = self._panes.pane(text, arguments=_is_arguments(spot), crowded=crowded)
-            lane = self._lanes[spot] = _Lane(pane)
-        return lane
+        if lane is not None:
+            return lane.feed(chunk, path, text.text)
+        crowded = len(self._lanes) >= MOST_LANES or _size(spot) > MOST_NAME
+        pane = self._panes.pane(text, arguments=_is_arguments(spot), crowded=crowded)
+        lane = _Lane(pane, ends=self._panes.ends(text))
+        if crowded:
+            return [*lane.feed(chunk, path, text.text), *lane.flush()]
+        self._lanes[spot] = lane
+        return lane.feed(chunk, path, text.text)
+
+
+def _size(spot: Spot) -> int:
+    return sum(len(step) if isinstance(step, str) else 1 for step in spot[1])
 
 
 def _is_arguments(spot: Spot) -> bool:

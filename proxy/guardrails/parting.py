@@ -12,11 +12,12 @@ from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, Path, Text, answer_texts
 from proxy.types import Json
 
-AT_ONCE = frozenset({"name", "role", "type", "logprobs"})  # never cut: they are looked at as whole
+AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
 
 _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _SAID: Path = ("delta", "content")
+_TEXT: tuple[Path, ...] = ((), ("text",))
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
 MOST_DIGITS = 10  # of an index that is written as a string
@@ -67,14 +68,16 @@ def _choices(data: Json) -> list[tuple[int, Json]]:
 
 
 def _index(value: Any, place: int) -> int:
-    """Return the index of a choice or a tool call, as the most lenient client reads it; its
-    ``place`` in the list where it has none."""
+    """Return the number by which a client tells an item of a list from others, whatever its type;
+    its place where it has none."""
     index = value.get("index") if isinstance(value, dict) else None
+    if isinstance(index, int) or index is None:
+        return place if index is None else index
     if isinstance(index, float) and index.is_integer():
         return int(index)
-    if isinstance(index, str) and index.isascii() and index.isdigit() and len(index) < MOST_DIGITS:
-        return int(index)
-    return index if isinstance(index, int) else place
+    written = str(index)
+    whole = written.isascii() and written.isdigit() and len(written) < MOST_DIGITS
+    return int(written) if whole else hash(written)
 
 
 def finished(data: Json) -> set[int]:
@@ -93,14 +96,39 @@ def spot_of(data: Json, path: Path) -> Spot:
     place = path[1]
     if path[2:] == _SAID and isinstance(place, int):  # as nearly always
         return _index(data["choices"][place], place), _SAID
+    choice, steps = _numbered(data, path)
+    return choice, steps[:2] if _is_part(steps) else steps
+
+
+def part_of(data: Json, path: Path) -> int | None:
+    """Return the number of the part of a message that a path leads to: 0 for one without a number,
+    and for all of its content; None for what is not its content."""
+    steps = path[2:]
+    if steps[1:] == ("content",):
+        return 0
+    if not _is_part(steps):
+        return None
+    value: Any = data
+    for step in path[:5]:
+        value = value[step]
+    return _index(value, 0)
+
+
+def _is_part(steps: Path) -> bool:
+    """True if it is the text of a part of a message's content, which clients put together."""
+    numbered = len(steps) > 2 and isinstance(steps[2], int)
+    return numbered and steps[1] == "content" and steps[3:] in _TEXT
+
+
+def _numbered(data: Json, path: Path) -> Spot:
+    """Return a path with the numbers of items in the place of where they stand."""
     value: Any = data
     steps: list[str | int | Key | Payload] = []
-    for above, step in zip(("", *path), path, strict=False):
+    for step in path:
         value = value[step]
-        numbered = above in ("choices", "tool_calls") and isinstance(step, int)
-        steps.append(_index(value, step) if numbered and isinstance(step, int) else step)
+        steps.append(_index(value, step) if isinstance(step, int) else step)
     choice = steps[1]
-    return (choice if isinstance(choice, int) else 0), tuple(steps[2:])
+    return (choice if isinstance(choice, int) else hash(choice)), tuple(steps[2:])
 
 
 def put(data: Json, path: Path, text: str) -> Json:
@@ -125,7 +153,8 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
             made = [made]
             new.append(0)
             continue
-        kept = ("index", "type", *beside) if depth == 2 else ("index", "type")
+        number = "index" if "index" in above else "id"
+        kept = (number, "type", *beside) if depth == 2 else (number, "type")
         made = {**{name: above[name] for name in kept if name in above}, step: made}
         if depth == 2:
             made["finish_reason"] = None
@@ -151,7 +180,7 @@ def tail(data: Json, finished: set[int]) -> Json:
     head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
     choices = [
         {
-            "index": index,
+            "index": index if choice.get("index") is None else choice["index"],
             **({"delta": {}} if "delta" in choice else {"text": ""}),
             "logprobs": None,
             "finish_reason": choice["finish_reason"],

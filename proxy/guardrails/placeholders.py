@@ -111,6 +111,13 @@ class Masks:
         """False, as nothing is kept back."""
         return False
 
+    def ends(self, text: Text) -> bool:
+        """True: a placeholder ends with the text of its choice."""
+        return True
+
+    def miss(self, text: Text) -> None:
+        """Nothing is missed: each text gets its values back."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make what one text of a stream goes through to have its values back."""
         plain = self.unmasker()

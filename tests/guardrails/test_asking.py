@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -358,3 +359,40 @@ async def test_a_process_without_ways_out_says_so() -> None:
     assert isinstance(record, Record)
     with pytest.raises(OSError, match="no way out"):
         await outside.complete("house", "support-chat", {})
+
+
+CUT: dict[str, list[Json]] = {
+    "at a finish": [
+        {"delta": {"content": "a sec"}, "finish_reason": "stop"},
+        {"delta": {"content": "ret"}},
+    ],
+    "between parts": [
+        {"delta": {"content": [{"type": "text", "text": part} for part in ("a sec", "ret")]}}
+    ],
+}
+
+
+@pytest.mark.parametrize("place", CUT)
+@pytest.mark.parametrize("action", ["block", "mask", "flag"])
+async def test_no_cut_of_a_stream_hides_a_word_from_a_service(place: str, action: str) -> None:
+    way = Elsewhere()
+    chunks = [Chunk({"choices": [{"index": 0, **choice}]}) for choice in CUT[place]]
+
+    out, _, [result] = await streamed([service(way=way, action=action)], [*chunks, *END])
+
+    shown = json.dumps([each.data for released in out for each in released])
+    assert "ret" not in shown or action == "flag"
+    if action == "flag":
+        assert result.findings == {"word": 1}
+        assert [each.text for each in way.asked[0]] == ["a secret"]
+
+
+async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -> None:
+    chunks = [Chunk({"choices": [{"index": 0, **choice}]}) for choice in CUT["at a finish"]]
+    ways = Elsewhere(), Elsewhere()
+    rules = [service(way=ways[0], action="mask"), service(way=ways[1], action="flag")]
+
+    _, _, results = await streamed(rules, [*chunks, *END])
+
+    assert [[each.text for each in way.asked[0]] for way in ways] == [["a sec"]] * 2
+    assert [result.verdict for result in results] == ["passed"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 
 from proxy.dialects import hub
 from proxy.errors import GuardBlocked
-from proxy.guardrails.deltas import Deltas
+from proxy.guardrails.deltas import MOST_LANES, Deltas
 from proxy.types import Chunk, Json
 from tests.guardrails.doubles import pieces, rule, tallies
+from tests.guardrails.growth import lines
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 CUTS = st.lists(st.integers(0, 300), max_size=12)
@@ -349,6 +351,113 @@ def test_unknown_fields_beside_the_choices_are_looked_at() -> None:
     assert [each.data["note"] for each in Deltas.under(tallies(MASK)).feed(odd) if each.data] == [
         "a [WORD]"
     ]
+
+
+def typed(*texts: str, **more: Any) -> list[Json]:
+    return [{"type": "text", "text": text, **more} for text in texts]
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [typed("a sec", "ret, yes")],
+        [["a sec", "ret, yes"]],
+        [typed("a s", "ec"), typed("r", "et, yes")],
+        [typed("a sec"), [{"type": "reference", "ids": [1]}, *typed("ret, yes")]],
+        ["a sec", typed("ret, yes")],
+        [typed("a sec"), "ret, yes"],
+        [typed("a sec", index=3), typed("ret, yes", index=3)],
+    ],
+    ids=str,
+)
+def test_the_parts_of_a_message_are_one_text(contents: list[Any]) -> None:
+    chunks = [chunk({"content": content}) for content in contents]
+
+    out = fed(Deltas.under(tallies(MASK)), chunks)
+
+    assert "".join(spoken_in(each) for each in out) == "a [WORD], yes"
+    with pytest.raises(GuardBlocked):
+        fed(Deltas.under(tallies(BLOCK)), chunks)
+    flagging = tallies(FLAG)
+    assert fed(Deltas.under(flagging), chunks)
+    assert flagging[0].findings == {"word": 1}
+
+
+def spoken_in(each: Chunk) -> str:
+    """Put together the parts of the content of the first choice."""
+    content = each.data["choices"][0]["delta"].get("content", "") if each.data else ""
+    parts = [content] if isinstance(content, str) else content
+    return "".join(part if isinstance(part, str) else part.get("text", "") for part in parts)
+
+
+def test_of_numbered_parts_those_with_the_first_number_pass_while_a_guard_acts() -> None:
+    parts = [typed("sec", index=1), typed("ret", index=2), typed(" ok", index=1), "ret"]
+    chunks = [chunk({"content": content}) for content in parts]
+
+    shown = "".join(map(spoken_in, fed(Deltas.under(tallies(MASK)), chunks)))
+    assert shown == "sec ok"
+    assert fed(Deltas.under(tallies(FLAG)), chunks)[:4]
+
+
+def test_thousands_of_parts_are_put_together_in_linear_time() -> None:
+    def read(size: int) -> int:
+        whole = chunk({"content": typed(*["ab"] * size)})
+        return lines(lambda: fed(Deltas.under(tallies(MASK)), [whole]))
+
+    assert read(800) < 3 * read(400)
+
+
+@pytest.mark.parametrize("index", ["7", 7.0, "seven", 1.5])
+def test_a_choice_is_the_one_whose_number_it_has_whatever_its_type(index: Any) -> None:
+    first = {"index": index, "delta": {"content": "a sec"}}
+    then = [{"index": 0, "delta": {}}, {"index": index, "delta": {"content": "ret"}}]
+    chunks = [Chunk({**HEAD, "choices": each}) for each in ([first], then)]
+
+    with pytest.raises(GuardBlocked):
+        fed(Deltas.under(tallies(BLOCK)), chunks)
+
+
+def test_a_choice_that_ends_keeps_its_number() -> None:
+    ends = {"index": "seven", "delta": {"content": "a", "refusal": "b"}, "finish_reason": "stop"}
+
+    out = fed(Deltas.under(tallies(MASK)), [Chunk({**HEAD, "choices": [ends]})])
+
+    numbers = [choice["index"] for each in out if each.data for choice in each.data["choices"]]
+    assert set(numbers) == {"seven"}
+
+
+def test_a_guard_that_only_flags_cannot_tell_of_a_text_that_goes_on_after_its_end() -> None:
+    flagging = tallies(FLAG)
+    chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]
+
+    assert fed(Deltas.under(flagging), chunks)[:2] == chunks
+    assert flagging[0].result().verdict == "failed"
+    assert flagging[0].result().error == "text_after_finish"
+
+
+@pytest.mark.parametrize("path", [("delta", "x" * 2000), ("delta", *["x"] * 600, "y" * 600)])
+def test_a_text_with_a_longer_way_to_it_than_is_kept_fails_closed(path: tuple[str, ...]) -> None:
+    value: Any = "all is well"
+    for step in reversed(path):
+        value = {step: value}
+    odd = Chunk({**HEAD, "choices": [{"index": 0, **value}]})
+
+    with pytest.raises(GuardBlocked):
+        fed(Deltas.under(tallies(BLOCK)), [odd])
+    assert fed(Deltas.under(tallies(FLAG)), [odd])[0] is odd
+
+
+def test_texts_that_there_is_no_room_for_are_not_kept() -> None:
+    deltas = Deltas.under(tallies(rule("secret", action="flag")))
+    tracemalloc.start()
+    try:
+        for number in range(20 * MOST_LANES):
+            deltas.feed(chunk({"content": "s"}, number))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert held < 4 * 1024 * 1024
 
 
 def beside(value: Any, name: str = "note") -> Chunk:
