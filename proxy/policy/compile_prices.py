@@ -20,10 +20,14 @@ Placed = Mapping[Path_, Target]
 
 def uncovered(deployments: Mapping[str, Deployment], placed: Placed) -> Iterator[Finding]:
     """Return the targets without a whole price whose calls a limit of money counts."""
+    lists: dict[Path_, list[tuple[Path_, Target]]] = {}
+    for place, target in placed.items():
+        lists.setdefault(place[:-1], []).append((place, target))
     for name, deployment in deployments.items():
         path: Path_ = ("deployments", name)
-        own = _written_below(placed, (*path, "targets"), (*path, "fallback"))
-        detours = [pair for pair in placed.items() if pair[1] in deployment.guards.detours]
+        own = _written_below(lists, path)
+        routed = deployment.guards.detours
+        detours = [pair for pair in placed.items() if pair[1] in routed] if routed else []
         yield from _findings((*own, *detours), deployment.bounds)
         for section in deployment.sections:
             for number, rule in enumerate(section.rules):
@@ -32,14 +36,16 @@ def uncovered(deployments: Mapping[str, Deployment], placed: Placed) -> Iterator
                 if rule.routes is None:
                     yield from _findings(own, rule.bounds)
                 at: Path_ = ("policies", section.policy, "rules", number)
-                picked = _written_below(placed, (*at, "targets"), (*at, "fallback"))
+                picked = _written_below(lists, at)
                 bounds = (*deployment.bounds, *rule.bounds)
                 counted = [each for each in bounds if each.limit.name not in rule.without]
                 yield from _findings(picked, counted)
 
 
-def _written_below(placed: Placed, *paths: Path_) -> list[tuple[Path_, Target]]:
-    return [pair for pair in placed.items() if pair[0][:-1] in paths]
+def _written_below(
+    lists: Mapping[Path_, list[tuple[Path_, Target]]], path: Path_
+) -> list[tuple[Path_, Target]]:
+    return [pair for name in ("targets", "fallback") for pair in lists.get((*path, name), ())]
 
 
 def _findings(

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from proxy.policy.compile_prices import uncovered
 from proxy.policy.verdict import Verdict, judge
+from proxy.types.guard import UNGUARDED
 
 FOLDER = f"""\
 upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test', provider: own}}}}
@@ -94,3 +98,22 @@ def test_what_is_priced_or_not_counted_is_no_error(
     changes: list[tuple[str, str]], tmp_path: Path
 ) -> None:
     assert judged(tmp_path, *changes).errors == ()
+
+
+class Counted(dict[Any, Any]):
+    """A mapping that knows how often somebody has gone through it."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
+    names = [f"deployment-{number}" for number in range(50)]
+    one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), sections=())
+    placed = Counted({("deployments", name, "targets", 0): None for name in names})
+
+    assert list(uncovered(dict.fromkeys(names, one), placed)) == []
+    assert placed.times == 1
