@@ -59,7 +59,7 @@ class Gate:
         rules = guards.input
         if not rules:
             return self.plan, call
-        read = await self.engine.read(request_walk, call.body, call.size)
+        read = await self.engine.read(request_walk, call.body, call.size, self.record.key)
         opaque = read.opaque
         if opaque and not guards.opaque and any(rule.enforces for rule in rules):
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
@@ -81,7 +81,7 @@ class Gate:
         if not texts or not rules:
             return
         own, services = parted(bound(rules, self.call.body))
-        looked = await self.engine.inspect(own, texts)
+        looked = await self.engine.inspect(own, texts, caller=self.record.key)
         self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
         if services or looked.blocked is not None:
             withhold(error)
@@ -178,15 +178,16 @@ class Desk:
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
         the document's texts where they are read already."""
         own, services = parted(bound(rules, asked or data))
-        read = read or await self.engine.read(self.walk, data, self.size)
+        caller = self.record.key
+        read = read or await self.engine.read(self.walk, data, self.size, caller)
         if own:
-            looked = await self.engine.inspect(own, read, self.stead)
+            looked = await self.engine.inspect(own, read, self.stead, caller)
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
             safe = await self._allowed(looked, data)
             if safe is not data and services:
-                read = await self.engine.read(self.walk, safe, self.size)
+                read = await self.engine.read(self.walk, safe, self.size, caller)
             data = safe
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)

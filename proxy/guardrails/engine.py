@@ -25,6 +25,7 @@ from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.threads import Threads
+from proxy.guardrails.turns import Turns
 from proxy.guardrails.weight import EACH, weight_of
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
@@ -71,19 +72,24 @@ class Engine:
     pool: Executor | None = None
     above: int = ABOVE
     outsides: Outsides = Nowhere()  # noqa: RUF009  # it is frozen
-    turns: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, SHEETS))
+    turns: Turns = field(default_factory=partial(Turns, SHEETS))
 
     async def inspect(
-        self, rules: Sequence[Rule], texts: Texts | Sequence[Text], replace: Replace = named
+        self,
+        rules: Sequence[Rule],
+        texts: Texts | Sequence[Text],
+        replace: Replace = named,
+        caller: object = None,
     ) -> Inspection:
-        """Look at whole texts. Never raises for what a rule finds: see ``Inspection.permit``."""
+        """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
+        ``Inspection.permit``."""
         unread = texts.unread if isinstance(texts, Texts) else None
         texts, opaque = _told(texts)
         tallies = [Tally(rule, self.clock, opaque=opaque) for rule in rules]
         if unread is not None:
             return _inspection(_failed(tallies, unread), texts, replace)
         if self.pool is not None and _weight(rules, texts) > self.above:
-            threads = Threads.of(self.pool, self.clock, self.turns, tallies)
+            threads = Threads.of(self.pool, self.clock, self.turns.of(caller), tallies)
             looks = await threads.look(texts)
             made = partial(_inspection, looks, texts, replace)
             return await asyncio.get_running_loop().run_in_executor(self.pool, made)
@@ -99,15 +105,21 @@ class Engine:
             return job()
         return await asyncio.get_running_loop().run_in_executor(self.pool, job)
 
-    async def read(self, walk: Callable[[Json], Iterator[Found]], data: Json, size: int) -> Texts:
-        """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, as
-        one text may be megabytes that are decoded, any other in steps."""
+    async def read(
+        self,
+        walk: Callable[[Json], Iterator[Found]],
+        data: Json,
+        size: int,
+        caller: object = None,
+    ) -> Texts:
+        """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
+        the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
             return await in_steps(walk(data))
         gathering = Gathering(walk(data))
         more = True
         while more:  # each step has its turn, and a call that is cancelled has no more of them
-            async with self.turns:
+            async with self.turns.of(caller):
                 loop = asyncio.get_running_loop()
                 more = await loop.run_in_executor(self.pool, gathering.go_on, STEP_ASIDE)
         return gathering.texts

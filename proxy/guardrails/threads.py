@@ -1,7 +1,7 @@
 """Rules that look at the texts of a call from threads, side by side, none beyond its deadline.
 
 Nothing interrupts a thread, so each is given one sheet at a time: what is late ends with the sheet
-that it is at. Calls take turns with their sheets, so that the memory and the time which readings
+that it is at. Callers take turns with their sheets, so that the memory and the time which readings
 take do not grow with how many calls there are; to wait for a turn counts for the deadline.
 """
 
@@ -16,6 +16,7 @@ from typing import TypeVar
 from proxy.guardrails.looking import Look, Sheet, sheets
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Text
+from proxy.guardrails.turns import Turn
 
 T = TypeVar("T")
 
@@ -26,17 +27,15 @@ class Threads:
 
     pool: Executor
     clock: Clock
-    turns: asyncio.Semaphore
+    turn: Turn
     looks: Sequence[Look]
     ends: list[float]
 
     @classmethod
-    def of(
-        cls, pool: Executor, clock: Clock, turns: asyncio.Semaphore, tallies: Sequence[Tally]
-    ) -> Threads:
+    def of(cls, pool: Executor, clock: Clock, turn: Turn, tallies: Sequence[Tally]) -> Threads:
         now = clock()
         looks = [Look(_apart(tally), number) for number, tally in enumerate(tallies)]
-        return cls(pool, clock, turns, looks, [now + tally.rule.deadline_s for tally in tallies])
+        return cls(pool, clock, turn, looks, [now + tally.rule.deadline_s for tally in tallies])
 
     async def look(self, texts: Sequence[Text]) -> list[Look]:
         """Return what each rule has found in the texts."""
@@ -55,7 +54,7 @@ class Threads:
 
     async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[Look]) -> bool:
         """Read the next sheet and let all rules look at it; False if there is none."""
-        async with self.turns:
+        async with self.turn:
             sheet = await self._run(lambda: next(coming, None))
             if sheet is None:
                 return False

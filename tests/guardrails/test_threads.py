@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.texts import request_texts
+from proxy.guardrails.turns import Turns
 from proxy.guardrails.weight import SHEET
 from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Ticks, rule
 
 TIMES = 40
 BODY = {"messages": [{"role": "user", "content": "word " * (SHEET * TIMES // 5)}]}
+SHORT = {"messages": [{"role": "user", "content": "word " * (SHEET // 5)}]}
 
 
 @dataclass
@@ -60,7 +62,7 @@ async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
 
 async def test_to_wait_for_a_turn_counts_for_the_deadline() -> None:
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(Ticks(), pool, turns=asyncio.Semaphore(0))
+        engine = Engine(Ticks(), pool, turns=Turns(0))
         one = rule("word", deadline_s=0.01)
         found = await engine.inspect([one], request_texts(BODY).texts)
 
@@ -71,12 +73,30 @@ async def test_to_wait_for_a_turn_counts_for_the_deadline() -> None:
 async def test_a_turn_is_given_back_by_who_is_late() -> None:
     clock = Ticks()
     with ThreadPoolExecutor(2) as pool:
-        engine = Engine(clock, pool, turns=asyncio.Semaphore(1))
+        engine = Engine(clock, pool, turns=Turns(1))
         texts = request_texts(BODY).texts
         await engine.inspect([Rule("late", Counting(clock, seconds=9))], texts)
         found = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
 
     assert found.results[0].findings == {"word": SHEET * TIMES // 5}
+
+
+async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
+    order: list[str] = []
+    clock = Ticks()
+    with ThreadPoolExecutor(2) as pool:
+        engine = Engine(clock, pool, turns=Turns(1))
+
+        async def ask(key: str) -> None:
+            await engine.inspect([rule("word", deadline_s=1e9)], texts[key], caller=key)
+            order.append(key)
+
+        texts = {"many": request_texts(BODY).texts, "one": request_texts(SHORT).texts}
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            for key in ("many", "many", "many", "one"):
+                group.create_task(ask(key))
+
+    assert order == ["one", "many", "many", "many"]
 
 
 async def test_to_wait_for_a_slower_rule_does_not_make_another_late() -> None:

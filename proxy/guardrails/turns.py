@@ -1,0 +1,62 @@
+"""Turns at the threads of guards, given out caller by caller: one who asks for thousands waits for
+its own, and another who asks for one is next."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+
+class Turns:
+    """So many turns at a time. Each is given to the caller who has waited longest for one of its
+    own; of the same caller they are given in the order in which it asked."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+
+    def of(self, caller: object) -> Turn:
+        """Return what a caller enters to have a turn, again and again."""
+        return Turn(self, caller)
+
+    async def take(self, caller: object) -> None:
+        """Wait for a turn."""
+        if self._free and not self._waiting:
+            self._free -= 1
+            return
+        given = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(caller, deque()).append(given)
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.done() and not given.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """End a turn, which is somebody's next."""
+        while self._waiting:
+            caller, queue = next(iter(self._waiting.items()))
+            del self._waiting[caller]
+            given = queue.popleft()
+            if queue:
+                self._waiting[caller] = queue  # behind all others who wait
+            if not given.done():
+                given.set_result(None)
+                return
+        self._free += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of one caller, while the block runs."""
+
+    turns: Turns
+    caller: object
+
+    async def __aenter__(self) -> None:
+        await self.turns.take(self.caller)
+
+    async def __aexit__(self, *ended: object) -> None:
+        self.turns.give_back()
