@@ -42,6 +42,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Self
 
+from proxy.words import MAX_ID, MAX_TEXT
+
 Phase = Literal["connect", "first_byte", "idle", "total"]
 
 
@@ -60,6 +62,7 @@ class ProxyError(Exception):
     metric label), ``param`` names the offending field, ``retry_after_s`` asks to wait.
     ``should_retry`` tells an SDK, where its status would have it do the other thing.
     ``final``: another target fares no better. ``findings``: what the guards of an upstream say.
+    Neither message nor parameter is longer than ``proxy.words`` lets a stranger's words be.
     """
 
     status: int = 500
@@ -71,9 +74,10 @@ class ProxyError(Exception):
     upstream_type: str | None = None
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
+        message = message[:MAX_TEXT]
         super().__init__(message)
         self.message = message
-        self.param = param
+        self.param = None if param is None else param[:MAX_ID]
         self.retry_after_s: float | None = None
         self.findings: tuple[UpstreamFinding, ...] = ()
 

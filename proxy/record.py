@@ -27,6 +27,7 @@ from proxy.types import Call, Door, Plan, Target
 from proxy.types.guard import Result, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, in_force
+from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Record:
     call: Call | None = None
     plan: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Word] = field(default_factory=list)
     admission: Admission | None = None
     guards: list[tuple[Stage, Result]] = field(default_factory=list)
     watched: Callable[[], Sequence[Result]] | None = None
@@ -187,11 +188,13 @@ class Record:
             if other.leg == leg and other is not attempt and other.error == "cancelled":
                 other.lost = True
 
-    def warn(self, dropped: Iterable[str]) -> None:
-        """Tell the client once of each field that an upstream could not be given."""
-        for name in dropped:
-            if (said := f"{name} dropped") not in self.warnings:
-                self.warnings.append(said)
+    def warn(self, remarks: Iterable[str]) -> None:
+        """Tell the client of each thing once, and of ``MAX_WORDS`` things at the most."""
+        for remark in remarks:
+            if len(self.warnings) == MAX_WORDS:
+                return
+            if (warning := word(remark, MAX_NAME)) not in self.warnings:
+                self.warnings.append(warning)
 
     def account(self, leg: int, data: dict[str, object] | None) -> None:
         """Count what an upstream said on one leg, shown to the client or not."""

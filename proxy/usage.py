@@ -14,9 +14,11 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Literal
 
 from proxy.estimate import text_quarters, value_quarters, whole_tokens
+from proxy.words import MAX_ID, Word, word, word_of
 
 NANO = 1_000_000_000  # in a USD
 Source = Literal["provider", "partial_estimate", "none"]
+MAX_FINISHES = 128  # choices of one answer whose ends are noted
 MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
 
 
@@ -301,22 +303,23 @@ class Meter:
     )
 
     def __init__(self) -> None:
-        self.answer_id: object = None
-        self.answer_model: object = None
+        self.answer_id: Word | None = None
+        self.answer_model: Word | None = None
         self.first_token_at: float | None = None
         self.last_token_at: float | None = None
         self.output_quarters = 0
         self.reported: Tokens | None = None
         self.reported_quarters = 0
         self.invalid_usage = 0
-        self.finish_reasons: dict[int, str] = {}
+        self.finish_reasons: dict[int, Word] = {}
 
     def feed(self, data: Mapping[str, Any] | None, now: float) -> None:
         """Take one answer or stream event in OpenAI's form."""
         if data is None:
             return
         if self.answer_id is None:
-            self.answer_id, self.answer_model = data.get("id"), data.get("model")
+            self.answer_id = word_of(data.get("id"), MAX_ID)
+            self.answer_model = word_of(data.get("model"), MAX_ID)
         choices = data.get("choices")
         if choices and isinstance(choices, list):
             said = sum([self._choice(choice) for choice in choices])
@@ -342,7 +345,9 @@ class Meter:
         finish = choice.get("finish_reason")
         if isinstance(finish, str):
             index = choice.get("index")
-            self.finish_reasons[index if type(index) is int else 0] = finish
+            number = index if type(index) is int else 0
+            if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
+                self.finish_reasons[number] = word(finish)
         said = choice.get("delta") or choice.get("message") or choice
         return _said(said) if isinstance(said, dict) else 0
 

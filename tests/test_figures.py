@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy import embedding, ledger, outside
+from proxy import embedding, ledger, outside, words
 from proxy.app import GUARD_THREADS, telling
 from proxy.cache import alike, nearest
 from proxy.cache import redis as cache_in_redis
@@ -38,7 +38,6 @@ from proxy.policy.schema.guards import Secrets
 from proxy.prices import checking
 from proxy.types import limit
 from proxy.upstream import client, health
-from proxy.upstream.refusal import MAX_MESSAGE
 from proxy.upstream.wire import names
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -65,7 +64,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("cache.md", "none longer than a quarter of a second", 0.25, alike.WAIT_S),
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
-    ("errors.md", "cut to 2000 characters", 2000, MAX_MESSAGE),
+    ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
     ("guard-services.md", "more than 1 MiB", MIB, outside.MOST_BYTES),
     ("guard-services.md", "at most 1000 findings", 1000, webhook.MOST_FINDINGS),
     ("guard-services.md", "at most 512 tokens may come", 512, judge.ANSWER_TOKENS),
@@ -93,7 +92,10 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),
     ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
     ("limits.md", "At most 64 names are looked up", 64, names.MAX_LOOKUPS),
-    ("logs.md", "names cut to 64 characters", 64, log.MAX_NAME),
+    ("logs.md", "names cut to 64 characters", 64, words.MAX_WORD),
+    ("logs.md", "the first 32 models of a list", 32, words.MAX_WORDS),
+    ("logs.md", "longer than 32 KiB", 32 * KIB, log.MAX_LINE),
+    ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
     ("logs.md", "of twenty at once", 20, quota.BURST),
     ("logs.md", "ten a minute after that", 10, quota.PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
@@ -113,6 +115,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "times: 2,", 2, RETRY.times),
     ("policies.md", "wait: 250ms,", 0.25, RETRY.wait),
     ("policies.md", "max_wait: 5s}", 5, RETRY.max_wait),
+    ("policies.md", "1000 at most", 1000, words.MAX_MODELS),
     ("policies.md", "32 if unsaid", 32, schema.Deployment.model_fields["max_models"].default),
     ("policies.md", "at most a fifth of what an upstream is asked", 1 / 5, health.RETRY_SHARE),
     ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),

@@ -23,6 +23,7 @@ from proxy.errors import (
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Door, Parent, Target, Upstream
 from proxy.usage import Price
+from proxy.words import MAX_NAME, MAX_WORDS
 from tests.doubles import legacy
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
@@ -63,6 +64,15 @@ def test_a_bug_is_the_proxys_own() -> None:
     told.bug = True
 
     assert told.outcome == "proxy_error"
+
+
+def test_a_client_is_told_each_thing_once_and_of_a_few_things_alone() -> None:
+    told = record()
+    told.warn(["seed dropped", "seed dropped", "x" * 5_000])
+    told.warn(f"{number} dropped" for number in range(1000))
+
+    assert told.warnings[:2] == ["seed dropped", "x" * MAX_NAME]
+    assert len(told.warnings) == MAX_WORDS
 
 
 def begun(told: Record, *prices: Price, leg: int = 0) -> Attempt:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.usage import (
+    MAX_FINISHES,
     MAX_TOKENS,
     Meter,
     Price,
@@ -21,6 +22,7 @@ from proxy.usage import (
     read_usage,
     usd_text,
 )
+from proxy.words import MAX_ID, MAX_WORD
 from tests.doubles import PriceBook
 
 MINI = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
@@ -437,3 +439,14 @@ def test_a_stream_cut_anywhere_counts_as_the_whole_answer(
 
 def facts(meter: Meter) -> dict[str, Any]:
     return {name: getattr(meter, name) for name in Meter.__slots__}
+
+
+def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
+    meter = Meter()
+    choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
+    meter.feed({"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
+
+    assert meter.answer_id == "i" * MAX_ID
+    assert meter.answer_model is None
+    assert len(meter.finish_reasons) == MAX_FINISHES
+    assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}

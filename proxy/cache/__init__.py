@@ -83,6 +83,6 @@ class Exact:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
         wishes = read_wishes(call.door.headers)
         if wishes.re_asks and not plan.may_refresh:
-            record.warnings.append("cache refresh ignored: this key may not refresh")
+            record.warn(["cache refresh ignored: this key may not refresh"])
             return wishes.humbled()
         return wishes

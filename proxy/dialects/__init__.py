@@ -12,13 +12,13 @@ from typing import Any
 from proxy.dialects import enkrypt, fireworks, greet, multimodel, openai, portkey, scale
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import SPELLINGS, at_door, check_groups
+from proxy.dialects.crossing import ALIKE
 from proxy.dialects.fields import Fields, check_body
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Door, Endpoint, Json
-
-MAX_NAME = 256
+from proxy.words import MAX_NAME
 
 DIALECTS: dict[str, Dialect] = {
     "openai": openai.OPENAI,
@@ -118,7 +118,7 @@ def read_call(door: Door, body: Json, size: int = 0) -> Call:
         warnings=_left_out(dialect.client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
-        names=tuple(body),
+        names=frozenset(name for name in ALIKE if name in body),
     )
 
 

@@ -71,6 +71,8 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 )
 """Names that one field has in several forms; of those in a request the first is to blame."""
 
+ALIKE = frozenset(name for names in SAME_FIELD for name in names)
+
 
 NOT_YOURS = "is not for a client to say"
 
@@ -159,21 +161,22 @@ def _allowed(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
     ``BadField`` for one that it refuses. Names are compared as some servers do: see ``squeezed``.
     """
     allowed: Json = {}
-    dropped: list[str] = []
+    dropped: dict[str, None] = {}  # by the policy's own spelling: a client may have thousands
     banned = upstream.banned
     if GROUPS.isdisjoint(body) and banned.keys().isdisjoint(map(squeezed, body)):
-        return dict(body), dropped
+        return dict(body), []
     for name, value in body.items():
         known = banned.get(squeezed(name))
-        if known in upstream.drops or (known is not None and value is None):
-            dropped += () if value is None else (name,)
+        if known is not None and (known in upstream.drops or value is None):
+            if value is not None:
+                dropped[known] = None
         elif known is not None and name not in upstream.accepts:
             raise BadField(known, NOT_YOURS)
         else:
             allowed[name] = value
             if name in GROUPS and isinstance(value, dict):
                 _check_group(name, value, upstream)
-    return allowed, dropped
+    return allowed, list(dropped)
 
 
 def _check_group(name: str, value: Json, upstream: Upstream) -> None:

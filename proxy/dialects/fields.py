@@ -15,7 +15,8 @@ from typing import Any
 
 from proxy.errors import BadField, BadRequest
 from proxy.types import Json
-from proxy.types.spelling import LONGEST_NAME, folded, squeezed
+from proxy.types.spelling import folded, squeezed
+from proxy.words import MAX_NAME
 
 Check = Callable[[Any], str | None]
 
@@ -65,10 +66,10 @@ def check_spelling(
 ) -> None:
     """Raise ``BadRequest`` or ``BadField`` for a name that is longer than any is, and ``BadField``
     for one that some servers take for a known one."""
-    if len(name) > LONGEST_NAME and not path:
-        raise BadRequest(f"The body names a field in more than {LONGEST_NAME} characters.")
-    if len(name) > LONGEST_NAME:
-        problem = f"must name its members in at most {LONGEST_NAME} characters"
+    if len(name) > MAX_NAME and not path:
+        raise BadRequest(f"The body names a field in more than {MAX_NAME} characters.")
+    if len(name) > MAX_NAME:
+        problem = f"must name its members in at most {MAX_NAME} characters"
         raise BadField(path.removesuffix("."), problem)
     small = folded(name)
     known = small if small in fields else spellings.get(squeezed(name))

@@ -7,14 +7,15 @@ what happens is refused; one that only informs is ignored.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from proxy.dialects.base import Headers
 from proxy.errors import BadRequest
 from proxy.types import Door, Parent, Secret
+from proxy.words import MAX_NAME, MAX_WORDS
 
-MAX_TAGS = 32
-MAX_LABEL = 256
+Tag = tuple[str, str | None]
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -44,18 +45,36 @@ def flag(name: str, headers: Headers) -> bool:
     raise BadRequest(f"{name} must be true or false.", param=name)
 
 
-def labels(name: str, headers: Headers) -> tuple[tuple[str, str | None], ...]:
-    """Read ``k=v,k2=v2`` or bare labels. Raises ``BadRequest`` past ``MAX_TAGS``."""
-    pairs: list[tuple[str, str | None]] = []
+def labels(name: str, headers: Headers) -> tuple[Tag, ...]:
+    """Read ``k=v,k2=v2`` or bare labels. Raises ``BadRequest``: see ``checked_tags``."""
+    pairs: list[Tag] = []
     for part in headers.get(name, "").split(","):
         key, equals, value = part.partition("=")
         if key.strip():
             pairs.append((key.strip(), value.strip() if equals else None))
-    if any(len(text or "") > MAX_LABEL for pair in pairs for text in pair):
-        raise BadRequest(f"{name} holds more than {MAX_LABEL} characters in one tag.", param=name)
-    if len(pairs) > MAX_TAGS:
-        raise BadRequest(f"{name} names more than {MAX_TAGS} tags.", param=name)
+    return checked_tags(name, pairs)
+
+
+def checked_tags(name: str, pairs: Sequence[Tag]) -> tuple[Tag, ...]:
+    """Return the tags of a header. Raises ``BadRequest`` for too many, and for one that no counter
+    and no line could hold."""
+    if len(pairs) > MAX_WORDS:
+        raise BadRequest(f"{name} names more than {MAX_WORDS} tags.", param=name)
+    texts = [text or "" for pair in pairs for text in pair]
+    if any(len(text) > MAX_NAME for text in texts):
+        raise BadRequest(f"{name} holds more than {MAX_NAME} characters in one tag.", param=name)
+    if not "".join(texts).isascii() and not _is_utf8("".join(texts)):
+        raise BadRequest(f"{name} must be text in UTF-8.", param=name)
     return tuple(pairs)
+
+
+def _is_utf8(text: str) -> bool:
+    """True if what stood in a header was text; other bytes become characters of no alphabet."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parent(headers: Headers) -> Parent | None:

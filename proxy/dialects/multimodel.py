@@ -24,11 +24,14 @@ from proxy.dialects.fields import (
 )
 from proxy.errors import BadField
 from proxy.types import Call, Endpoint, Json
+from proxy.words import MAX_MODELS
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 COMPLETIONS: Fields = {
-    "model": required(either(string(), array(str, "an array of strings, at least one", 1))),
+    "model": required(
+        either(string(), array(str, f"an array of 1 to {MAX_MODELS} strings", 1, MAX_MODELS))
+    ),
     "prompt": required(string()),
     "frequency_penalty": number(-2, 2, default=0),
     "max_new_tokens": tokens(1),

@@ -79,12 +79,10 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     """``x-portkey-metadata``: ``_user`` is the end user, the rest are tags."""
     name = "x-portkey-metadata"
     values = _object(name, headers)
-    if len(values) > greet.MAX_TAGS:
-        raise BadRequest(f"{name} has more than {greet.MAX_TAGS} entries.", param=name)
     if not all(isinstance(value, str) for value in values.values()):
         raise BadRequest(f"{name} must have string values.", param=name)
-    tags = tuple((key, value) for key, value in values.items() if key != "_user")
-    return values.get("_user"), tags
+    tags = [(key, value) for key, value in values.items() if key != "_user"]
+    return values.get("_user"), greet.checked_tags(name, tags)
 
 
 def greet_portkey(headers: Headers, door: Door) -> Door:

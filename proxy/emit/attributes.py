@@ -15,13 +15,13 @@ from proxy.dialects.asking import parameters
 from proxy.emit import semconv, summary
 from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
 from proxy.record import Record, Said
-from proxy.types import Json
+from proxy.types import Json, Plan
 from proxy.types.guard import Result, Stage
 from proxy.usage import NANO
+from proxy.words import MAX_NAME, few, word, word_of
 
 Value = str | bool | int | float | list[str]
 Attributes = dict[str, Value]
-LONGEST = 200  # characters of what others have written
 
 ASKED: Mapping[str, str] = {
     "max_tokens": semconv.MAX_TOKENS,
@@ -51,7 +51,7 @@ def server(record: Record, method: str, route: str) -> Attributes:
             semconv.DIALECT: summary.dialect(record),
             semconv.KEY: record.key,
             semconv.DEPLOYMENT: plan.deployment if plan else None,
-            semconv.TAGS: [f"{k}={v}" for k, v in plan.tags.items()] if plan else None,
+            semconv.TAGS: tags_of(plan) if plan else None,
             semconv.POLICY: record.revision,
             semconv.RULES: (list(plan.rules) or None) if plan else None,
             semconv.WOULD: (list(plan.would) or None) if plan else None,
@@ -68,6 +68,11 @@ def server(record: Record, method: str, route: str) -> Attributes:
             semconv.SAVED_USD: usd(saved.cost) if saved else None,
         }
     )
+
+
+def tags_of(plan: Plan) -> list[str]:
+    """Return the tags of a call, the values of which a caller may have written."""
+    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in plan.tags.items()]
 
 
 def _estimated(record: Record) -> bool | None:
@@ -87,8 +92,8 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
         semconv.OPERATION: operation,
         semconv.PROVIDER: upstream.provider or upstream.dialect,
         semconv.REQUEST_MODEL: last.target.model,
-        semconv.RESPONSE_ID: _cut(meter.answer_id),
-        semconv.RESPONSE_MODEL: _cut(meter.answer_model),
+        semconv.RESPONSE_ID: meter.answer_id,
+        semconv.RESPONSE_MODEL: meter.answer_model,
         semconv.RESPONSE_FINISH_REASONS: summary.finish_reasons(record) or None,
         semconv.RESPONSE_FIRST_CHUNK: summary.first_token(record),
         semconv.ERROR_TYPE: record.error.code if record.error else None,
@@ -131,7 +136,7 @@ def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
     choices, level = body.get("n"), body.get("reasoning_effort")
     said[semconv.REQUEST_STREAM] = True if record.call.stream else None
     said[semconv.CHOICE_COUNT] = choices if _number(choices) and choices != 1 else None
-    said[semconv.REASONING_LEVEL] = _cut(level)
+    said[semconv.REASONING_LEVEL] = word_of(level)
     said[semconv.OUTPUT_TYPE] = _output_type(body)
     return said
 
@@ -145,10 +150,6 @@ def _output_type(body: Json) -> str | None:
     if not isinstance(form, dict):
         return None
     return "text" if form.get("type") == "text" else "json"
-
-
-def _cut(value: object) -> str | None:
-    return value[:LONGEST] if isinstance(value, str) and value else None
 
 
 def attempt(made: Attempt) -> Attributes:
@@ -174,17 +175,18 @@ def _address(made: Attempt) -> dict[str, Value | None]:
 
 def decisions(record: Record) -> list[tuple[str, Attributes]]:
     """Give what was decided on the way, as names and attributes of events."""
-    told = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in record.verdicts()]
-    told += [
+    verdicts = summary.verdicts(record)
+    told = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in verdicts]
+    told += few(
         (semconv.GUARD_EVENT, _finding(attempt, each))
         for attempt in record.attempts
         for each in attempt.findings
-    ]
+    )
     if isinstance(record.error, LimitExceeded | LimitStoreUnavailable):
         told.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
     if record.plan is not None and record.plan.cache is not None:
         told.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
-    for skip in record.skips:
+    for skip in few(record.skips):
         names = skip.target.title
         said: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
         told.append((semconv.SKIP_EVENT, said))

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import structlog
 
+from proxy.emit import summary
 from proxy.emit.chain import BadChain, ChainFile, Entry
-from proxy.emit.log import printable
 from proxy.record import Record
 from proxy.types.guard import Result
 from proxy.types.outcome import Standing
+from proxy.words import MAX_NAME, word
 
 MAX_ENTRIES = 10_000
 BATCH = 256
@@ -35,7 +36,7 @@ def decision(record: Record) -> Entry:
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
-        "request_id": printable(door.request_id) if door else None,
+        "request_id": word(door.request_id, MAX_NAME) if door else None,
         "trace_id": record.ids.trace_id,
         "policy": record.revision,
         "key": record.key,
@@ -43,7 +44,7 @@ def decision(record: Record) -> Entry:
         "rules": list(plan.rules) if plan else [],
         "would": list(plan.would) if plan else [],
         "limits": [_limit(each) for each in admission.standings] if admission else [],
-        "guards": [_guard(stage, result) for stage, result in record.verdicts()],
+        "guards": [_guard(stage, result) for stage, result in summary.verdicts(record)],
         "cache": record.cache,
         "outcome": record.outcome,
         "status": record.status,

@@ -27,18 +27,12 @@ from proxy.emit.trace import sampled
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamFinding
 from proxy.record import Record
 from proxy.types.guard import Result
+from proxy.words import MAX_NAME, few, word
 
 MAX_LINES = 10_000
-MAX_NAME = 64
+MAX_LINE = 32 * 1024
 LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
 GATHER_S = 0.05
-
-
-def printable(text: str) -> str:
-    """A client's own word in a line: short and printable."""
-    if text.isprintable():
-        return text[:MAX_NAME]
-    return "".join(c if c.isprintable() else "?" for c in text[:MAX_NAME])
 
 
 def canonical(record: Record) -> dict[str, Any]:
@@ -57,7 +51,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "span_id": record.ids.server_span,
         "key": record.key,
         "deployment": plan.deployment if plan else None,
-        "tags": dict(plan.tags) if plan else {},
+        "tags": {tag: word(value, MAX_NAME) for tag, value in plan.tags.items()} if plan else {},
         "policy": record.revision,
         "rules": list(plan.rules) if plan else [],
         "would": list(plan.would) if plan else [],
@@ -65,7 +59,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "route": door.route if door else None,
         "endpoint": summary.endpoint(record),
         "stream": call.stream if call else False,
-        "models": [printable(model) for model in call.models] if call else [],
+        "models": [word(model) for model in few(call.models)] if call else [],
         "parameters": summary.parameters(record),
         "provider": attempt.target.upstream.provider if attempt else None,
         "upstream": attempt.target.upstream.name if attempt else None,
@@ -83,17 +77,31 @@ def canonical(record: Record) -> dict[str, Any]:
         "lost_cost_usd": usd(record.lost) if answered else None,
         "cache": record.cache,
         "cache_score": None if record.likeness is None else round(record.likeness, 3),
-        "guards": [_verdict(stage, result) for stage, result in record.verdicts()],
-        "upstream_guards": [
+        "guards": [_verdict(stage, result) for stage, result in summary.verdicts(record)],
+        "upstream_guards": few(
             _finding(attempt, each) for attempt in record.attempts for each in attempt.findings
-        ],
+        ),
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(record.attempts),
-        "skipped": [s.target.title for s in record.skips],
+        "skipped": [skip.target.title for skip in few(record.skips)],
         "finish_reasons": summary.finish_reasons(record),
         "warnings": [*(record.call.warnings if record.call else ()), *record.warnings],
     }
+
+
+def shortened(line: dict[str, Any]) -> dict[str, Any]:
+    """Return a line without as many of its longest lists as it takes to make it short enough;
+    ``cut`` names them."""
+    cut: list[str] = []
+    sizes = {name: len(orjson.dumps(value)) for name, value in line.items()}
+    excess = sum(sizes.values()) - MAX_LINE // 2
+    for name in sorted(line, key=lambda name: -sizes[name]):
+        if excess > 0 and isinstance(line[name], (list, dict)):
+            excess -= sizes[name]
+            cut.append(name)
+    empty = {name: type(line[name])() for name in cut}
+    return {**line, **empty, "cut": cut}
 
 
 def _upstream_status(error: ProxyError | None) -> int | None:
@@ -221,7 +229,10 @@ class CallLog:
                 self._write(_tried(record, attempt))
 
     def _write(self, line: dict[str, Any]) -> None:
-        self.put(orjson.dumps(self.schema(line)) + b"\n")
+        data = orjson.dumps(self.schema(line))
+        if len(data) > MAX_LINE:
+            data = orjson.dumps(self.schema(shortened(line)))
+        self.put(data + b"\n")
 
 
 def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from proxy.emit import semconv
-from proxy.emit.attributes import LONGEST, Attributes, Value, known, usd
+from proxy.emit.attributes import Attributes, Value, known, tags_of, usd
 from proxy.record import Record
+from proxy.words import MAX_ID, MAX_NAME, word, word_of
 
 SpanOf = Literal["server", "model", "attempt"]
 Profile = Callable[[SpanOf, Record, Attributes], Attributes]
@@ -51,9 +52,9 @@ def langfuse(of: SpanOf, record: Record, said: Attributes) -> Attributes:
         more[semconv.USAGE_COST] = usd(record.cost)
     if plan is not None:
         more[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
-        more[semconv.LANGFUSE_TAGS] = [f"{k}={v}" for k, v in plan.tags.items()] or None
+        more[semconv.LANGFUSE_TAGS] = tags_of(plan) or None
         for name, value in plan.tags.items():
-            more[semconv.LANGFUSE_METADATA + name] = value
+            more[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
     return known(more)
 
 
@@ -71,11 +72,7 @@ def _who(record: Record) -> dict[str, Value | None]:
     session = door.headers.get("x-headrace-session")
     user = door.user or body.get("user")
     return {
-        semconv.USER: _text(user),
-        semconv.SESSION: _text(session),
-        semconv.CONVERSATION: _text(session),
+        semconv.USER: word_of(user, MAX_ID),
+        semconv.SESSION: word_of(session, MAX_ID),
+        semconv.CONVERSATION: word_of(session, MAX_ID),
     }
-
-
-def _text(value: object) -> str | None:
-    return value[:LONGEST] if isinstance(value, str) and value else None

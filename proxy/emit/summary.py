@@ -5,6 +5,7 @@ from __future__ import annotations
 from proxy.attempts import Attempt
 from proxy.dialects.bounds import BOUNDS
 from proxy.record import Record
+from proxy.types.guard import Result, Stage, Verdicts
 from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
@@ -106,6 +107,29 @@ def finish_reasons(record: Record) -> list[str]:
     """Give why answers ended, as far as these are known words: an upstream may write anything."""
     said = {why for meter in record.meters() for why in meter.finish_reasons.values()}
     return sorted({why if why in FINISHES else "other" for why in said})
+
+
+def verdicts(record: Record) -> Verdicts:
+    """Return what guards said, each thing once: of a list of models every answer is looked at, and
+    so many have no more to say than one."""
+    said = record.verdicts()
+    merged: dict[tuple[object, ...], tuple[Stage, Result]] = {}
+    for stage, result in said:
+        key = stage, result.guard, result.verdict, result.shadow, result.error
+        known = merged.get(key)
+        merged[key] = (stage, result if known is None else _joined(known[1], result))
+    return said if len(merged) == len(said) else list(merged.values())
+
+
+def _joined(one: Result, other: Result) -> Result:
+    kinds = {**one.findings, **other.findings}
+    return one._replace(
+        findings={kind: one.findings.get(kind, 0) + other.findings.get(kind, 0) for kind in kinds},
+        score=max(one.score, other.score),
+        bytes=one.bytes + other.bytes,
+        fields=one.fields + other.fields,
+        seconds=one.seconds + other.seconds,
+    )
 
 
 def token_counts(record: Record) -> dict[str, int]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamRefused
 from proxy.guardrails.texts import Path, Text
 from proxy.types.guard import Rule
+from proxy.words import MAX_TEXT
 
 MESSAGE: Path = ("error", "message")
 PARAM: Path = ("error", "param")
@@ -52,5 +53,5 @@ def withhold(error: ProxyError) -> None:
 
 
 def _say(error: ProxyError, message: str) -> None:
-    error.message = message
-    error.args = (message,)
+    error.message = message[:MAX_TEXT]
+    error.args = (error.message,)

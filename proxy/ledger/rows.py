@@ -16,13 +16,12 @@ from proxy.attempts import Attempt, Bill, Outcome, loss, money
 from proxy.record import Record, Saved, TraceIds
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES
+from proxy.words import Word, few, word
 
 Value = str | int | None
 Row = tuple[Value, ...]
 
 CACHE = "cache"
-MAX_NAME = 64
-MAX_MODELS = 32
 MILLISECOND = timedelta(milliseconds=1)
 
 CALL = (
@@ -88,7 +87,7 @@ class Entry(NamedTuple):
     deployment: str | None
     tags: Mapping[str, str] | None
     stream: bool | None
-    models: list[str] | None
+    models: list[Word] | None
     status: int | None
     outcome: Outcome
     error: str | None
@@ -119,7 +118,7 @@ def noted(seq: int, record: Record) -> Entry:
         plan.deployment if plan else None,
         plan.tags if plan else None,
         call.stream if call else None,
-        [model[:MAX_NAME] for model in call.models[:MAX_MODELS]] if call else None,
+        [word(model) for model in few(call.models)] if call else None,
         record.status,
         record.outcome,
         error.code if error else None,
@@ -180,17 +179,17 @@ def call_row(entry: Entry, attempts: list[Row]) -> Row:
         entry.seq,
         (entry.started_at - EPOCH) // MILLISECOND,
         round(entry.seconds * 1_000_000),
-        printable(entry.request_id),
+        _word(entry.request_id),
         entry.ids.trace_id,
         entry.ids.server_span,
         entry.key,
         entry.deployment,
-        _json({k: printable(v) for k, v in entry.tags.items()} if entry.tags is not None else None),
+        _json({k: word(v) for k, v in entry.tags.items()} if entry.tags is not None else None),
         entry.policy,
         entry.dialect,
         entry.endpoint,
         None if entry.stream is None else int(entry.stream),
-        _json([printable(model) for model in entry.models] if entry.models is not None else None),
+        _json(entry.models),
         entry.status,
         entry.outcome,
         entry.error,
@@ -212,11 +211,8 @@ def total(values: Iterator[Value]) -> int | None:
     return sum(whole) if known and len(whole) == len(known) else None
 
 
-def printable(text: str | None) -> str | None:
-    """Give a client's own word short and on one line."""
-    if text is None or (text.isprintable() and len(text) <= MAX_NAME):
-        return text
-    return "".join(c if c.isprintable() else "?" for c in text[:MAX_NAME])
+def _word(text: str | None) -> str | None:
+    return None if text is None else word(text)
 
 
 def _json(value: object) -> str | None:

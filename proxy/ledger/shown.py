@@ -10,10 +10,10 @@ from datetime import datetime
 import orjson
 
 from proxy.ledger.pruning import Pruned
-from proxy.ledger.rows import printable
 from proxy.ledger.spending import Line, Spent
 from proxy.plural import counted
 from proxy.usage import usd_text
+from proxy.words import word
 
 MEASURES = (
     "calls",
@@ -88,7 +88,7 @@ def table(spent: Spent) -> str:
 def _cells(group: Sequence[str | None], line: Line) -> list[str]:
     calls, tokens_in, tokens_out, cost, lost, saved, *shares = measures(line)
     return [
-        *("-" if value is None else str(printable(value)) for value in group),
+        *("-" if value is None else word(value) for value in group),
         *(f"{count:,}" for count in (calls, tokens_in, tokens_out)),
         *("-" if money is None else f"${money}" for money in (cost, lost, saved)),
         *("-" if part is None else f"{part:.1%}" for part in shares),

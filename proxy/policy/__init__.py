@@ -16,6 +16,7 @@ from proxy.policy.parts import bounds_of, guards_of
 from proxy.policy.rules import SILENT, Ruling, unlike
 from proxy.policy.snapshot import Credential, Key, Reach, Snapshot
 from proxy.types import Call, Door, Plan
+from proxy.words import ascii_word, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     dropped: tuple[str, ...] = ()
     if door.tags:
         tags, dropped = join_tags(snapshot, reach, door)
-        warnings += tuple(f"tag {shown(tag)} dropped" for tag in dropped)
+        warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
     deployment = reach.deployment
     _check_number(call.models, deployment.max_models)
     facts = facts_of(key, call, tags)
@@ -106,7 +107,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
         legs, lacking = pricing.payable_legs(legs, call)
         guards = pricing.payable_guards(guards, call)
         if lacking is not None:
-            refusal = refusal or pricing.refusal(shown(lacking.model), unpriced)
+            refusal = refusal or pricing.refusal(ascii_word(lacking.model), unpriced)
     return Plan(
         snapshot.revision,
         key.name,
@@ -152,7 +153,7 @@ def find(key: Key, call: Call) -> Reach:
     if asked is not None:
         found = key.deployments.get(asked)
         if found is None:
-            said = f"The deployment {shown(asked)} does not exist, or this key may not use it."
+            said = f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
             raise NotFound(said, param="deployment")
         return found
     candidates = key.named.get(call.models[0], ())
@@ -161,7 +162,7 @@ def find(key: Key, call: Call) -> Reach:
         candidates = tuple(each for each in candidates if each in others)
     if len(candidates) == 1:
         return candidates[0]
-    models = ", ".join(shown(model) for model in call.models)
+    models = listed(call.models)
     if not candidates:
         together = " together" if len(call.models) > 1 else ""
         said = f"No deployment that this key may use serves {models}{together}."
@@ -186,12 +187,7 @@ def join_tags(
         if allowed and tags.get(name, value) == value:
             tags[name] = value
         elif snapshot.refuse_caller_tags:
-            raise BadField("tags", f"{shown(name)} is not allowed with this value")
+            raise BadField("tags", f"{ascii_word(name)} is not allowed with this value")
         else:
             dropped.append(name)
     return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)
-
-
-def shown(text: str) -> str:
-    """Give a client's own word in a form that fits a message: short and printable."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:64])

@@ -17,9 +17,11 @@ from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.record import Record
 from proxy.types import Door
+from proxy.words import word
 
 MAX_WAYS = 200
 EXAMPLES = 5
+MAX_EXAMPLE = 500
 Tell = Callable[[str, str], None]
 
 
@@ -69,7 +71,8 @@ class Candidate:
         self._counts[way] = self._counts.get(way, 0) + 1
         examples = self._seen.setdefault(way, [])
         self._seen.move_to_end(way)
-        examples.append(Reason("call", request_id, f"{found.was} -> {found.now}"))
+        change = word(f"{found.was} -> {found.now}", MAX_EXAMPLE)  # with tags that a caller wrote
+        examples.append(Reason("call", request_id, change))
         del examples[:-EXAMPLES]
         if len(self._seen) > MAX_WAYS:
             gone, _ = self._seen.popitem(last=False)

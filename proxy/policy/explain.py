@@ -22,6 +22,7 @@ from proxy.policy.source import Path_
 from proxy.types import Call, Leg, Plan, Target
 from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
+from proxy.words import MAX_LISTED
 
 
 def explain(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
@@ -59,9 +60,11 @@ class _Explainer:
             reach = find(self.key, self.call)
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             facts = facts_of(self.key, self.call, plan.tags)
-            for leg in plan.legs:
+            for leg in plan.legs[:MAX_LISTED]:
                 ruled = rule_leg(reach, self.call, facts, leg.model)
                 reasons += self.leg(reach, plan, leg, ruled)
+            if left := plan.legs[MAX_LISTED:]:
+                reasons.append(Reason("models", f"{len(left)} more, which are not explained here"))
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
             reasons += _captured(plan)
         reasons.append(_outcome(plan))
@@ -359,5 +362,7 @@ def _outcome(plan: Plan) -> Reason:
     if plan.refusal is not None:
         said = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", said, plan.refusal.message)
-    first = " and ".join(leg.targets[0].title for leg in plan.legs)
+    first = " and ".join(leg.targets[0].title for leg in plan.legs[:MAX_LISTED])
+    if left := plan.legs[MAX_LISTED:]:
+        first += f" and {len(left)} more"
     return Reason("decided", f"goes to {first}", "; ".join(plan.warnings) or None)

@@ -2,17 +2,18 @@
 
 A call is kept as the facts that it was decided by, and explained when somebody asks, by deciding it
 again under the revision that was in force then. So keeping one costs next to nothing, and what is
-explained cannot differ from what was decided.
+explained cannot differ from what was decided. Each fact that is kept is named here, and all of a
+call are of a bounded size: what a stranger wrote is nowhere else to be found after it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from proxy.attempts import Attempt
-from proxy.dialects import MAX_NAME
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
 from proxy.policy.compare import decided, divergences, other_key
@@ -20,30 +21,60 @@ from proxy.policy.explain import amount_text, explain
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.policy.snapshot import Key, Snapshot
-from proxy.record import Record, Skip
-from proxy.types import Call
-from proxy.types.outcome import Outcome
+from proxy.record import Record
+from proxy.types import Call, Door
+from proxy.types.limit import Limit
 from proxy.usage import usd_text
+from proxy.words import MAX_NAME, few
 
 MAX_CALLS = 1000
 MAX_STRANGERS = 20
-FACTS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
+PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+
+
+class Tried(NamedTuple):
+    """An attempt: where, why, how it ended, and how long it took."""
+
+    title: str
+    why: str
+    ended: str
+    seconds: float
+    lost: bool
+
+
+class Skipped(NamedTuple):
+    """A target that was not asked, and why."""
+
+    title: str
+    reason: str
+
+
+class Counted(NamedTuple):
+    """A limit: what the call claimed of it, where its counter stood, and what became of that."""
+
+    limit: Limit
+    claimed: int
+    used: int
+    refuses: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is left of a call: ``call`` is None where it was refused before its body was read."""
+    """What is left of a call: ``call`` is None where it was refused before its body was read, and
+    where its facts are more than are kept, of which ``too_large`` tells."""
 
     revision: str | None
     key: str | None
     credential: str | None
     call: Call | None
+    too_large: bool
     ended: str
     error: str | None
     cost: int | None
-    attempts: tuple[Attempt, ...]
-    skips: tuple[Skip, ...]
-    admission: Outcome | None
+    attempts: tuple[Tried, ...]
+    skips: tuple[Skipped, ...]
+    limits: tuple[Counted, ...]
 
 
 class Past:
@@ -66,25 +97,13 @@ class Past:
     def end(self, record: Record) -> None:
         if record.door is None or not record.told:
             return
-        call = record.call
-        if call is not None:
-            snapshot = self._find(record.revision or "")
-            call = without_texts(call, snapshot.headers if snapshot else frozenset())
+        snapshot = self._find(record.revision or "")
+        headers = snapshot.headers if snapshot is not None else frozenset[str]()
         calls, most = self._calls, MAX_CALLS
         if record.key is None:  # who is nobody pushes out nobody but others of the kind
             calls, most = self._strangers, MAX_STRANGERS
-        calls[record.door.request_id] = Kept(
-            record.revision,
-            record.key,
-            record.credential,
-            call,
-            f"{record.outcome}, status {record.status}",
-            _said(record.error),
-            record.cost if record.attempts else None,
-            tuple(record.attempts),
-            tuple(record.skips),
-            record.admission,
-        )
+        calls[record.door.request_id] = _kept(record, headers)
+        calls.move_to_end(record.door.request_id)  # a client may use an id again
         if len(calls) > most:
             calls.popitem(last=False)
 
@@ -99,6 +118,9 @@ class Past:
         if snapshot is None:
             why = "the revision it was decided by is no longer kept"
             told = Explanation(kept.revision or "none", (Reason("decided", "unknown", why),))
+        elif kept.too_large:
+            why = "what the client wrote takes more than is kept"
+            told = Explanation(snapshot.revision, (Reason("decided", "unknown", why),))
         elif key is None or kept.call is None:
             said = f"key {kept.key}" if key else "no known key"
             told = Explanation(snapshot.revision, (Reason("identity", said),))
@@ -122,7 +144,7 @@ class Past:
             found = divergences(call, decided(snapshot, key, call), decided(candidate, other, call))
         parts = tuple(
             Reason(each.kind, f"{each.was} -> {each.now}", f"by {each.rule}" if each.rule else None)
-            for each in found
+            for each in few(found)
         )
         said = "decides otherwise" if parts else "decides the same"
         yield Reason("candidate", said, f"revision {candidate.revision}", parts=parts)
@@ -138,17 +160,70 @@ def _said(error: ProxyError | None) -> str | None:
     return error.message if error is not None else None
 
 
-def without_texts(call: Call, headers: frozenset[str]) -> Call:
-    """Give a call as the facts that policy decides by: no prompt, no credential, no header but
-    those that a rule looks at."""
-    door = replace(
-        call.door,
-        credential=None,
-        headers={name: call.door.headers[name] for name in headers if name in call.door.headers},
+def _kept(record: Record, headers: frozenset[str]) -> Kept:
+    call = None if record.call is None else facts_of(record.call, headers)
+    too_large = call is not None and _size(call) > MAX_BYTES
+    return Kept(
+        revision=record.revision,
+        key=record.key,
+        credential=record.credential,
+        call=None if too_large else call,
+        too_large=too_large,
+        ended=f"{record.outcome}, status {record.status}",
+        error=_said(record.error),
+        cost=record.cost if record.attempts else None,
+        attempts=tuple(few(_tried(record))),
+        skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
+        limits=tuple(few(_counted(record))),
     )
-    facts = {name: call.body[name] for name in FACTS & call.body.keys()}
-    body = {name: value for name, value in facts.items() if _short(value)}
-    return replace(call, door=door, body=body)
+
+
+def facts_of(call: Call, headers: frozenset[str]) -> Call:
+    """Return a call as the facts that policy decides by: no prompt, no credential, no header but
+    those that a rule looks at."""
+    door = call.door
+    facts = {name: call.body[name] for name in PARAMETERS & call.body.keys()}
+    return Call(
+        door=Door(
+            dialect=door.dialect,
+            endpoint=door.endpoint,
+            route=door.route,
+            request_id=door.request_id,
+            nonce=door.nonce,
+            deployment=door.deployment,
+            tags=door.tags,
+            user=door.user,
+            refresh=door.refresh,
+            headers={name: door.headers[name] for name in headers if name in door.headers},
+            at=door.at,
+        ),
+        body={name: value for name, value in facts.items() if _short(value)},
+        models=call.models,
+        deployment=call.deployment,
+        stream=call.stream,
+    )
+
+
+def _size(call: Call) -> int:
+    """Return the bytes of what a client wrote, as far as it is kept."""
+    door = call.door
+    words = [*call.models, call.deployment, door.deployment, door.user, *door.headers.values()]
+    words += [text for tag in door.tags for text in tag]
+    return sum(map(sys.getsizeof, (*words, *call.body.values())))
+
+
+def _tried(record: Record) -> Iterator[Tried]:
+    for attempt in record.attempts:
+        seconds = (attempt.ended or attempt.started) - attempt.started
+        ended = attempt.error or f"status {attempt.status}"
+        yield Tried(attempt.target.title, attempt.why, ended, seconds, attempt.lost)
+
+
+def _counted(record: Record) -> Iterator[Counted]:
+    admission = record.admission
+    if admission is not None:
+        for claim, standing in zip(admission.claims, admission.standings, strict=True):
+            yield Counted(standing.limit, claim.amount, standing.used, standing.refuses)
 
 
 def _short(value: object) -> bool:
@@ -157,33 +232,27 @@ def _short(value: object) -> bool:
 
 
 def _happened(kept: Kept) -> Reason:
-    parts = (*_limits(kept.admission), *_attempts(kept.attempts), *_skips(kept.skips))
+    parts = (*_limits(kept.limits), *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(said for said in (kept.error, cost) if said) or None
     return Reason("happened", kept.ended, why, parts=parts)
 
 
-def _limits(admission: Outcome | None) -> Iterator[Reason]:
+def _limits(limits: tuple[Counted, ...]) -> Iterator[Reason]:
     """Yield of each limit what the call claimed, and where its counter stood then."""
-    if admission is None:
-        return
-    for claim, standing in zip(admission.claims, admission.standings, strict=True):
-        limit = standing.limit
-        said = "refused" if standing.refuses else "admitted"
-        used = f"{amount_text(limit, standing.used)} of {amount_text(limit, limit.capacity)} used"
-        why = f"the call claimed {amount_text(limit, claim.amount)}, {used}"
+    for limit, claimed, amount, refuses in limits:
+        said = "refused" if refuses else "admitted"
+        used = f"{amount_text(limit, amount)} of {amount_text(limit, limit.capacity)} used"
+        why = f"the call claimed {amount_text(limit, claimed)}, {used}"
         yield Reason("limit", f"{limit.name}: {said}", why)
 
 
-def _attempts(attempts: tuple[Attempt, ...]) -> Iterator[Reason]:
-    for attempt in attempts:
-        took = (attempt.ended or attempt.started) - attempt.started
-        ended = attempt.error or f"status {attempt.status}"
-        lost = ", lost to a faster one" if attempt.lost else ""
-        name = attempt.target.title
-        yield Reason("attempt", f"{name}: {ended}{lost}", f"{attempt.why}, {took * 1000:.0f} ms")
+def _attempts(attempts: tuple[Tried, ...]) -> Iterator[Reason]:
+    for title, why, ended, seconds, is_lost in attempts:
+        lost = ", lost to a faster one" if is_lost else ""
+        yield Reason("attempt", f"{title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
 
 
-def _skips(skips: tuple[Skip, ...]) -> Iterator[Reason]:
-    for skip in skips:
-        yield Reason("attempt", f"{skip.target.title}: not asked", skip.reason)
+def _skips(skips: tuple[Skipped, ...]) -> Iterator[Reason]:
+    for title, reason in skips:
+        yield Reason("attempt", f"{title}: not asked", reason)

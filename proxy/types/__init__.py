@@ -73,9 +73,9 @@ class Call:
 
     ``body`` is never changed in place: it is what policy saw and what is forwarded. ``models``
     are the names asked for, several only in the multi-model dialect. ``wants_usage`` says that
-    the client expects a usage chunk at the end of its stream. ``names`` are those of the fields as
-    the client wrote them. ``size`` is that of the body as it came, in bytes; of a large one
-    ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
+    the client expects a usage chunk at the end of its stream. ``names`` are those by which it
+    wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
+    one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
     """
 
     door: Door
@@ -86,7 +86,7 @@ class Call:
     wants_usage: bool = False
     timeout_s: float | None = None
     warnings: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
+    names: frozenset[str] = frozenset()
     size: int = 0
     quarters: Mapping[str, int] = field(default_factory=dict)
 

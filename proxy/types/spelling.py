@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from unicodedata import normalize
 
-LONGEST_NAME = 256
+from proxy.words import MAX_NAME
+
 MARKS = str.maketrans("", "", "_-")
 
 
@@ -12,9 +13,9 @@ def folded(name: str) -> str:
     """Return the name that servers may take a name for that compare without regard to the size and
     the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k.
 
-    A longer name than ``LONGEST_NAME`` is returned as it is: to fold it may take minutes, and what
+    A longer name than ``MAX_NAME`` is returned as it is: to fold it may take minutes, and what
     is folded to a name in ASCII is no longer than that."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME:
         return name
     if name.isascii():
         return name.lower()

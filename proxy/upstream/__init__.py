@@ -124,7 +124,7 @@ class Upstreams:
         asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
         written = partial(ask, call, target, asks, spoken, errand.said.changes_for(target))
         question = await self.offload.run(call.size, written)
-        record.warn(question.dropped)
+        record.warn(f"{name} dropped" for name in question.dropped)
         try:
             slot = self.health.take(target, question.endpoint)
         except (CircuitOpen, UpstreamBusy) as skipped:

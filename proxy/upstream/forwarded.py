@@ -25,7 +25,9 @@ from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.reply import Reply
+from proxy.words import MAX_WORD, few
 
+MAX_SHOWN = 128  # characters of a header
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
@@ -194,8 +196,12 @@ def shown_of(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:
     if not shown or asked.target.upstream.dialect != asked.call.door.dialect:
         return ()
     begins = tuple(allowed for allowed in shown if allowed.endswith("-"))
-    return tuple(
+    allowed = (
         (name, value)
         for name, value in reply.headers.items()
-        if (name in shown or name.startswith(begins)) and len(value) <= 128 and " " not in value
+        if (name in shown or name.startswith(begins))
+        and len(name) <= MAX_WORD
+        and len(value) <= MAX_SHOWN
+        and " " not in value
     )
+    return tuple(few(allowed))

@@ -26,8 +26,6 @@ from proxy.upstream.reply import Reply
 
 ERROR_BYTES = 64 * 1024
 ERROR_S = 5.0
-MAX_MESSAGE = 2000
-MAX_PARAM = 200
 MAX_RETRY_AFTER_S = 3600.0
 
 
@@ -54,7 +52,7 @@ def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody)
         return UpstreamDenied(message, upstream_status=status)
     if meaning == "request":
         text = _message(error, upstream) or f"The upstream refused the request ({status})."
-        param = None if error.param is None else _clean(error.param, upstream)[:MAX_PARAM]
+        param = None if error.param is None else _clean(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
         return refused.worded(error.code, error.type)
     if meaning == "forbidden":
@@ -106,7 +104,7 @@ def _parse(body: bytes) -> ErrorBody:
 
 
 def _message(error: ErrorBody, upstream: Upstream) -> str:
-    return _clean(error.message or "", upstream)[:MAX_MESSAGE]
+    return _clean(error.message or "", upstream)
 
 
 def _clean(text: str, upstream: Upstream) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.types.spelling import LONGEST_NAME, folded
+from proxy.types.spelling import folded
+from proxy.words import MAX_NAME
 from tests.adversary.shapes import SHAPES, text
 from tests.adversary.test_names_of_fields import GROUPS
 from tests.adversary.test_what_a_request_may_say import ROUTES, ask, proxied
@@ -49,7 +50,7 @@ async def test_no_dialect_takes_a_name_that_is_longer_than_any_is(
     wrong = 422 if "scale" in route else 400
     answers: list[tuple[int, Json]] = []
     async with proxied(tmp_path, upstream) as (_, client):
-        for length in (LONGEST_NAME, LONGEST_NAME + 1):
+        for length in (MAX_NAME, MAX_NAME + 1):
             for more in ({"x" * length: 1}, {"options": {"x" * length: 1}}):
                 status, _, body = await ask(client, route, more)
                 answers.append((status, body))

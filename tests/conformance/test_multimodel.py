@@ -135,6 +135,19 @@ async def test_a_list_of_models_has_a_choice_for_each_in_its_order(
     assert said["usage"]["prompt_tokens"] == 12
 
 
+@pytest.mark.parametrize("count", [1000, 1001, 5000])
+async def test_a_list_of_more_models_than_anybody_asks_is_refused_in_few_words(
+    count: int, client: aiohttp.ClientSession
+) -> None:
+    body = {"model": [f"{number}" + "m" * 100 for number in range(count)], "prompt": "p"}
+
+    async with client.post(DOCUMENT.path, headers=BEARER, json=body) as response:
+        text, said = await response.read(), await response.json()
+
+    assert (response.status, said["error"]["param"]) == (404 if count == 1000 else 400, "model")
+    assert len(text) < 2000
+
+
 @pytest.mark.parametrize("field", [{"stream": True}, {"n": 2}])
 async def test_what_the_document_has_no_word_for_is_refused(
     field: dict[str, Any], client: aiohttp.ClientSession

@@ -46,6 +46,17 @@ def test_a_field_that_tunes_is_dropped_and_named() -> None:
     assert crossed("fireworks", "openai", repetition_penalty=1.2).dropped == ("repetition_penalty",)
 
 
+def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
+    there = target("openai", drops=frozenset({"provider"}), refuses=frozenset())
+    names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
+    body = {**BODY, **dict.fromkeys(names, 1)}
+
+    fitted = fit(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, there)
+
+    assert fitted.dropped == ("provider",)
+    assert not fitted.body.keys() & set(names)
+
+
 @pytest.mark.parametrize(
     ("came", "goes", "field"),
     [

@@ -40,9 +40,14 @@ def test_tags_are_pairs_or_bare_labels() -> None:
     )
 
 
-def test_tags_are_bounded() -> None:
+@pytest.mark.parametrize(
+    "text",
+    [",".join(f"t{i}" for i in range(33)), "a=" + "b" * 257, "a" * 257, "a=\udcff"],
+    ids=["many", "a long value", "a long name", "no text"],
+)
+def test_tags_are_few_short_and_text(text: str) -> None:
     with pytest.raises(BadRequest):
-        greet.labels("x", {"x": ",".join(f"t{i}" for i in range(33))})
+        greet.labels("x", {"x": text})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])

@@ -17,7 +17,7 @@ import pytest
 
 from proxy.app.site import new_record
 from proxy.emit.levels import Levels
-from proxy.emit.log import MAX_LINES, CallLog, LineWriter, canonical, events
+from proxy.emit.log import MAX_LINE, MAX_LINES, CallLog, LineWriter, canonical, events
 from proxy.emit.schemas import SCHEMAS
 from proxy.emit.summary import SIZES
 from proxy.errors import UpstreamUnavailable
@@ -25,6 +25,7 @@ from proxy.policy.schema.rules import Cap
 from proxy.record import Record, Saved
 from proxy.types import Call, Door, Target, Upstream
 from proxy.usage import NANO, Tokens
+from proxy.words import Word
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
@@ -164,6 +165,19 @@ def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     [model] = json.loads(lines[0])["models"]
     assert len(model) == 64
     assert model.isprintable()
+
+
+def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
+    record = new_record()
+    record.ended = record.started
+    record.warnings = [Word("w" * 1000)] * 100
+    lines: list[bytes] = []
+
+    CallLog(lines.append, INFO).end(record)
+
+    line = json.loads(lines[0])
+    assert len(lines[0]) <= MAX_LINE
+    assert (line["warnings"], line["cut"], line["outcome"]) == ([], ["warnings"], "success")
 
 
 def test_events_are_lines_with_time_and_level() -> None:

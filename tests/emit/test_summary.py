@@ -10,6 +10,8 @@ from proxy.app.site import new_record
 from proxy.emit import summary
 from proxy.record import Record
 from proxy.types import Target, Upstream
+from proxy.types.guard import Result
+from proxy.words import word
 from tests.doubles import legacy
 
 TARGET = Target(Upstream("openai", "openai", "http://127.0.0.1:9"), "gpt-4o-mini")
@@ -57,6 +59,18 @@ def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
     record = ended((0.0, 1.0), total=1.0)
     record.serve(0, record.attempts[0])
     for index, why in enumerate(("stop", "length", "because of Paris")):
-        record.attempts[0].meter.finish_reasons[index] = why
+        record.attempts[0].meter.finish_reasons[index] = word(why)
 
     assert summary.finish_reasons(record) == ["length", "other", "stop"]
+
+
+def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
+    record = ended((0.0, 1.0), total=1.0)
+    passed = Result("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
+    masked = passed._replace(verdict="masked", findings={"aws": 1})
+    record.guarded("output", [passed, masked, passed, masked, passed])
+
+    assert summary.verdicts(record) == [
+        ("output", passed._replace(bytes=30, fields=3, seconds=1.5)),
+        ("output", masked._replace(bytes=20, fields=2, seconds=1.0, findings={"aws": 2})),
+    ]

@@ -12,10 +12,11 @@ import pytest
 
 from proxy.app.site import new_record
 from proxy.errors import ClientGone
-from proxy.ledger.rows import ATTEMPT, CALL, MAX_MODELS, MAX_NAME, attempt_rows, call_row, noted
+from proxy.ledger.rows import ATTEMPT, CALL, attempt_rows, call_row, noted
 from proxy.record import Record
 from proxy.types import Call
 from proxy.usage import Price
+from proxy.words import MAX_WORD, MAX_WORDS
 from tests.doubles import usage
 from tests.ledger.kept import DOOR, PRICED, UNPRICED, finished
 
@@ -113,8 +114,8 @@ def test_a_clients_words_are_cut_and_printable() -> None:
     call, _ = rows(record)
 
     models = orjson.loads(call["models"])
-    assert len(models) == MAX_MODELS
-    assert all(len(model) == MAX_NAME and model.isprintable() for model in models)
+    assert len(models) == MAX_WORDS
+    assert all(len(model) == MAX_WORD and model.isprintable() for model in models)
     assert orjson.loads(call["tags"]) == {"feature": "a?b"}
 
 

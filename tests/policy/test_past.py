@@ -10,7 +10,7 @@ import pytest
 
 from proxy.errors import Unauthorized
 from proxy.policy import decide
-from proxy.policy.past import MAX_CALLS, Past, without_texts
+from proxy.policy.past import MAX_CALLS, Past, facts_of
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.record import Record, TraceIds
@@ -56,7 +56,7 @@ def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str =
 
 
 def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
-    kept = without_texts(CALL, frozenset({"x-region", "x-not-there"}))
+    kept = facts_of(CALL, frozenset({"x-region", "x-not-there"}))
     key = snapshot.key_named("support-widget")
 
     assert key is not None
@@ -68,9 +68,47 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
 
 def test_no_long_parameter_is_kept() -> None:
     said = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
-    kept = without_texts(replace(CALL, body={**CALL.body, **said}), frozenset())
+    kept = facts_of(replace(CALL, body={**CALL.body, **said}), frozenset())
 
     assert kept.body == {"seed": 7}
+
+
+def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
+    """A field that somebody adds to a call is not kept with it, whatever it holds."""
+    long = "x" * 100_000
+    door = replace(DOOR, echo=(("x-trace", long),), warnings=(long,), via=(long,), parent=None)
+    call = replace(
+        CALL,
+        door=door,
+        body={**CALL.body, long: 1},
+        names=frozenset({long}),
+        quarters={long: 1},
+        warnings=(long,),
+    )
+
+    assert facts_of(call, frozenset()) == facts_of(CALL, frozenset())
+
+
+def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    record = recorded(snapshot)
+    record.call = replace(CALL, models=tuple(f"{number}" + "m" * 250 for number in range(1000)))
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.reasons[0].why == "what the client wrote takes more than is kept"
+    assert told.reasons[-1].decided == "success, status 200"
+
+
+def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    for request in ("again", *(f"r-{number}" for number in range(MAX_CALLS - 1)), "again", "last"):
+        past.end(recorded(snapshot, request=request))
+
+    assert past.explain("again") is not None
+    assert past.explain("r-0") is None
 
 
 def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from proxy.errors import UpstreamRefused
 from proxy.types import Secret, Upstream
-from proxy.upstream.refusal import MAX_MESSAGE, MAX_PARAM, MAX_RETRY_AFTER_S, refusal, retry_after
+from proxy.upstream.refusal import MAX_RETRY_AFTER_S, refusal, retry_after
+from proxy.words import MAX_ID, MAX_TEXT
 
 NOW = {"date": "Sat, 31 Jan 2026 12:00:00 GMT"}
 
@@ -54,7 +55,7 @@ class Said:
 async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     key = "sk-upstream-" + "s" * 40
     upstream = Upstream("openai", "openai", "http://127.0.0.1:9", api_key=Secret(key))
-    long = "x" * (MAX_MESSAGE - 30) + key
+    long = "x" * (MAX_TEXT - 30) + key
     said = Said({"message": long, "param": f"{key} {'p' * 5000}"})
 
     error = await refusal(said, upstream)  # type: ignore[arg-type]  # what it reads of a reply
@@ -63,4 +64,4 @@ async def test_no_part_of_our_key_is_in_what_an_upstream_says() -> None:
     assert "sk-" not in error.message
     assert error.param is not None
     assert "sk-" not in error.param
-    assert len(error.param) <= MAX_PARAM
+    assert len(error.param) <= MAX_ID

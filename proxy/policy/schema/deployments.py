@@ -20,6 +20,7 @@ from proxy.policy.schema.shapes import (
     one,
     some,
 )
+from proxy.words import MAX_MODELS
 
 
 def _dated(value: Any) -> Any:
@@ -146,7 +147,7 @@ class Deployment(Section):
     """Limits of its calls, beside those of its policy."""
     cache: Cache | None = None
     """How the answers to its calls are kept; it goes before that of its policy."""
-    max_models: Annotated[int, Field(ge=1, le=1000)] = 32
+    max_models: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 32
     """How many models a call for a list of them may name, each of which is asked; 32."""
     unpriced: Literal["warn", "refuse"] = "warn"
     """Whether a call is served, and counted, when no price of a target is known, or refused."""

@@ -1,0 +1,119 @@
+"""What is left of a call once it has ended, wherever that is, and how many bytes it takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+from opentelemetry.sdk.resources import Resource
+
+from proxy.emit.decisions import decision
+from proxy.emit.levels import Levels
+from proxy.emit.log import CallLog
+from proxy.emit.metrics import Metrics
+from proxy.emit.trace import Traces
+from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.policy.candidate import Candidate
+from proxy.policy.past import Past
+from proxy.policy.roster import roster
+from proxy.policy.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.record import Record
+from proxy.types import Call, Door, Plan, Target
+from proxy.types.limit import Limit
+from proxy.usage import Price
+
+TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # these the policies have written
+OF_THE_CALL = (Call, Door, Plan)  # these end with it
+ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
+
+
+def deep(value: object, *without: type) -> int:
+    """Return the bytes of a value and of all that it leads to, but for what policies have written
+    and values of the types ``without``."""
+    seen: set[int] = set()
+    total, stack = 0, [value]
+    while stack:
+        each = stack.pop()
+        if id(each) in seen or isinstance(each, (*TRUSTED, *without)) or callable(each):
+            continue
+        seen.add(id(each))
+        total += sys.getsizeof(each)
+        stack += _parts(each)
+    return total
+
+
+def _parts(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):
+        yield from value.keys()
+        yield from value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        yield from value
+    yield from getattr(value, "__dict__", {}).values()
+    for kind in type(value).__mro__:
+        slots = getattr(kind, "__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                yield getattr(value, name)
+
+
+class Spans:
+    """An outbox that keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.taken: list[Any] = []
+
+    def take(self, spans: Any) -> None:
+        self.taken += [
+            (s.name, s.attributes, [(e.name, e.attributes) for e in s.events]) for s in spans
+        ]
+
+
+class Remains:
+    """The sinks of a process, fed by hand: what each of them holds of one call."""
+
+    def __init__(self, policies: Path, candidate: Path) -> None:
+        self.snapshot = read_folder(policies, ENVIRON)
+        self.other = read_folder(candidate, ENVIRON)
+
+    def of(self, record: Record) -> dict[str, int]:
+        """Return the bytes of all that is kept, written, counted, traced or shown of a call."""
+        past = Past(self._find, lambda: self.other)
+        candidate = Candidate(lambda: self.other, lambda kind, rule: None)
+        lines: list[bytes] = []
+        log = CallLog(lines.append, Levels("debug", lambda: 0.0))
+        spans, metrics = Spans(), Metrics("0")
+        metrics.in_force(roster(self.snapshot))
+        traces = Traces(spans, Resource({}), 1.0)
+        for sink in (past, candidate, log, traces, metrics):
+            sink.end(record)
+        entry = noted(1, record)
+        rows = attempt_rows(entry)
+        sizes = {
+            "the record": deep(record, *OF_THE_CALL),
+            "a recent call": deep(past),
+            "a candidate's examples": deep(candidate),
+            "a decision": len(orjson.dumps(decision(record))),
+            "a ledger entry": deep(entry),
+            "the rows of a call": deep(call_row(entry, rows)),
+            "the spans": deep(spans.taken),
+            "a line of metrics": max(map(len, metrics.render()[0].splitlines())),
+            "/candidate": _shown(candidate.explain()),
+        }
+        sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows)}
+        sizes |= {f"log line {number}": len(line) for number, line in enumerate(lines)}
+        if record.door is not None:
+            sizes["/explain"] = _shown(past.explain(record.door.request_id))
+        return sizes
+
+    def _find(self, revision: str) -> Snapshot | None:
+        return self.snapshot if revision == self.snapshot.revision else None
+
+
+def _shown(explanation: Any) -> int:
+    if explanation is None:
+        return 0
+    return max(len(orjson.dumps(explanation.data())), len(explanation.text().encode()))

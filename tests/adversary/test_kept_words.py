@@ -1,0 +1,378 @@
+"""Four megabytes in every place where a client or an upstream may choose the words: what is kept,
+written, counted, traced or shown of the call stays small, and nobody else waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import io
+import itertools
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from proxy.dialects import DIALECTS, DOORS
+from proxy.dialects.bounds import GROUPS
+from tests.adversary.house import Lag
+from tests.adversary.kept import Remains
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import (
+    Asked,
+    Json,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    event,
+    head,
+    legacy,
+    piece,
+)
+from tests.test_pipeline import BEARER, ROUTES, Route
+
+HUGE = 4 * 1024 * 1024
+MOST_KEPT = 64 * 1024
+MOST_SHOWN = 16 * 1024
+MOST_METRICS = 256 * 1024
+LAG_S = 0.25
+HEADER = 8000  # a head has 64 KiB, and one of its fields 8 KiB
+NAMED = ("openai", "openai-chat", "portkey-chat", "fireworks-chat", "scale-5-chat", "multimodel",
+         "enkrypt-chat")  # fmt: skip
+WHOLE = ("openai-chat", "multimodel")
+POLICY = """
+policies:
+  default:
+    match: all
+    rules:
+      - {name: by-header, when: {header: {x-app: {glob: '*'}}}, cap: {max_tokens: 100}}
+      - {name: by-tag, when: {tag: {feature: {glob: 'a*'}}}, set: {temperature: 0}}
+    limits:
+      - {name: calls, requests: 1M per minute, per: [key, user]}
+      - {name: tagged, tokens: 1000M per day, per: tag.feature}
+    input: [{guard: keywords, words: [zzzzzz], action: flag}]
+    output: [{guard: keywords, name: out, words: [zzzzzz], action: flag}]
+"""
+MESSAGE = [{"role": "user", "content": "Hi"}]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One hostile request. ``fields`` take the place of those of an ordinary one."""
+
+    route: Route
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""
+    method: str = "POST"
+
+    @property
+    def body(self) -> bytes:
+        return orjson.dumps({"model": "support-chat", **self.route.said, **self.fields})
+
+
+def policies(upstream: str) -> str:
+    said = world(upstream).replace(
+        "  openai: {dialect: openai,",
+        "  openai: {dialect: openai, drop: [provider, content_policy_fallbacks],",
+    )
+    said = said.replace("total: 3s", "total: 30s")
+    for name in ("portkey", "fireworks", "scale", "multimodel", "enkrypt"):
+        said = said.replace(f"{{dialect: {name}, ", f"{{dialect: {name}, drop: [provider], ")
+    return said.replace("'[a-z-]+'", "'.*'") + POLICY
+
+
+@dataclass
+class Besieged:
+    """A proxy, what it keeps of each call, and what was too much."""
+
+    proxy: Proxy
+    client: aiohttp.ClientSession
+    upstream: ScriptedUpstream
+    remains: Remains
+    broken: list[str] = field(default_factory=list)
+
+    async def send(self, label: str, sent: Sent) -> None:
+        """Send one request, and note what is larger or took longer than it may."""
+        lag, body = Lag(), sent.body
+        gc.collect(0)
+        gc.disable()
+        looking = asyncio.ensure_future(lag.run())
+        try:
+            async with asyncio.timeout(30):
+                status, headers, text = await self._answered(sent, body)
+        finally:
+            looking.cancel()
+            gc.enable()
+        sizes: dict[str, int] = {}
+        if self.proxy.sink.begun:  # what is no HTTP never becomes a call
+            [record] = await self.proxy.sink.wait()
+            self.proxy.sink.forget()
+            self.proxy.sink.begun = 0
+            sizes = self.remains.of(record)
+            if record.bug:
+                self.broken.append(f"{label}: {status}: a bug")
+        sizes["the headers of the answer"] = sum(len(k) + len(v) for k, v in headers.items())
+        if status >= 400:
+            sizes["the words of the refusal"] = len(text)
+        shown = ("the headers of the answer", "the words of the refusal")
+        self.broken += [
+            f"{label}: {status}: {what} takes {size} bytes"
+            for what, size in sizes.items()
+            if size > (MOST_SHOWN if what in shown else MOST_KEPT)
+        ]
+        if lag.worst > LAG_S:
+            self.broken.append(f"{label}: {status}: the loop was held for {lag.worst:.3f} s")
+
+    async def _answered(self, sent: Sent, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        headers = {**sent.route.credential, "content-type": "application/json", **sent.headers}
+        path = sent.path or sent.route.path
+        async with self.client.request(
+            sent.method, path, headers=headers, data=io.BytesIO(body)
+        ) as response:
+            try:
+                return response.status, response.headers, await response.read()
+            except aiohttp.ClientPayloadError:  # a stream that was broken off
+                return response.status, response.headers, b""
+
+
+@asynccontextmanager
+async def besieged(folder: Path, upstream: ScriptedUpstream) -> AsyncIterator[Besieged]:
+    said = policies(upstream.url)
+    other = folder / "candidate"
+    other.mkdir()
+    (other / "policies.yaml").write_text(said.replace("gpt-4o-mini", "gpt-4.1"))
+    async with (
+        running_proxy(folder / "policies", said, candidate=other) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        aiohttp.ClientSession(base_url=proxy.admin) as admin,
+    ):
+        remains = Remains(proxy.policies, other)
+        running = Besieged(proxy, client, upstream, remains)
+        before = await _read(admin, "/metrics")
+        yield running
+        grown = len(await _read(admin, "/metrics")) - len(before)
+        if grown > MOST_METRICS:
+            running.broken.append(f"metrics have grown by {grown} bytes")
+
+
+async def _read(client: aiohttp.ClientSession, path: str) -> bytes:
+    async with client.get(path) as response:
+        return await response.read()
+
+
+def spellings(name: str, count: int) -> list[str]:
+    """Return so many spellings of a name that some servers take for the name."""
+    forms = [(c, c.upper(), chr(0xFF41 + ord(c) - 97), chr(0x1D41A + ord(c) - 97)) for c in name]
+    return ["".join(each) for each in itertools.islice(itertools.product(*forms), count)]
+
+
+def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
+    """Yield fields of a request that are as long as a body may be, or as many."""
+    text = "m" * HUGE
+    dialect = name.removesuffix("-chat").removesuffix("-5")
+    known = {*DOORS[dialect]["chat" if route.chat else "completions"], *GROUPS, "unknown"}
+    if name != "openai-chat":  # what it says itself is enough of a field that several have
+        known -= DOORS["openai"]["chat"].keys()
+    for each in sorted({*known, *DIALECTS[dialect].client.aliases}):
+        yield f"{each} is a text", {each: text}
+    if name not in WHOLE:
+        return
+    for each in ("model", "stop", "user", "unknown", "tools", "metadata", "logit_bias"):
+        yield f"{each} is a list of one", {each: [text]}
+        yield f"{each} has one name", {each: {text: 1}}
+    yield "one name", {text: 1}
+    yield "many names", {f"{number}_" + "n" * 4000: 1 for number in range(1000)}
+    yield "short names", {f"{number}_" + "n" * 240: 1 for number in range(16_000)}
+    yield "names in a group", {"options": {f"{number}_" + "n" * 4000: 1 for number in range(1000)}}
+    yield "spellings of what is dropped", dict.fromkeys(spellings("provider", 40_000), 1)
+    yield "many models", {"model": [f"{number}" + "m" * 40 for number in range(90_000)]}
+    yield "as many models as there may be", {"model": [f"{n}" + "m" * 250 for n in range(1000)]}
+    yield "long models", {"model": [f"{number}" + "m" * 40_000 for number in range(100)]}
+    yield "wide models", {"model": [f"{number}" + "\U0001f600" * 250 for number in range(32)]}
+    yield "a wide user", {"user": "\U0001f600" * 256}
+    nested: Json = {"max_tokens": "x"}
+    for _ in range(240):
+        nested = {"inference_extra_params": nested}
+    yield "a deep group", nested
+    yield "a text that is no role", {"messages": [{"role": text, "content": "x"}]}
+
+
+@pytest.mark.parametrize("name", NAMED)
+async def test_what_a_client_writes_in_a_body_is_kept_short(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES[name]
+    upstream.answer_with(answer(chat() if route.chat else legacy()))
+    async with besieged(tmp_path, upstream) as siege:
+        for label, fields in bodies(name, route):
+            await siege.send(label, Sent(route, fields))
+            upstream.requests.clear()
+
+    assert "\n".join(siege.broken) == ""
+
+
+def heads(name: str, route: Route) -> Iterator[tuple[str, Sent]]:
+    """Yield requests whose headers, path or method are as long as they may be."""
+    text = "a" * HEADER
+    names = ("x-headrace-deployment", "x-headrace-tags", "x-request-id", "x-headrace-via", "x-app")
+    own = ("x-portkey-trace-id", "x-portkey-config", "x-portkey-virtual-key", "x-enkrypt-tags")
+    for each in (*names, *own, "traceparent", "cache-control", "user-agent", "unknown"):
+        yield each, Sent(route, headers={each: text})
+    yield "a wide header", Sent(route, headers={"x-app": "a" * 7000 + "\U0001f600"})
+    tags = ",".join(f"{each}=" + "a" * 250 for each in ("feature", "beta", *"abcdefghijklmnop"))
+    yield "many tags", Sent(route, headers={"x-headrace-tags": tags})
+    yield "a long tag", Sent(route, headers={"x-headrace-tags": "feature=" + "a" * 256})
+    yield "a wide tag", Sent(route, headers={"x-headrace-tags": "feature=a" + "\U0001f600" * 255})
+    metadata = orjson.dumps({"feature": text[:7000], "_user": "u"}).decode()
+    yield "metadata", Sent(route, headers={"x-portkey-metadata": metadata})
+    metadata = orjson.dumps({"feature": "a", "_user": text[:7000]}).decode()
+    yield "a user in metadata", Sent(route, headers={"x-portkey-metadata": metadata})
+    yield "many headers", Sent(route, headers={f"x-{n}": text[:1000] for n in range(50)})
+    yield "a path", Sent(route, path=f"/v1/{text}")
+    yield "a question", Sent(route, path=f"{route.path}?{text}")
+    yield "a method", Sent(route, method="M" * 7000)
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "portkey-chat", "enkrypt-chat"])
+async def test_what_a_client_writes_in_a_head_is_kept_short(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat()))
+    async with besieged(tmp_path, upstream) as siege:
+        for label, sent in heads(name, ROUTES[name]):
+            await siege.send(label, sent)
+
+    assert "\n".join(siege.broken) == ""
+
+
+PLACES = ("id", "object", "created", "model", "system_fingerprint", "service_tier", "usage", "note")
+IN_CHOICE = ("index", "finish_reason", "logprobs", "message", "delta", "text", "note")
+DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
+
+
+def documents(base: Json, *odds: str) -> Iterator[tuple[str, Json]]:
+    """Yield answers that are as long as they may be in one place, in so many odd ways."""
+    text = "i" * HUGE
+    for odd, value in {"a text": text, "a list": [text], "a name": {text: 1}}.items():
+        if odd not in odds:
+            continue
+        for place in PLACES:
+            yield f"{place} is {odd}", {**base, place: value}
+        for place in IN_CHOICE:
+            choice = {**base["choices"][0], place: value}
+            yield f"{place} of a choice is {odd}", {**base, "choices": [choice]}
+    names = [f"{number}" + "d" * 60 for number in range(20_000)]
+    found = {"summary": dict.fromkeys(names, 1)}
+    yield "findings", {**base, DETECTIONS: {"input_guardrails": found, "output_guardrails": found}}
+    checks = [{"id": name, "verdict": False} for name in names]
+    hooks = [{"checks": checks, "verdict": False}]
+    yield "hooks", {**base, HOOKS: {"before_request_hooks": hooks, "after_request_hooks": hooks}}
+    choices = [{**base["choices"][0], "index": n, "finish_reason": f"f{n}"} for n in range(5000)]
+    yield "choices", {**base, "choices": choices}
+    yield "a text", {**base, text: 1}
+
+
+def errors() -> Iterator[tuple[str, Any]]:
+    text = "Oh no " * (HUGE // 6)
+    for place in ("message", "type", "code", "param"):
+        yield place, {"error": {"message": "no", place: text}}
+    yield "detail", {"detail": text}
+    yield "a place", {"detail": [{"loc": ["body", *["x" * 60] * 60_000], "msg": text}]}
+    yield "a text", text
+
+
+@pytest.mark.parametrize(
+    ("name", "odds"), [("openai-chat", ["a text", "a list", "a name"]), ("enkrypt-chat", [])]
+)
+async def test_what_an_upstream_writes_in_an_answer_is_kept_short(
+    name: str, odds: list[str], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES[name]
+    async with besieged(tmp_path, upstream) as siege:
+        for label, document in documents(chat(), *odds):
+            upstream.answer_with(answer(orjson.dumps(document)))
+            await siege.send(label, Sent(route))
+
+    assert "\n".join(siege.broken) == ""
+
+
+async def test_what_an_upstream_writes_in_a_stream_is_kept_short(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES["openai-chat"]
+    base = {**chat(), "object": "chat.completion.chunk"}
+    base["choices"] = [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]
+    line = b"x" * HUGE
+    oddities = {
+        "comments": b":" + line + b"\n\n",
+        "an event's name": b"event: " + line + b"\n\n",
+        "an event's id": b"id: " + line + b"\n\n",
+        "another field": line + b": x\n\n",
+    }
+    async with besieged(tmp_path, upstream) as siege:
+        for label, document in documents(base, "a text"):
+            upstream.answer_with(streamed(event(orjson.dumps(document))))
+            await siege.send(label, Sent(route, {"stream": True}))
+        for label, error in errors():
+            upstream.answer_with(streamed(event(orjson.dumps(error))))
+            await siege.send(f"an error's {label}", Sent(route, {"stream": True}))
+        for label, odd in oddities.items():
+            upstream.answer_with(streamed(odd + event(orjson.dumps(base))))
+            await siege.send(label, Sent(route, {"stream": True}))
+
+    assert "\n".join(siege.broken) == ""
+
+
+def streamed(*events: bytes) -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(head(200, "text/event-stream", "transfer-encoding: chunked"))
+        await wire.send(*map(piece, events), piece(event(b"[DONE]")), b"0\r\n\r\n")
+
+    return script
+
+
+def respond(status_line: bytes, *fields: bytes, body: bytes = b"{}") -> Script:
+    async def script(asked: Asked, wire: Wire) -> None:
+        length = b"content-length: %d" % len(body)
+        kind = () if any(f.startswith(b"content-type") for f in fields) else (JSON,)
+        await wire.send(b"\r\n".join((status_line, length, *kind, *fields, b"", b"")) + body)
+
+    return script
+
+
+JSON = b"content-type: application/json"
+
+
+@pytest.mark.parametrize("name", ["openai-chat", "fireworks-chat"])
+async def test_what_an_upstream_writes_in_a_head_or_an_error_is_kept_short(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = Route(ROUTES[name].path, BEARER, {"messages": MESSAGE, "model": "via-fireworks"})
+    long, good = b"9" * 16_000, orjson.dumps(chat())
+    fields = [
+        *(b"x-ratelimit-remaining-tokens", b"x-ratelimit-remaining-requests", b"retry-after"),
+        *(b"retry-after-ms", b"date", b"content-type", b"fireworks-note", b"x-request-id"),
+    ]
+    heads_ = {each.decode(): [each + b": " + long] for each in fields}
+    heads_["a name"] = [b"fireworks-" + long[:15_000] + b": x"]
+    heads_["many"] = [b"fireworks-%d: " % n + b"9" * 128 for n in range(200)]
+    async with besieged(tmp_path, upstream) as siege:
+        for label, said in heads_.items():
+            for status in (b"200", b"429"):
+                upstream.answer_with(respond(b"HTTP/1.1 " + status + b" X", *said, body=good))
+                await siege.send(f"{label}, {status.decode()}", Sent(route))
+        upstream.answer_with(respond(b"HTTP/1.1 400 " + b"x" * 16_000))
+        await siege.send("a status text", Sent(route))
+        for code in (400, 403, 429, 446, 500):
+            for label, error in errors():
+                upstream.answer_with(answer(orjson.dumps(error), code))
+                await siege.send(f"an error's {label}, {code}", Sent(route))
+
+    assert "\n".join(siege.broken) == ""

@@ -1,0 +1,44 @@
+"""The words of others: short, on one line, and few."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.words import MAX_LISTED, MAX_WORD, ascii_word, few, listed, word, word_of
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("smol", "smol"),
+        ("x" * 5_000_000, "x" * MAX_WORD),
+        ("a\nb\x00c", "a?b?c"),
+        ("Z\u00fcr", "Z\u00fcr"),
+        ("\udcff", "?"),
+        ("", ""),
+    ],
+)
+def test_a_word_is_short_and_on_one_line(text: str, becomes: str) -> None:
+    assert word(text) == becomes
+
+
+def test_a_word_for_headers_is_ascii() -> None:
+    assert ascii_word("Z\u00fcr\r\n") == "Z?r??"
+
+
+@pytest.mark.parametrize("value", [None, 7, "", [], {"a": 1}, True])
+def test_what_is_no_text_is_no_word(value: object) -> None:
+    assert word_of(value) is None
+
+
+def test_a_text_is_a_word_of_as_many_characters_as_are_wanted() -> None:
+    assert word_of("x" * 500, 200) == "x" * 200
+
+
+def test_of_many_a_few_are_taken_and_the_rest_counted_in_a_message() -> None:
+    names = [f"m{number}" for number in range(100)]
+
+    assert few(names, 3) == ["m0", "m1", "m2"]
+    assert listed(names[:2]) == "m0, m1"
+    assert listed(names).endswith(f"m{MAX_LISTED - 1} and {100 - MAX_LISTED} more")
+    assert len(listed(["x" * 1000] * 1000)) < 1000
