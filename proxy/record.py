@@ -79,7 +79,7 @@ class Captured:
 
 @dataclass(slots=True)
 class Record:
-    """One call's account. ``now`` and ``today`` are the clocks it is kept by.
+    """One call's account. ``now`` is the clock it is kept by.
 
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
     or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.

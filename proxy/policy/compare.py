@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any, Literal, get_args
 
 from proxy.dialects.asking import parameters
@@ -22,7 +21,6 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Plan | ProxyError
 Origins = Mapping[str, str]
-NOBODY: Leg = Leg("", ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
         yield Divergence("deployment", str(was.deployment), str(now.deployment))
     if was.tags != now.tags:
         yield Divergence("tags", _tags(was), _tags(now))
-    for before, after in zip_longest(was.legs, now.legs, fillvalue=NOBODY):
+    for before, after in zip(was.legs, now.legs, strict=True):
         yield from _of_legs(call, before, after)
     if _routing(was) != _routing(now):
         yield Divergence("routing", _routing(was), _routing(now))
