@@ -87,8 +87,9 @@ class Record:
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
     ``told`` of beyond the metrics; ``untold`` are those that were not since the last one.
-    ``hidden_tokens`` gives the tokens that a model may have written for an attempt without
-    showing any.
+    ``plan`` is what was done, and ``decided`` what policy had decided where a guard has led the
+    call elsewhere. ``hidden_tokens`` gives the tokens that a model may have written for an
+    attempt without showing any.
     """
 
     ids: TraceIds
@@ -101,6 +102,7 @@ class Record:
     credential: str | None = None
     call: Call | None = None
     plan: Plan | None = None
+    decided: Plan | None = None
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[Word] = field(default_factory=list)
     admission: Admission | None = None

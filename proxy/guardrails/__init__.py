@@ -71,6 +71,7 @@ class Gate:
         body = await desk.cleared(rules, call.body, read=read)
         safe = replace(call, body=body, quarters={})
         if desk.routed is not None:
+            self.record.decided = self.plan
             self.plan = self.record.plan = _elsewhere(self.plan, desk.routed)
         return self.plan, safe
 

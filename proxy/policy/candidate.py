@@ -57,7 +57,7 @@ class Candidate:
         if call is None:
             stranger = isinstance(record.error, Unauthorized) and key is not None
             return [other_key(key.name, "unknown", None)] if stranger and key else None
-        was = record.plan or record.error
+        was = record.decided or record.plan or record.error
         if was is None:
             return None
         if key is None:

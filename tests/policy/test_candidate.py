@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.conftest import KEY, Proxy, running_proxy, world
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.test_pipeline import BEARER
 
 RULES = """
@@ -162,3 +162,28 @@ async def test_a_key_that_only_the_candidate_takes_away_is_told_alike_of_all_and
     assert "candidate: decides otherwise" in of_one
     assert f"key: key support-widget -> {why}" in of_one
     assert "refusal: allowed" not in of_one
+
+
+async def test_a_call_that_a_guard_leads_elsewhere_is_decided_alike_by_the_same_policies(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    detour = "{guard: keywords, words: [secret], action: route, to: [{upstream: openai, model: x}]}"
+    said = world(upstream.url) + f"policies: {{default: {{match: all, input: [{detour}]}}}}"
+    upstream.answer_with(answer(legacy()))
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "p.yaml").write_text(said)
+    async with running_proxy(tmp_path / "p", said, candidate=tmp_path / "c") as proxy:
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(
+                f"{proxy.url}/v1/completions",
+                headers={"Authorization": f"Bearer {KEY}"},
+                json={"model": "support-chat", "prompt": "the secret"},
+            ) as response,
+        ):
+            assert response.status == 200
+        await proxy.sink.wait(1)
+        shown = await told(proxy, "/candidate")
+
+    assert [asked.json["model"] for asked in upstream.requests] == ["x"]
+    assert "would be decided otherwise" not in shown
