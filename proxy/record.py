@@ -62,6 +62,15 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetCharge:
+    """What a call was charged of one counter of a budget, in nano-USD."""
+
+    budget: str
+    scope: str
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
 class Said:
     """One text, and whose."""
 
@@ -106,6 +115,7 @@ class Record:
     attempts: list[Attempt] = field(default_factory=list)
     warnings: list[Word] = field(default_factory=list)
     admission: Admission | None = None
+    charges: Sequence[BudgetCharge] = ()
     guards: list[tuple[Stage, Result]] = field(default_factory=list)
     watched: Callable[[], Sequence[Result]] | None = None
     captured: Callable[[], Captured] | None = None

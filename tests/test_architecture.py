@@ -77,6 +77,7 @@ UNTESTED = {
     "proxy/rehearsal/judging.py": "tests/rehearsal/test_init.py has a case for each difference",
     "proxy/rehearsal/report.py": "tests/rehearsal/test_init.py reads both of its forms",
     "proxy/rehearsal/stage.py": "tests/rehearsal/test_init.py plays on it",
+    "proxy/types/budget.py": "a value; tests/ledger/test_budgets.py asks by it",
     "proxy/types/guard.py": "tests/guardrails/test_rule.py tries its rules",
     "proxy/types/__init__.py": "values without behaviour",
     "proxy/types/target.py": "values; tests/policy/test_init.py decides by them",

@@ -135,6 +135,7 @@ class Told:
     explained: str
     attempts: list[dict[str, Any]]
     calls: list[dict[str, Any]]
+    charges: list[dict[str, Any]]
 
 
 async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Told:
@@ -153,7 +154,8 @@ async def told_of(mixed: Mixed, folder: Path, upstream: ScriptedUpstream) -> Tol
         async with client.get(f"{proxy.admin}/metrics") as response:
             metrics = await response.text()
     assert audit(path).violations == ()
-    return Told(records, metrics, explained, kept(path, "attempts"), kept(path))
+    charges = kept(path, "charges")
+    return Told(records, metrics, explained, kept(path, "attempts"), kept(path), charges)
 
 
 async def test_under_faults_every_account_says_the_same(
@@ -170,6 +172,7 @@ async def test_under_faults_every_account_says_the_same(
     assert money == sum(Decimal(str(line["cost_usd"])) for line in lines) * 10**9
     assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 10**9)
     assert money == sum(row["cost_nano_usd"] or 0 for row in told.attempts)
+    assert money == sum(row["cost_nano_usd"] for row in told.charges)
     before = money - REPORTED + CLAIM  # as it stood when the last call was admitted
     claimed = f"the call claimed {usd_text(CLAIM)} USD"
     used = f"{usd_text(before)} USD of 900 USD used"

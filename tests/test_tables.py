@@ -95,7 +95,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["calls", "attempts", "runs"])
+@pytest.mark.parametrize("name", ["calls", "attempts", "runs", "charges", "budgets"])
 def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as file:
         there = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}
@@ -106,13 +106,13 @@ def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path
 
 def test_lines_of_json_have_the_fields_that_the_page_says(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    JsonlStore(path, "abc").write(*batch(1), Counts(1, 1, 0, 0))
+    JsonlStore(path, "abc").write(batch(1), Counts(1, 1, 0, 0))
     told = {words(row[0])[0]: set(words(row[1])) for row in table("ledger.md", "table")}
     computed = {"cost_usd", "saved_usd", "tokens_in", "tokens_out"}
 
     call, attempt, *_ = lines(path)
 
-    assert call.keys() == told["calls"] - computed - {"started_ms"} | {"row", "time"}
+    assert call.keys() == told["calls"] - computed - {"started_ms"} | {"row", "time", "charges"}
     assert attempt.keys() == told["attempts"] - computed | {"row", "time", "request_id"}
 
 

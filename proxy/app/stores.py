@@ -29,17 +29,16 @@ from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
 from proxy.limits.alone import Alone
-from proxy.limits.drift import Budget, Drift
+from proxy.limits.drift import Drift
 from proxy.limits.leases import renewing
 from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
 from proxy.limits.recall import Recall, Recalls, Unrecalled
 from proxy.limits.store import Store
-from proxy.policy.budgets import budgets as budgets_of
-from proxy.policy.budgets import counted_by, whose
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, LedgerAt, RedisAt
+from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim
 from proxy.usage import NANO
 
@@ -101,11 +100,11 @@ def drift(
     if at is None or at.kind != "sqlite" or site.settings.replicas > 1:
         return nullcontext()
 
-    async def ask(budget: Budget, since_ms: int) -> Mapping[tuple[str, ...], int] | None:
-        return await budgets.by(at.path, since_ms, budget.per, budget.deployments)
+    async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
+        return await budgets.spent(at.path, budget, budget.scopes, since_ms) or {}
 
     clocks = (asyncio.sleep, time.monotonic, since_epoch)
-    in_force = lambda: budgets_of(store.current)  # noqa: E731
+    in_force = BudgetsInForce(lambda: store.current).all
     tell, failed = site.metrics.drifted, telling.amiss(site, "drift.failed")
     return beside(Drift(admission, in_force, ask, tell, failed, *clocks).run())
 
@@ -118,10 +117,12 @@ async def recalls(site: Site, policies: PolicyStore, counters: Store) -> Recalls
 
 
 def _recall(site: Site, policies: PolicyStore) -> Recall:
+    in_force = BudgetsInForce(lambda: policies.current)
+
     async def ask(claim: Claim, before_ms: int | None) -> int | None:
-        found = None
+        found, budget = None, in_force.named(claim.limit.name)
         try:
-            found = await _seen(site.settings.ledger, policies.current, claim, before_ms)
+            found = await _seen(site.settings.ledger, budget, claim, before_ms)
         except Unusable as error:
             raise Unrecalled from error
         finally:
@@ -135,15 +136,15 @@ def _recall(site: Site, policies: PolicyStore) -> Recall:
 
 
 async def _seen(
-    at: LedgerAt | None, snapshot: Snapshot, claim: Claim, before_ms: int | None
+    at: LedgerAt | None, budget: BudgetQuery | None, claim: Claim, before_ms: int | None
 ) -> int | None:
-    """Return what a budget has seen in its window, as the ledger knows it."""
-    owner = whose(snapshot, claim)
-    if at is None or at.kind != "sqlite" or owner is None:
+    """Return what a counter of a budget has seen in its window, as the ledger knows it."""
+    if at is None or at.kind != "sqlite" or budget is None:
         return None
     since_ms = claim.limit.calendar.around(int(since_epoch() * 1000))[1]
-    counted = counted_by(snapshot, claim.limit.name)
-    return await budgets.spent(at.path, since_ms, owner, counted, before_ms)
+    until_ms = budgets.NEVER_MS if before_ms is None else before_ms
+    found = await budgets.spent(at.path, budget, [claim.scope], since_ms, until_ms)
+    return None if found is None else found[claim.scope]
 
 
 async def shelves(site: Site) -> dict[str, Shelf]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from proxy.ledger.rows import ATTEMPT, CALL, Row
+from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Rows
 from proxy.ledger.store import failed
 
 MODE = 0o640
@@ -28,14 +27,15 @@ class RefusedRows:
         self.path = path
         self._run = run
 
-    def add(self, reason: str, call: Row, attempts: Sequence[Row]) -> None:
-        """Keep a call and its attempts. Raise ``Unwritten``, or ``Unusable`` if the file can never
+    def add(self, reason: str, rows: Rows) -> None:
+        """Keep the rows of a call. Raise ``Unwritten``, or ``Unusable`` if the file can never
         be written."""
         line = {
             "run": self._run,
             "reason": reason,
-            "call": dict(zip(CALL, call, strict=True)),
-            "attempts": [dict(zip(ATTEMPT, attempt, strict=True)) for attempt in attempts],
+            "call": dict(zip(CALL, rows.calls[0], strict=True)),
+            "attempts": [dict(zip(ATTEMPT, row, strict=True)) for row in rows.attempts],
+            "charges": [dict(zip(CHARGE, row, strict=True)) for row in rows.charges],
         }
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, MODE)

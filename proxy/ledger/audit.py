@@ -51,6 +51,15 @@ CHECKS: dict[str, str] = {
         SELECT run || '/' || seq FROM attempts
         WHERE usage_source = 'none'
           AND COALESCE(cost_nano_usd, tokens_in, tokens_out) IS NOT NULL""",
+    "charges without a call": """
+        SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN calls c USING (run, seq)
+        WHERE c.seq IS NULL""",
+    "charges to a budget that is not known": """
+        SELECT h.run || '/' || h.seq FROM charges h LEFT JOIN budgets b ON b.id = h.budget
+        WHERE b.id IS NULL""",
+    "charges that are not what their call cost when it began": """
+        SELECT h.run || '/' || h.seq FROM charges h JOIN calls c USING (run, seq)
+        WHERE h.started_ms <> c.started_ms OR h.cost_nano_usd <> c.cost_nano_usd""",
     "calls that are there twice": """
         SELECT trace_id || ' ' || span_id FROM calls
         GROUP BY trace_id, span_id HAVING COUNT(*) > 1""",

@@ -1,87 +1,90 @@
-"""What a budget has seen in its window, as the ledger knows it: for counters that began anew."""
+"""What a budget has seen in its window, as the ledger knows it.
+
+Each call has a row for each budget that it was charged to. Calls from before the ledger had such
+rows, or before it first heard of the budget, are told by whose they were and of which deployment.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from proxy.ledger.reading import reading
-from proxy.ledger.store import Unusable
+from proxy.ledger.rows import counter_name
+from proxy.types.budget import BudgetQuery
 
-COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
-QUERY = """
-SELECT COALESCE(SUM(a.cost_nano_usd), 0)
-FROM calls c JOIN attempts a USING (run, seq)
-WHERE c.started_ms >= ?
+CHARGED = """
+SELECT b.scope, SUM(c.cost_nano_usd)
+FROM budgets b CROSS JOIN charges c ON c.budget = b.id
+WHERE b.name = :name AND b.scope IN (SELECT value FROM json_each(:scopes))
+  AND c.started_ms >= :since AND c.started_ms < :before
+GROUP BY b.id
 """
-AMONG = " AND c.deployment IN (SELECT value FROM json_each(?))"
-
-
-Values = tuple[str, ...]
+HEARD_OF = """
+SELECT MIN((SELECT MIN(started_ms) FROM charges WHERE budget = b.id)) FROM budgets b
+WHERE b.name = :name
+"""
+UNTOLD = "SELECT 1 FROM runs WHERE NOT charges AND seen_ms >= ? LIMIT 1"
+BEFORE = """
+SELECT {columns} COALESCE(SUM(a.cost_nano_usd), 0)
+FROM calls c JOIN attempts a USING (run, seq)
+WHERE c.started_ms >= :since AND c.started_ms < :before {among} {grouped}
+"""
+CALLED = "AND c.deployment IN (SELECT value FROM json_each(:deployments))"
+OF_UNTOLD = "AND c.run IN (SELECT id FROM runs WHERE NOT charges)"
+COLUMNS = {"key": "c.key", "deployment": "c.deployment", "model": "a.model"}
+NEVER_MS = 2**53
 
 
 async def spent(
-    path: Path,
-    since_ms: int,
-    of: Mapping[str, str],
-    deployments: frozenset[str] | None = None,
-    before_ms: int | None = None,
-) -> int | None:
-    """Return the nano-USD that calls cost since a moment, and before another where one is given,
-    off the loop: of some ``deployments``, or of all. Raise ``Unusable`` if the file cannot be read.
-
-    ``of`` says whose calls, by ``key``, ``deployment``, ``model`` or ``tag.NAME``; an empty value
-    is that of calls without one. Users are not in the ledger: for them the answer is None. What was
-    not written yet is not in it.
-    """
-    if "user" in of:
+    path: Path, budget: BudgetQuery, scopes: Iterable[str], since_ms: int, before_ms: int = NEVER_MS
+) -> dict[str, int] | None:
+    """Return the nano-USD that counters of a budget have seen of calls that began since a moment
+    and before another, off the loop; None for one that is per user, as no row names users. Raise
+    ``Unusable`` if the file cannot be read. What was not written yet is not in it."""
+    if "user" in budget.per:
         return None
-    return await asyncio.to_thread(_spent, path, since_ms, of, deployments, before_ms)
+    return await asyncio.to_thread(_spent, path, budget, tuple(scopes), since_ms, before_ms)
 
 
 def _spent(
-    path: Path,
-    since_ms: int,
-    of: Mapping[str, str],
-    deployments: frozenset[str] | None,
-    before_ms: int | None,
-) -> int:
-    query, values = QUERY, [since_ms, *of.values()]
-    for name in of:
-        query += f" AND COALESCE({_column(name)}, '') = ?"
-    if before_ms is not None:
-        query += " AND c.started_ms < ?"
-        values.append(before_ms)
-    if deployments is not None:
-        query += AMONG
-        values.append(json.dumps(sorted(deployments)))
+    path: Path, budget: BudgetQuery, scopes: tuple[str, ...], since_ms: int, before_ms: int
+) -> dict[str, int]:
+    names = {scope: counter_name(scope) for scope in scopes}
     with reading(path) as file:
-        [(found,)] = file.execute(query, values)
-    return int(found)
+        asked = {"name": budget.limit.name, "scopes": json.dumps(list(names.values()))}
+        charged = dict(file.execute(CHARGED, {**asked, "since": since_ms, "before": before_ms}))
+        until_ms = min(before_ms, _known_ms(file, budget, since_ms))
+        before = dict(_before(file, budget, since_ms, until_ms)) if until_ms > since_ms else {}
+    return {scope: charged.get(name, 0) + before.get(scope, 0) for scope, name in names.items()}
 
 
-async def by(
-    path: Path, since_ms: int, per: Sequence[str], deployments: frozenset[str]
-) -> dict[Values, int] | None:
-    """Give the same for all values of what a budget is per, but a user or a model."""
-    try:
-        return await asyncio.to_thread(_by, path, since_ms, per, deployments)
-    except Unusable:
-        return None
+def _known_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> int:
+    """Return the moment from which on the charges of a budget are all that it has seen."""
+    if budget.deployments is None:
+        return NEVER_MS if file.execute(UNTOLD, [since_ms]).fetchone() else 0
+    [(first,)] = file.execute(HEARD_OF, {"name": budget.limit.name})
+    return NEVER_MS if first is None else int(first)
 
 
-def _by(
-    path: Path, since_ms: int, per: Sequence[str], deployments: frozenset[str]
-) -> dict[Values, int]:
-    columns = "".join(f"COALESCE({_column(name)}, ''), " for name in per)
-    query = QUERY.replace("SELECT", f"SELECT {columns}") + AMONG
-    if per:
-        query += f" GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}"
-    with reading(path) as file:
-        rows = file.execute(query, [since_ms, json.dumps(sorted(deployments))]).fetchall()
-    return {tuple(row[:-1]): int(row[-1]) for row in rows}
+def _before(
+    file: sqlite3.Connection, budget: BudgetQuery, since_ms: int, before_ms: int
+) -> Iterator[tuple[str, int]]:
+    """Yield by scope what calls cost that have no charges to tell by."""
+    per, ruled = budget.per, budget.deployments is None
+    query = BEFORE.format(
+        columns="".join(f"COALESCE({_column(name)}, ''), " for name in per),
+        among=OF_UNTOLD if ruled else CALLED,
+        grouped=f"GROUP BY {', '.join(str(n + 1) for n in range(len(per)))}" if per else "",
+    )
+    deployments = json.dumps(sorted(budget.deployments or ()))
+    bounds = {"since": since_ms, "before": before_ms}
+    for *values, cost in file.execute(query, {**bounds, "deployments": deployments}):
+        named = [f"{name}:{value}" for name, value in zip(per, values, strict=True)]
+        yield "|".join(named), int(cost)
 
 
 def _column(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from proxy.ledger.rows import ATTEMPT, CALL, Row
+from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
 MODE = 0o640
@@ -45,11 +45,11 @@ class JsonlStore:
             self._let_go()
             raise Unusable("it is no ledger of Headrace")
 
-    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+    def write(self, rows: Rows, counts: Counts) -> None:
         if not self._rest:
             self._reopen_if_moved()
             try:
-                self._rest = b"".join(lines(self._run, calls, attempts))
+                self._rest = b"".join(lines(self._run, rows))
             except orjson.JSONEncodeError:
                 raise RowsRefused("not JSON") from None
         self.open()
@@ -99,20 +99,31 @@ def _state(fd: int) -> tuple[bool, bool]:
     return BEGIN.startswith(head), os.pread(fd, 1, about.st_size - 1) == b"\n"
 
 
-def lines(run: str, calls: Sequence[Row], attempts: Sequence[Row]) -> Iterator[bytes]:
-    """Give each call's line, then those of its attempts."""
-    made: dict[Any, list[Row]] = {}
-    for row in attempts:
-        made.setdefault(row[0], []).append(row)
-    for row in calls:
+def lines(run: str, rows: Rows) -> Iterator[bytes]:
+    """Give each call's line with what budgets it was charged to, then those of its attempts."""
+    made, charges = _by_call(rows.attempts), _by_call(rows.charges)
+    for row in rows.calls:
         said: dict[str, Any] = dict(zip(CALL, row, strict=True))
         time = datetime.fromtimestamp(said.pop("started_ms") / 1000, UTC)
         at = {"run": run, "time": time.isoformat(timespec="milliseconds")}
         for name in ("tags", "models"):
             said[name] = None if said[name] is None else orjson.Fragment(said[name])
         said["stream"] = None if said["stream"] is None else bool(said["stream"])
+        said["charges"] = [_charge(each) for each in charges.get(row[0], ())]
         yield orjson.dumps({"row": "call", **at, **said}) + b"\n"
         at["request_id"] = said["request_id"]
         for attempt in made.get(row[0], ()):
             of = dict(zip(ATTEMPT, attempt, strict=True))
             yield orjson.dumps({"row": "attempt", **at, **of, "served": bool(of["served"])}) + b"\n"
+
+
+def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    return found
+
+
+def _charge(row: Row) -> dict[str, Any]:
+    named = dict(zip(CHARGE, row, strict=True))
+    return {name: named[name] for name in ("budget", "scope", "cost_nano_usd")}

@@ -61,10 +61,15 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
         "WHERE runs.id = gone.run",
         last,
     )
-    file.execute(
-        "DELETE FROM attempts WHERE (run, seq) IN "
-        "(SELECT run, seq FROM calls WHERE started_ms <= :last)",
-        last,
-    )
+    for table in ("attempts", "charges"):
+        file.execute(
+            f"DELETE FROM {table} WHERE (run, seq) IN "  # noqa: S608  # our own names
+            "(SELECT run, seq FROM calls WHERE started_ms <= :last)",
+            last,
+        )
+    if calls < AT_ONCE:
+        file.execute(
+            "DELETE FROM budgets WHERE NOT EXISTS (SELECT 1 FROM charges WHERE budget = budgets.id)"
+        )
     file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
     return Pruned(calls, nano_usd)

@@ -5,15 +5,16 @@ What a client wrote is cut and made printable; no prompt, no answer and no key t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from hashlib import sha256
 from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
 
 from proxy.attempts import Attempt, Bill, Outcome, loss, money
-from proxy.record import Record, Saved, TraceIds
+from proxy.record import BudgetCharge, Record, Saved, TraceIds
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES
 from proxy.words import Word, few, word
@@ -22,6 +23,7 @@ Value = str | int | None
 Row = tuple[Value, ...]
 
 CACHE = "cache"
+MAX_SCOPE = 256
 MILLISECOND = timedelta(milliseconds=1)
 
 CALL = (
@@ -47,6 +49,7 @@ CALL = (
     "tokens",
     "cost_nano_usd",
 )
+CHARGE = ("seq", "budget", "scope", "started_ms", "cost_nano_usd")
 TOKENS = tuple(f"{name}_tokens" for name in TOKEN_TYPES)
 ATTEMPT = (
     "seq",
@@ -67,6 +70,24 @@ ATTEMPT = (
     "loss",
 )
 _counts = attrgetter(*TOKEN_TYPES)
+
+
+class Rows(NamedTuple):
+    """The rows of a batch, or of one call: of calls, of their attempts, of what budgets they were
+    charged to."""
+
+    calls: list[Row]
+    attempts: list[Row]
+    charges: list[Row]
+
+
+def joined(batch: Iterable[Rows]) -> Rows:
+    """Return the rows of several batches as one."""
+    rows = Rows([], [], [])
+    for each in batch:
+        for kind, more in zip(rows, each, strict=True):
+            kind.extend(more)
+    return rows
 
 
 class Entry(NamedTuple):
@@ -95,6 +116,7 @@ class Entry(NamedTuple):
     attempts: list[tuple[Attempt, Bill | None]]
     saved: Saved | None = None
     model: str = ""
+    charges: Sequence[BudgetCharge] = ()
 
     @property
     def rows(self) -> int:
@@ -126,7 +148,35 @@ def noted(seq: int, record: Record) -> Entry:
         record.billed(),
         record.saved,
         plan.legs[0].targets[0].model if plan and plan.legs else "",
+        record.charges,
     )
+
+
+def rows_of(entry: Entry) -> Rows:
+    """Return the rows of a call."""
+    attempts = attempt_rows(entry)
+    return Rows([call_row(entry, attempts)], attempts, charge_rows(entry))
+
+
+def charge_rows(entry: Entry) -> list[Row]:
+    """Return a row for each counter of a budget that the call was charged to."""
+    started_ms = _started_ms(entry)
+    return [
+        (entry.seq, each.budget, counter_name(each.scope), started_ms, each.cost)
+        for each in entry.charges
+    ]
+
+
+def counter_name(scope: str) -> str:
+    """Return a scope as rows have it: one that is long or cannot be printed, as what a client wrote
+    is part of it, by its hash."""
+    if scope.isprintable() and len(scope) <= MAX_SCOPE:
+        return scope
+    return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
+
+
+def _started_ms(entry: Entry) -> int:
+    return (entry.started_at - EPOCH) // MILLISECOND
 
 
 def attempt_rows(entry: Entry) -> list[Row]:
@@ -177,7 +227,7 @@ def call_row(entry: Entry, attempts: list[Row]) -> Row:
     used = [row for row in attempts if row[_SOURCE] != "none"]
     return (
         entry.seq,
-        (entry.started_at - EPOCH) // MILLISECOND,
+        _started_ms(entry),
         round(entry.seconds * 1_000_000),
         _word(entry.request_id),
         entry.ids.trace_id,

@@ -119,6 +119,27 @@ CREATE TABLE attempts (
 ) WITHOUT ROWID
 """
 
+BUDGETS = """
+CREATE TABLE budgets (
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  scope TEXT NOT NULL,
+  UNIQUE (name, scope)
+)
+"""
+
+CHARGES = """
+CREATE TABLE charges (
+  run INTEGER NOT NULL,
+  seq INTEGER NOT NULL,
+  budget INTEGER NOT NULL REFERENCES budgets,
+  started_ms INTEGER NOT NULL,
+  cost_nano_usd INTEGER NOT NULL,
+  cost_usd REAL GENERATED ALWAYS AS (cost_nano_usd / 1e9) VIRTUAL,
+  PRIMARY KEY (run, seq, budget)
+) WITHOUT ROWID
+"""
+
 LOSS = """
 CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandoned' THEN
   CASE (SELECT outcome FROM calls c WHERE c.run = attempts.run AND c.seq = attempts.seq)
@@ -156,22 +177,43 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             for table, column in MONEY
         ),
     ),
+    (
+        BUDGETS,
+        CHARGES,
+        "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
+        "ALTER TABLE runs ADD COLUMN charges INTEGER NOT NULL DEFAULT 0",
+    ),
+)
+
+
+NO_BUDGETS = (
+    "CREATE TEMP VIEW budgets AS SELECT 0 AS id, '' AS name, '' AS scope WHERE 0",
+    "CREATE TEMP VIEW charges AS SELECT 0 AS run, 0 AS seq, 0 AS budget, 0 AS started_ms, "
+    "0 AS cost_nano_usd WHERE 0",
 )
 
 
 def views(version: int) -> Iterator[str]:
     """Return what shows the columns of today over a file of an earlier version that is only read,
     and that no later Headrace has brought up to date."""
-    added: dict[str, list[str]] = {"runs": [], "calls": [], "attempts": []}
-    if version < 2:  # the steps above
-        added["runs"].append("0 AS pruned, 0 AS pruned_nano_usd")
+    if version < 5:  # the steps above
+        yield from NO_BUDGETS
+    for table in ("runs", "calls", "attempts"):
+        added = [column for of, column in _added_since(version) if of == table]
+        if added:
+            listed = ", ".join(["*", *added])
+            yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608
+
+
+def _added_since(version: int) -> Iterator[tuple[str, str]]:
+    """Yield by table what its columns of today are in a file of a version."""
+    if version < 2:
+        yield "runs", "0 AS pruned, 0 AS pruned_nano_usd"
     if version < 3:
-        added["attempts"].append(f"{LOSS} AS loss")
+        yield "attempts", f"{LOSS} AS loss"
     if version < 4:
         for table, column in MONEY:
             if column != "pruned" or version > 1:
-                added[table].append(f"{column}_micro_usd * 1000 AS {column}_nano_usd")
-    for table, columns in added.items():
-        if columns:
-            listed = ", ".join(["*", *columns])
-            yield f"CREATE TEMP VIEW {table} AS SELECT {listed} FROM main.{table}"  # noqa: S608
+                yield table, f"{column}_micro_usd * 1000 AS {column}_nano_usd"
+    if version < 5:
+        yield "runs", "0 AS charges"

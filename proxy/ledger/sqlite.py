@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from proxy.ledger import tally
+from proxy.ledger.inserting import insert
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
-from proxy.ledger.rows import ATTEMPT, CALL, Row
+from proxy.ledger.rows import Rows
 from proxy.ledger.schema import APPLICATION, MIGRATIONS, allowed_words, widened
 from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
 MODE = 0o640
 WAIT_S = 0.5
-MAX_PARAMETERS = 30_000
 LOG_BYTES = 64 * 1024 * 1024
 PRUNE_EVERY_MS = 60_000
 PATIENCE_MS = 10_000
@@ -104,13 +104,12 @@ class SqliteStore:
             tally.forget(self._run.folder, name)
             self._crashed(crash)
 
-    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+    def write(self, rows: Rows, counts: Counts) -> None:
         self.open()
         with self._writing() as file:
-            new = sum(_insert(file, "calls", CALL, self._id, calls))
-            sum(_insert(file, "attempts", ATTEMPT, self._id, attempts))
-            self._note(file, counts, self._written + len(calls), new)
-        self._written += len(calls)
+            new = insert(file, self._id, rows)
+            self._note(file, counts, self._written + len(rows.calls), new)
+        self._written += len(rows.calls)
 
     def prune(self) -> bool:
         if self._node is not None and self._node != identity(self._path):
@@ -173,7 +172,7 @@ class SqliteStore:
         run = self._run
         now = run.now_ms()
         file.execute(
-            "INSERT INTO runs (name, version, started_ms, seen_ms) VALUES (?, ?, ?, ?) "
+            "INSERT INTO runs (name, version, started_ms, seen_ms, charges) VALUES (?, ?, ?, ?, 1) "
             "ON CONFLICT DO NOTHING",
             [run.name, run.version, now, now],
         )
@@ -329,24 +328,6 @@ def translated(error: sqlite3.Error) -> Unwritten:
     if code in REFUSING:
         return RowsRefused(REFUSING[code])
     return Unwritten(error.sqlite_errorname)
-
-
-def _insert(
-    file: sqlite3.Connection, table: str, columns: Sequence[str], run: int, rows: Sequence[Row]
-) -> Iterator[int]:
-    """Insert many rows with each statement: every statement gives up the interpreter's lock and
-    has to wait for it again. Rows that are there already, as their commit was unsure, stay."""
-    most = MAX_PARAMETERS // len(columns)
-    marks = f"({', '.join('?' * len(columns))})"
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        cursor = file.execute(
-            f"INSERT INTO {table} (run, {', '.join(columns)}) "  # noqa: S608  # our own names
-            f"SELECT ?, * FROM (VALUES {', '.join([marks] * len(some))}) WHERE true "
-            "ON CONFLICT DO NOTHING",
-            [run, *(value for row in some for value in row)],
-        )
-        yield cursor.rowcount
 
 
 def crashes(file: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, Crash]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from proxy.ledger.rows import Row
+from proxy.ledger.rows import Rows
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
 
@@ -44,7 +43,7 @@ class Store(Protocol):
     def open(self) -> None:
         """Make ready. Raises ``Unusable``, or ``Unwritten`` when it may do later."""
 
-    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+    def write(self, rows: Rows, counts: Counts) -> None:
         """Keep a batch wholly. Raises ``Unwritten``; the very same batch is then given again,
         unless it raises ``RowsRefused``."""
 

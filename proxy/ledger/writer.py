@@ -11,12 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import structlog
 
 from proxy.ledger.aside import RefusedRows
-from proxy.ledger.rows import Entry, Row, attempt_rows, call_row
+from proxy.ledger.rows import Entry, Rows, joined, rows_of
 from proxy.ledger.store import Counts, RowsRefused, Store, Unusable, Unwritten
 from proxy.ledger.tally import Tally
 
@@ -28,13 +27,6 @@ IDLE_S = 60.0
 BREATH_S = 0.0005
 RETRY_S = 0.25
 Log = structlog.typing.FilteringBoundLogger
-
-
-class Made(NamedTuple):
-    """The rows of one call."""
-
-    call: Row
-    attempts: list[Row]
 
 
 class Writer:
@@ -129,14 +121,13 @@ class Writer:
             self._tell_refused()
         self._prune()
 
-    def _write(self, made: list[Made]) -> None:
+    def _write(self, made: list[Rows]) -> None:
         """Write rows. Where the store refuses some, halves of them are tried until those are found
         that it does not take alone."""
         if not made or self._given_up.is_set():
             return
-        rows = [each.call for each in made], [row for each in made for row in each.attempts]
         try:
-            if self._until_done(partial(self._store.write, *rows)):
+            if self._until_done(partial(self._store.write, joined(made))):
                 self._pending -= len(made)
         except Exception as error:  # noqa: BLE001  # whatever it is, the rows of others must go on
             if len(made) == 1:
@@ -146,13 +137,13 @@ class Writer:
                 self._write(made[:half])
                 self._write(made[half:])
 
-    def _set_aside(self, made: Made, error: Exception) -> None:
+    def _set_aside(self, made: Rows, error: Exception) -> None:
         """Keep a refused call in the file of such. If that cannot be written, the call is lost."""
         reason = error.reason if isinstance(error, Unwritten) else type(error).__name__
 
         def keep(_: Counts) -> None:
             try:
-                self._refused.add(reason, *made)
+                self._refused.add(reason, made)
             except Unusable as unusable:
                 self._log.error("ledger.not_set_aside", reason=unusable.reason)
 
@@ -188,15 +179,14 @@ class Writer:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         self._rest = GATHER_S if more else IDLE_S
 
-    def _built(self, batch: list[Entry]) -> list[Made]:
+    def _built(self, batch: list[Entry]) -> list[Rows]:
         """Build rows a few at a time: Python code that runs on and on in a thread would keep the
         event loop waiting for the interpreter's lock."""
-        made: list[Made] = []
+        made: list[Rows] = []
         for start in range(0, len(batch), SLICE):
             for entry in batch[start : start + SLICE]:
                 try:
-                    attempts = attempt_rows(entry)
-                    made.append(Made(call_row(entry, attempts), attempts))
+                    made.append(rows_of(entry))
                 except Exception as error:  # noqa: BLE001  # the rows of others must go on
                     self._drop("invalid", 1)
                     self._failed(error)

@@ -16,7 +16,7 @@ from typing import Self
 
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
-from proxy.limits.claims import actuals, claims_of, hidden_tokens, predicted
+from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
 from proxy.limits.recall import Recalls
 from proxy.limits.store import Store
 from proxy.offload import Offload
@@ -64,17 +64,20 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What the store has charged a call: which claims, under which id.
+    """What the store has ``decided`` of a call's claims, and charged, under which id.
 
-    That of a call which is let in for a kept answer alone has the ``refusal`` that was put off and
-    what was ``decided`` on all claims. It is ``refused`` once there turns out to be no such answer.
+    That of a call which is let in for a kept answer alone has the ``refusal`` that was put off, and
+    by what it was ``refused``. It is ``void`` once there turns out to be no such answer.
     """
 
     id: str
-    claims: Sequence[Claim] = ()
+    decided: Outcome
     refusal: ProxyError | None = None
-    decided: Outcome | None = None
-    refused: bool = False
+    refused: Outcome | None = None
+    void: bool = False
+
+
+NOTHING = Reservation("", Outcome(admitted=True, claims=(), readings=()))
 
 
 @dataclass(slots=True)
@@ -87,7 +90,7 @@ class Admitted:
     plan: Plan
     call: Call
     record: Record
-    _reserved: Reservation = Reservation("")
+    _reserved: Reservation = NOTHING
     _asked: int = 0
 
     @property
@@ -98,7 +101,7 @@ class Admitted:
     @property
     def claims(self) -> Sequence[Claim]:
         """What it holds until it is settled."""
-        return self._reserved.claims
+        return self._reserved.decided.claims
 
     async def __aenter__(self) -> Self:
         offload = self.admission.offload
@@ -122,8 +125,8 @@ class Admitted:
         asked."""
         reserved = self._reserved
         if reserved.refusal is not None:
-            self._reserved = replace(reserved, refused=True)
-            self.record.admission = reserved.decided
+            self._reserved = replace(reserved, void=True)
+            self.record.admission = reserved.refused
             raise reserved.refusal
 
     async def __aexit__(
@@ -135,13 +138,15 @@ class Admitted:
         """Settle also when the call is cancelled: what was used was used. A call that was refused
         after all has used nothing."""
         store, reserved = self.admission.store, self._reserved
-        if not reserved.claims:
+        if not self.claims:
             return
         try:
-            if reserved.refused:
+            if reserved.void:
                 await store.release(reserved.id)
             else:
-                await store.settle(reserved.id, actuals(reserved.claims, self.record))
+                used = actuals(self.claims, self.record)
+                self.record.charges = charges_of(reserved.decided, used)
+                await store.settle(reserved.id, used)
         finally:
             del self.admission._going[reserved.id]
 
@@ -151,17 +156,20 @@ class Admitted:
         call a paid service first, or another limit refuses too."""
         decided = await self._decide(claims)
         if decided.refusal is None:
-            return Reservation(self._id, claims)
+            return Reservation(self._id, decided)
         error = _refused(decided.refusal, store_away=decided.store_away)
         rules = self.plan.guards.input
         if self.plan.cache is None or any(asks(rule.detector) for rule in rules):
             raise error
         free = tuple(claim for claim in claims if claim.limit.kind not in USED)
         self.record.admission = None
-        if free and not (await self._decide(free)).admitted:
+        if not free:
+            return replace(NOTHING, refusal=error, refused=decided)
+        without = await self._decide(free)
+        if not without.admitted:
             self.record.admission = decided
             raise error
-        return Reservation(self._id, free, error, decided)
+        return Reservation(self._id, without, error, decided)
 
     async def _decide(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store; once more where a budget that began anew turns out to be used."""

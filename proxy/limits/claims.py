@@ -8,7 +8,7 @@ ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 
 from proxy.attempts import Attempt
@@ -18,9 +18,10 @@ from proxy.dialects.bounds import most_thought, most_tokens
 from proxy.dialects.crossing import Fitted
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
-from proxy.record import Record
+from proxy.record import BudgetCharge, Record
 from proxy.types import UNCHANGED, Call, Changes, Json, Leg, Plan, Target
 from proxy.types.limit import MOST, Claim
+from proxy.types.outcome import READING, Outcome
 from proxy.types.reasoning import reasons
 from proxy.usage import Price, Tokens, in_force
 
@@ -35,24 +36,15 @@ def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     whole = {kind: min(sum(each), MOST) for kind, each in weights.items()}
     claims: list[Claim] = []
     for bound in plan.bounds:
-        limit, per = bound.limit, bound.per
+        limit, per, personal = bound.limit, bound.per, "user" in bound.per
         if "model" not in per:
-            claims.append(Claim(limit, _scope(per, said), whole.get(limit.kind, 1)))
+            claims.append(Claim(limit, _scope(per, said), whole.get(limit.kind, 1), personal))
             continue
         each = weights.get(limit.kind)
         for model, legs in _models(plan).items():
             amount = min(sum([each[leg] for leg in legs]), MOST) if each else 1
-            claims.append(Claim(limit, _scope(per, {**said, "model": model}), amount))
+            claims.append(Claim(limit, _scope(per, {**said, "model": model}), amount, personal))
     return tuple(claims)
-
-
-def whose_each(plan: Plan, call: Call) -> Iterator[dict[str, str]]:
-    """Give whose each claim of a call is, in the order of its claims."""
-    said = _said(plan, call)
-    for bound in plan.bounds:
-        for model in _models(plan) if "model" in bound.per else ("",):
-            of = {**said, "model": model}
-            yield {name: of.get(name, "") for name in bound.per}
 
 
 def _models(plan: Plan) -> dict[str, list[int]]:
@@ -190,6 +182,17 @@ def _at(prices: Sequence[Price], day: date, tokens: Tokens) -> int | None:
     price = in_force(prices, day)
     cost = price.cost(tokens) if price else None
     return None if cost is None else min(cost, MOST)
+
+
+def charges_of(decided: Outcome, used: Sequence[int]) -> tuple[BudgetCharge, ...]:
+    """Return what a call was charged of budgets that no user has for itself, by what it has used of
+    each claim. A budget in shadow that would have refused it was not charged."""
+    waits = decided.readings[2::READING]
+    return tuple(
+        BudgetCharge(claim.limit.name, claim.scope, cost)
+        for claim, wait, cost in zip(decided.claims, waits, used, strict=True)
+        if claim.limit.kind == "usd" and not wait and not claim.personal and cost
+    )
 
 
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:

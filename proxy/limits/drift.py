@@ -12,33 +12,20 @@ from dataclasses import dataclass, field
 
 from proxy.limits import Admission
 from proxy.limits.store import StoreUnavailable
+from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 
 EVERY_S = 300.0
 WRITTEN_S = 2.0
 SHARE = 20  # looking takes at most such a part of the time
 TRIES = 3
-Values = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """A limit in USD that counts every call of its ``deployments``; ``scopes`` are counters of it,
-    with the values of what it is ``per``."""
-
-    limit: Limit
-    per: Values
-    deployments: frozenset[str]
-    scopes: Mapping[str, Values]
-
-
-Spent = Callable[[Budget, int], Awaitable[Mapping[Values, int] | None]]
+Spent = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 
 
 @dataclass(slots=True)
 class Drift:
-    """``spent`` asks the ledger what a budget has seen since a moment (milliseconds of UTC), in
-    nano-USD by the values of what it is per; None where nobody knows.
+    """``spent`` asks the ledger what the counters of a budget have seen since a moment, in
+    milliseconds of UTC: nano-USD by scope.
 
     ``tell`` hears, now and then, of the largest drift of each budget, in nano-USD: above 0 where
     the counter has more. A budget of which nobody can tell is not among them; ``failed`` hears why
@@ -46,14 +33,14 @@ class Drift:
     """
 
     admission: Admission
-    budgets: Callable[[], Iterable[Budget]]
+    budgets: Callable[[], Iterable[BudgetQuery]]
     spent: Spent
     tell: Callable[[Mapping[str, int]], None]
     failed: Callable[[Exception], None]
     sleep: Callable[[float], Awaitable[None]]
     now: Callable[[], float]
     utc: Callable[[], float]
-    _seen: dict[str, frozenset[str]] = field(default_factory=dict)
+    _seen: dict[str, frozenset[str] | None] = field(default_factory=dict)
     _unsure: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -81,7 +68,7 @@ class Drift:
                 found[budget.limit.name] = drift
         return found
 
-    def _sure(self, budget: Budget) -> bool:
+    def _sure(self, budget: BudgetQuery) -> bool:
         """A budget that began to count other deployments cannot be told until its window is over:
         the ledger does not know what counted before."""
         name, begin = budget.limit.name, self._begin(budget.limit)
@@ -90,7 +77,7 @@ class Drift:
         self._seen[name] = budget.deployments
         return self._unsure.get(name) != begin
 
-    async def _least(self, budget: Budget) -> int | None:
+    async def _least(self, budget: BudgetQuery) -> int | None:
         """Give the least of a few looks: what comes and goes is a call on its way."""
         least: int | None = None
         for _ in range(TRIES):
@@ -102,23 +89,24 @@ class Drift:
                 break
         return least
 
-    async def _drift(self, budget: Budget) -> int | None:
+    async def _drift(self, budget: BudgetQuery) -> int | None:
         begin = self._begin(budget.limit)
         before = await self._counted(budget, begin)
         await self.sleep(WRITTEN_S)
         kept = await self.spent(budget, begin)
         after = await self._counted(budget, begin)
-        if kept is None or self._begin(budget.limit) != begin:
+        if self._begin(budget.limit) != begin:
             return None
         drifts = [
-            _outside(kept.get(budget.scopes[scope], 0), before[scope], after[scope])
+            _outside(kept.get(scope, 0), before[scope], after[scope])
             for scope in before.keys() & after.keys()
         ]
         return max(drifts, key=abs, default=None)
 
-    async def _counted(self, budget: Budget, begin: int) -> dict[str, int]:
+    async def _counted(self, budget: BudgetQuery, begin: int) -> dict[str, int]:
         """Give what counters say was spent by calls that have ended; none of one that is fresh."""
-        store, claims = self.admission.store, [Claim(budget.limit, s, 0) for s in budget.scopes]
+        store = self.admission.store
+        claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
         if not store.certain:
             return {}
         try:

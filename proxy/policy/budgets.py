@@ -1,73 +1,73 @@
-"""Which budgets count every call of their deployments, so that the ledger can be asked about them.
-
-One that a rule brings, or that a rule takes away, counts calls that the ledger cannot tell apart.
-"""
+"""The budgets of a revision, as the ledger is asked about them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from proxy.limits.drift import Budget
 from proxy.policy.roster import roster
 from proxy.policy.snapshot import Snapshot
 from proxy.types import Bound
-from proxy.types.limit import Claim
+from proxy.types.budget import BudgetQuery
 
 
-def budgets(snapshot: Snapshot) -> Iterator[Budget]:
-    """Give the budgets of a revision, with their counters whose owner no caller chooses."""
-    listed = roster(snapshot).deployments
-    for bound, deployments in _whole(snapshot).items():
-        scopes = dict.fromkeys(
-            scope
-            for name in sorted(deployments)
-            for limit, scope in listed[name].scopes
-            if limit is bound.limit
+@dataclass(slots=True)
+class BudgetsInForce:
+    """The budgets in force by name, worked out once for each snapshot."""
+
+    current: Callable[[], Snapshot]
+    _of: Snapshot | None = None
+    _named: Mapping[str, BudgetQuery] = field(default_factory=dict)
+
+    def all(self) -> Iterable[BudgetQuery]:
+        return self._read().values()
+
+    def named(self, name: str) -> BudgetQuery | None:
+        return self._read().get(name)
+
+    def _read(self) -> Mapping[str, BudgetQuery]:
+        snapshot = self.current()
+        if snapshot is not self._of:
+            self._of, self._named = snapshot, budgets(snapshot)
+        return self._named
+
+
+def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
+    """Return the budgets of a revision by name, with their counters whose owner no caller chooses.
+
+    One that a rule brings, or takes away, counts those calls that the rule says.
+    """
+    scopes: dict[str, set[str]] = {}
+    for listed in roster(snapshot).deployments.values():
+        for limit, scope in listed.scopes:
+            scopes.setdefault(limit.name, set()).add(scope)
+    ruled = {bound.limit.name for bound in _of_rules(snapshot)} | _taken(snapshot)
+    counting: dict[str, set[str]] = {}
+    found: dict[str, Bound] = {bound.limit.name: bound for bound in _of_rules(snapshot)}
+    for name, deployment in snapshot.deployments.items():
+        for bound in deployment.bounds:
+            counting.setdefault(bound.limit.name, set()).add(name)
+            found[bound.limit.name] = bound
+    return {
+        name: BudgetQuery(
+            bound.limit,
+            bound.per,
+            None if name in ruled else frozenset(counting[name]),
+            frozenset(scopes.get(name, ())),
         )
-        named = {scope: _values(bound.per, scope) for scope in scopes}
-        yield Budget(bound.limit, bound.per, frozenset(deployments), named)
+        for name, bound in found.items()
+        if bound.limit.kind == "usd"
+    }
 
 
-def counted_by(snapshot: Snapshot, limit: str) -> frozenset[str] | None:
-    """Name the deployments all of whose calls a budget counts; None where that cannot be said."""
-    whole = _whole(snapshot).items()
-    return next((frozenset(names) for bound, names in whole if bound.limit.name == limit), None)
-
-
-def whose(snapshot: Snapshot, claim: Claim) -> dict[str, str] | None:
-    """Return whose a counter of a budget is, by what the budget is per; None for a limit that is
-    no more."""
-    for bound in _all(snapshot):
-        if bound.limit.name == claim.limit.name:
-            return dict(zip(bound.per, _values(bound.per, claim.scope), strict=True))
-    return None
-
-
-def _all(snapshot: Snapshot) -> Iterator[Bound]:
+def _of_rules(snapshot: Snapshot) -> Iterator[Bound]:
     for deployment in snapshot.deployments.values():
-        yield from deployment.bounds
         for section in deployment.sections:
             for rule in section.rules:
                 yield from rule.bounds
 
 
-def _whole(snapshot: Snapshot) -> dict[Bound, set[str]]:
+def _taken(snapshot: Snapshot) -> set[str]:
+    """Return the names of limits that a rule takes away."""
     sections = [section for each in snapshot.deployments.values() for section in each.sections]
-    taken = {name for section in sections for rule in section.rules for name in rule.without}
-    found: dict[Bound, set[str]] = {}
-    for name, deployment in snapshot.deployments.items():
-        for bound in deployment.bounds:
-            if bound.limit.kind == "usd" and bound.limit.name not in taken:
-                found.setdefault(bound, set()).add(name)
-    return found
-
-
-def _values(per: tuple[str, ...], scope: str) -> tuple[str, ...]:
-    """Take a counter's name apart again."""
-    if not per:
-        return ()
-    values, rest = [], scope.removeprefix(f"{per[0]}:")
-    for after in per[1:]:
-        value, _, rest = rest.partition(f"|{after}:")
-        values.append(value)
-    return (*values, rest)
+    return {name for section in sections for rule in section.rules for name in rule.without}

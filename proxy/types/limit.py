@@ -119,9 +119,11 @@ def rate_text(limit: Limit) -> str:
 class Claim:
     """What one call asks of one counter: an ``amount`` as estimated, at least 0.
 
-    ``scope`` says whose counter it is, such as ``key:support-widget`` or ``tag.team:support``.
+    ``scope`` says whose counter it is, such as ``key:support-widget`` or ``tag.team:support``. It
+    is ``personal`` where it names a user.
     """
 
     limit: Limit
     scope: str
     amount: int
+    personal: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proxy.ledger.aside import RefusedRows, aside_of
-from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.ledger.rows import noted, rows_of
 from proxy.ledger.store import Unusable, Unwritten
 from tests.ledger.kept import PRICED, finished
 
@@ -16,10 +16,9 @@ from tests.ledger.kept import PRICED, finished
 def add(path: Path, status: int = 200, tag: str = "support") -> None:
     record = finished(PRICED)
     record.status = status
-    entry = noted(7, record)
-    attempts = attempt_rows(entry)
-    call = (*call_row(entry, attempts)[:-1], tag)
-    RefusedRows(path, "run").add("SQLITE_CONSTRAINT", call, attempts)
+    rows = rows_of(noted(7, record))
+    rows.calls[0] = (*rows.calls[0][:-1], tag)
+    RefusedRows(path, "run").add("SQLITE_CONSTRAINT", rows)
 
 
 def test_what_no_store_can_hold_is_kept_for_a_person_to_read(tmp_path: Path) -> None:

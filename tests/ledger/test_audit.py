@@ -10,6 +10,7 @@ import pytest
 
 from proxy.ledger.audit import CHECKS, LOOKS, audit
 from proxy.ledger.store import Unusable
+from proxy.record import BudgetCharge
 from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
 from tests.ledger.test_spending import written
 from tests.test_cli import headrace
@@ -27,12 +28,17 @@ MEDDLED = {
     "settled more calls": "UPDATE runs SET settled = settled + 1",
     "beyond their last call": "UPDATE calls SET seq = 9 WHERE seq = 2",
     "run is not known": "UPDATE calls SET run = 7 WHERE seq = 1",
+    "charges without a call": "UPDATE charges SET seq = 9 WHERE seq = 1",
+    "budget that is not known": "DELETE FROM budgets",
+    "not what their call cost": "UPDATE charges SET cost_nano_usd = cost_nano_usd + 1",
 }
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     calls = (finished(PRICED, PRICED), finished(), finished(UNPRICED), finished())
+    calls[0].charges = [BudgetCharge("month", "tag.team:support", 44_000)]
+    calls[2].charges = [BudgetCharge("month", "tag.team:support", 1_000)]  # as estimated
     return written(tmp_path / "ledger", *calls)
 
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from proxy.ledger.budgets import spent
+from proxy.ledger.budgets import NEVER_MS, spent
 from proxy.ledger.store import Unusable
+from proxy.record import BudgetCharge, Record
 from proxy.settings import LedgerAt
+from proxy.types.budget import BudgetQuery
+from proxy.types.limit import Limit
+from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
-from tests.ledger.kept import ledgered
+from tests.ledger.kept import as_version, finished, kept, ledgered
 from tests.ledger.test_init import call
+from tests.ledger.test_spending import written
 
 BUDGET = """
 policies:
   default: {limits: [{name: month, usd: 0.0001 per month, unpriced: allow, per: [key, tag.team]}]}
 """
+MONTH = Limit("month", "usd", 10**9, Calendar("month"))
+NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
+NOON_MS = int(NOON.timestamp() * 1000)
+COST = 22_000  # of each finished record, in nano-USD
+SUPPORT, SEARCH = "tag.team:support", "tag.team:search"
+CALLED = BudgetQuery(MONTH, ("tag.team",), frozenset({"support-chat"}))
+RULED = BudgetQuery(MONTH, ("tag.team",), None)
 
 
 async def test_a_budget_goes_on_where_the_last_process_left_it(
@@ -63,31 +77,104 @@ async def test_calls_that_come_while_a_budget_is_recalled_do_not_overtake_that(
 
 
 @pytest.mark.parametrize(
-    ("of", "nano_usd"),
+    ("scope", "nano_usd"),
     [
-        ({}, 66_000),
-        ({"key": "support-widget"}, 66_000),
-        ({"key": "somebody"}, 0),
-        ({"deployment": "resilient"}, 22_000),
-        ({"tag.team": "support"}, 66_000),
-        ({"tag.team": "search"}, 0),
-        ({"tag.env": ""}, 22_000),
-        ({"model": "gpt-4o-mini"}, 44_000),
-        ({"key": "support-widget", "deployment": "resilient"}, 22_000),
-        ({"user": "someone"}, None),
+        ("", 66_000),
+        ("key:support-widget", 66_000),
+        ("key:somebody", 0),
+        ("deployment:resilient", 22_000),
+        (SUPPORT, 66_000),
+        (SEARCH, 0),
+        ("tag.env:", 22_000),
+        ("model:gpt-4o-mini", 44_000),
+        ("key:support-widget|deployment:resilient", 22_000),
+        ("key:support-widget|user:somebody", None),
     ],
 )
-async def test_the_ledger_knows_whose_money_was_spent(
-    of: dict[str, str], nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
+async def test_calls_before_a_budget_was_heard_of_are_told_by_whose_they_were(
+    scope: str, nano_usd: int | None, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
     async with ledgered(tmp_path, upstream) as (proxy, client, path):
         for model in ("support-chat", "support-chat", "resilient"):
             await call(client, model=model)
         await proxy.sink.wait(3)
 
-    assert await spent(path, 0, of) == nano_usd
+    per = tuple(part.partition(":")[0] for part in scope.split("|") if part)
+    budget = BudgetQuery(MONTH, per, frozenset({"support-chat", "resilient"}))
+    found = await spent(path, budget, [scope], 0)
+    assert found == (None if nano_usd is None else {scope: nano_usd})
+
+
+def at(minutes: int, *charges: tuple[str, str, int], team: str = "support") -> Record:
+    """A call of so many minutes after noon, and what it was charged of which budgets."""
+    record = finished(team=team)
+    record.started_at = NOON + timedelta(minutes=minutes)
+    record.charges = [BudgetCharge(*charge) for charge in charges]
+    return record
+
+
+async def of(
+    path: Path, budget: BudgetQuery, since_min: int = 0, before_min: int | None = None
+) -> Mapping[str, int] | None:
+    before_ms = NEVER_MS if before_min is None else NOON_MS + before_min * 60_000
+    scopes = (SUPPORT, SEARCH)
+    return await spent(path, budget, scopes, NOON_MS + since_min * 60_000, before_ms)
+
+
+@pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
+async def test_what_was_charged_to_a_budget_is_all_that_it_has_seen(
+    budget: BudgetQuery, tmp_path: Path
+) -> None:
+    calls = [
+        at(0, ("month", SUPPORT, COST), ("other", "", COST)),
+        at(1, ("other", "", COST)),
+        at(2, ("month", SUPPORT, COST), ("month", SEARCH, 5)),
+        at(3),
+    ]
+    path = written(tmp_path / "ledger", *calls)
+
+    assert await of(path, budget) == {SUPPORT: 2 * COST, SEARCH: 5}
+    assert await of(path, budget, since_min=1) == {SUPPORT: COST, SEARCH: 5}
+    assert await of(path, budget, before_min=2) == {SUPPORT: COST, SEARCH: 0}
+
+
+async def test_calls_before_the_first_charge_count_unless_rules_say_which(tmp_path: Path) -> None:
+    calls = [at(0), at(1, team="search"), at(2, ("month", SUPPORT, COST)), at(3)]
+    path = written(tmp_path / "ledger", *calls)
+
+    assert await of(path, CALLED) == {SUPPORT: 2 * COST, SEARCH: COST}
+    assert await of(path, RULED) == {SUPPORT: COST, SEARCH: 0}
+    elsewhere = BudgetQuery(MONTH, ("tag.team",), frozenset({"legacy-only"}))
+    assert await of(path, elsewhere) == {SUPPORT: COST, SEARCH: 0}
+
+
+@pytest.mark.parametrize("budget", [CALLED, RULED], ids=["of all calls", "as rules say"])
+async def test_calls_of_a_process_that_noted_no_charges_all_count(
+    budget: BudgetQuery, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "ledger", at(0), at(1, team="search"))
+    as_version(path, 4)
+    assert await of(path, budget) == {SUPPORT: COST, SEARCH: COST}
+
+    written(path, at(2, ("month", SUPPORT, 7)), at(3, team="search"))
+
+    assert await of(path, budget) == {SUPPORT: COST + 7, SEARCH: COST}
+
+
+async def test_a_counter_of_any_name_is_found_again_and_none_is_another(tmp_path: Path) -> None:
+    names = [
+        "tag.team:" + "x" * 10_000,
+        "tag.team:" + "x" * 10_001,
+        "tag.team:\n",
+        "tag.team:\ud800",
+    ]
+    charges = [("month", name, number) for number, name in enumerate(names, 1)]
+    path = written(tmp_path / "ledger", at(0, *charges))
+
+    assert await spent(path, RULED, names, NOON_MS) == {name: n for _, name, n in charges}
+    assert max(len(row["scope"]) for row in kept(path, "budgets")) < 100
 
 
 async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
-        await spent(tmp_path / "none.db", 0, {})
+        await spent(tmp_path / "none.db", CALLED, [SUPPORT], 0)

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from proxy.ledger.jsonl import JsonlStore
+from proxy.ledger.rows import noted, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
+from proxy.record import BudgetCharge
+from tests.ledger.kept import PRICED, finished
 from tests.ledger.test_sqlite import batch
 
 NOTHING = Counts(0, 0, 0, 0)
@@ -37,7 +40,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_a_call_and_its_attempts_are_lines_that_name_each_other(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
-    store.write(*batch(1, 2), NOTHING)
+    store.write(batch(1, 2), NOTHING)
     store.close(NOTHING)
 
     said = lines(path)
@@ -48,15 +51,26 @@ def test_a_call_and_its_attempts_are_lines_that_name_each_other(tmp_path: Path) 
     assert said[0]["time"].endswith("+00:00")
 
 
+def test_the_line_of_a_call_says_what_budgets_it_was_charged_to(tmp_path: Path) -> None:
+    record = finished(PRICED)
+    record.charges = [BudgetCharge("month", "tag.team:support", 22_000)]
+    JsonlStore(tmp_path / "ledger", "abc").write(rows_of(noted(1, record)), NOTHING)
+
+    call, _ = lines(tmp_path / "ledger")
+    assert call["charges"] == [
+        {"budget": "month", "scope": "tag.team:support", "cost_nano_usd": 22_000}
+    ]
+
+
 def test_a_line_that_a_full_disk_cut_is_finished_later(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
     same = batch(1)
     with files_of_at_most(100), pytest.raises(Unwritten, match="EFBIG"):
-        store.write(*same, NOTHING)
+        store.write(same, NOTHING)
     assert path.stat().st_size == 100
 
-    store.write(*same, NOTHING)
+    store.write(same, NOTHING)
 
     assert [line["row"] for line in lines(path)] == ["call", "attempt", "attempt"]
 
@@ -65,14 +79,14 @@ def test_a_full_device_may_have_room_later() -> None:
     store = JsonlStore(Path("/dev/full"), "abc")
 
     with pytest.raises(Unwritten, match="ENOSPC"):
-        store.write(*batch(1), NOTHING)
+        store.write(batch(1), NOTHING)
 
 
 def test_a_line_that_a_kill_cut_is_not_continued(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_text('{"row": "ca')
 
-    JsonlStore(path, "abc").write(*batch(1), NOTHING)
+    JsonlStore(path, "abc").write(batch(1), NOTHING)
 
     torn, *whole = path.read_text().splitlines()
     assert torn == '{"row": "ca'
@@ -82,12 +96,12 @@ def test_a_line_that_a_kill_cut_is_not_continued(tmp_path: Path) -> None:
 def test_a_file_that_was_rotated_away_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     store = JsonlStore(path, "abc")
-    store.write(*batch(1), NOTHING)
+    store.write(batch(1), NOTHING)
     os.rename(path, tmp_path / "ledger.1")
-    store.write(*batch(2), NOTHING)
+    store.write(batch(2), NOTHING)
     os.rename(path, tmp_path / "ledger.2")
     path.touch()
-    store.write(*batch(3), NOTHING)
+    store.write(batch(3), NOTHING)
 
     assert [
         lines(each)[0]["seq"] for each in (tmp_path / "ledger.1", tmp_path / "ledger.2", path)

@@ -16,9 +16,10 @@ import pytest
 from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.pruning import AT_ONCE, bound
-from proxy.ledger.rows import attempt_rows, call_row, noted
+from proxy.ledger.rows import joined, noted, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, Run, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
+from proxy.record import BudgetCharge
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 from tests.test_cli import headrace
@@ -31,10 +32,11 @@ def ms(moment: datetime) -> int:
     return int(moment.timestamp() * 1000)
 
 
-def aged(days: float, now: datetime = NOW) -> Any:
+def aged(days: float, now: datetime = NOW, number: int = 1) -> Any:
     """A call with two attempts, which together cost 44 micro-USD, so many days ago."""
     record = finished(PRICED, PRICED)
     record.started_at = now - timedelta(days=days)
+    record.charges = [BudgetCharge(f"of call {number}", "", 44_000)]
     return record
 
 
@@ -49,13 +51,8 @@ class Clock:
 def filled(path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90) -> SqliteStore:
     run = Run("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = SqliteStore(path, run, lambda crash: None, lambda log: None)
-    calls, attempts = [], []
-    for seq, days in enumerate(ages, 1):
-        entry = noted(seq, aged(days))
-        made = attempt_rows(entry)
-        calls.append(call_row(entry, made))
-        attempts.extend(made)
-    store.write(calls, attempts, Counts(len(ages), len(ages), 0, 0))
+    rows = joined(rows_of(noted(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1))
+    store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store
 
 
@@ -84,10 +81,22 @@ def test_a_row_that_nobody_pruned_is_still_missed(path: Path) -> None:
     store.prune()
     store.close(Counts(3, 3, 0, 0))
     with closing(sqlite3.connect(path)) as file:
-        file.executescript("DELETE FROM calls WHERE seq = 3; DELETE FROM attempts WHERE seq = 3")
+        for table in ("calls", "attempts", "charges"):
+            file.execute(f"DELETE FROM {table} WHERE seq = 3")  # noqa: S608  # our own names
+        file.commit()
 
     [violation] = audit(path).violations
     assert "more or fewer rows" in violation
+
+
+def test_what_budgets_were_charged_goes_with_the_calls(path: Path) -> None:
+    store = filled(path, Clock(), [200, 100, 1])
+    store.prune()
+    store.close(Counts(3, 3, 0, 0))
+
+    assert [row["seq"] for row in kept(path, "charges")] == [3]
+    assert [row["name"] for row in kept(path, "budgets")] == ["of call 3"]
+    assert audit(path).violations == ()
 
 
 def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +13,7 @@ from proxy.app.telling import writer_failed
 from proxy.emit.metrics import Metrics
 from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.audit import audit
-from proxy.ledger.rows import Row, noted
+from proxy.ledger.rows import Row, Rows, noted
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
 from proxy.ledger.tally import Tally
 from proxy.ledger.writer import MAX_CALLS, Writer
@@ -40,11 +39,11 @@ class Memory:
     def open(self) -> None:
         return None
 
-    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+    def write(self, rows: Rows, counts: Counts) -> None:
         self.go.wait()
         if self.full:
             raise Unwritten("ENOSPC")
-        self.calls.extend(calls)
+        self.calls.extend(rows.calls)
         self.counts = counts
 
     def prune(self) -> bool:
@@ -160,12 +159,12 @@ class Picky(Memory):
         self.refuses = refuses
         self.writes = 0
 
-    def write(self, calls: Sequence[Row], attempts: Sequence[Row], counts: Counts) -> None:
+    def write(self, rows: Rows, counts: Counts) -> None:
         self.writes += 1
-        for row in calls:
+        for row in rows.calls:
             if (error := self.refuses.get(cast(int, row[0]))) is not None:
                 raise error
-        super().write(calls, attempts, counts)
+        super().write(rows, counts)
 
 
 def test_a_row_that_the_store_refuses_is_set_aside_and_the_others_go_on(tmp_path: Path) -> None:

@@ -1,25 +1,15 @@
-"""Which budgets the ledger can be asked about, and what a real one then says."""
+"""How the ledger is asked about the budgets of a revision."""
 
 from __future__ import annotations
 
-import sqlite3
-import time
-from contextlib import closing
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from proxy.ledger import budgets as kept_budgets
-from proxy.limits.drift import Budget
-from proxy.policy.budgets import budgets, counted_by
+from proxy.policy.budgets import BudgetsInForce, budgets
 from proxy.policy.snapshot import Snapshot
 from proxy.policy.store import read_folder
-from proxy.settings import LedgerAt
-from tests.conftest import running_proxy, world
-from tests.doubles import ScriptedUpstream, answer, legacy
-from tests.ledger.kept import until
-from tests.ledger.test_init import call
+from tests.conftest import world
 
 POLICIES = """
 policies:
@@ -49,60 +39,39 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_folder(tmp_path, None)
 
 
-def named(snapshot: Snapshot) -> dict[str, Budget]:
-    return {budget.limit.name: budget for budget in budgets(snapshot)}
+def test_a_budget_is_told_by_its_deployments_unless_rules_say_which_calls_it_counts(
+    snapshot: Snapshot,
+) -> None:
+    found = budgets(snapshot)
 
-
-def test_budgets_that_count_every_call_of_their_deployments_are_given(snapshot: Snapshot) -> None:
-    found = named(snapshot)
-
-    assert sorted(found) == ["all", "month", "own", "users"]
-    assert found["own"].deployments == {"legacy-only"}
-    assert "legacy-only" not in found["all"].deployments
-    assert counted_by(snapshot, "own") == frozenset({"legacy-only"})
-    assert counted_by(snapshot, "taken") is None
-    assert counted_by(snapshot, "brought") is None
+    assert sorted(found) == ["all", "brought", "month", "own", "taken", "users"]
+    assert found["own"].deployments == frozenset({"legacy-only"})
+    assert "legacy-only" not in (found["all"].deployments or ())
+    assert (found["taken"].deployments, found["brought"].deployments) == (None, None)
 
 
 def test_their_counters_are_those_whose_owner_no_caller_chooses(snapshot: Snapshot) -> None:
-    found = named(snapshot)
+    found = budgets(snapshot)
 
-    assert found["all"].scopes == {"": ()}
-    assert found["users"].scopes == {}
-    assert found["own"].scopes == {"deployment:legacy-only": ("legacy-only",)}
+    assert found["all"].scopes == {""} == found["brought"].scopes == found["taken"].scopes
+    assert found["users"].scopes == set()
+    assert found["own"].scopes == {"deployment:legacy-only"}
     assert found["month"].scopes == {
-        "key:support-widget|tag.team:support": ("support-widget", "support"),
-        "key:search-box|tag.team:": ("search-box", ""),
+        "key:support-widget|tag.team:support",
+        "key:search-box|tag.team:",
     }
 
 
-async def test_the_ledger_tells_of_all_counters_of_a_budget_at_once(
-    tmp_path: Path, upstream: ScriptedUpstream
-) -> None:
-    at = LedgerAt("sqlite", tmp_path / "ledger.db")
-    policies = world(upstream.url) + POLICIES
-    upstream.answer_with(answer(legacy()))
-    async with (
-        running_proxy(tmp_path / "policies", policies, ledger=at) as proxy,
-        aiohttp.ClientSession(base_url=proxy.url) as client,
-    ):
-        for _ in range(3):
-            await call(client, model="support-chat", max_tokens=20)
-        snapshot = read_folder(tmp_path / "policies", None)
-        month = named(snapshot)["month"]
-        since = month.limit.calendar.around(time.time_ns() // 1_000_000)[1]
-        await until(lambda: _rows(at.path) == 3)
+def test_they_are_worked_out_once_for_each_snapshot(snapshot: Snapshot, tmp_path: Path) -> None:
+    now = [snapshot]
+    in_force = BudgetsInForce(lambda: now[0])
+    first, again = in_force.named("own"), in_force.named("own")
+    now[0] = read_folder(tmp_path, None)
+    other = in_force.named("own")
 
-        before = await kept_budgets.by(at.path, since, month.per, month.deployments)
-        nobody = await kept_budgets.by(at.path, since, month.per, frozenset({"legacy-only"}))
-        later = await kept_budgets.by(at.path, since * 2, month.per, month.deployments)
-
-    assert before == {("support-widget", "support"): 3 * 2550}
-    assert (nobody, later) == ({}, {})
-    assert await kept_budgets.by(tmp_path / "none.db", 0, (), frozenset()) is None
-
-
-def _rows(path: Path) -> int:
-    with closing(sqlite3.connect(path)) as file:
-        [(count,)] = file.execute("SELECT COUNT(*) FROM calls")
-    return int(count)
+    assert first is again
+    assert first is not None
+    assert other is not None
+    assert first.limit is not other.limit
+    assert in_force.named("calls") is None
+    assert {budget.limit.name for budget in in_force.all()} == set(budgets(snapshot))
