@@ -214,8 +214,14 @@ class BudgetExceeded(LimitExceeded):
 
     code = "budget_exceeded"
 
-    def __init__(self, limit: str, retry_after_s: float | None) -> None:
-        super().__init__(f"The budget {limit} is spent.", limit, "usd", retry_after_s)
+    def __init__(self, limit: str, retry_after_s: float | None, *, spent: bool = True) -> None:
+        if retry_after_s is None:
+            said = f"The call may cost more than the budget {limit} ever allows."
+        elif spent:
+            said = f"The budget {limit} is spent."
+        else:
+            said = f"The call may cost more than what is left of the budget {limit}."
+        super().__init__(said, limit, "usd", retry_after_s)
         self.type = "insufficient_quota"
         self.should_retry = False
 

@@ -211,7 +211,7 @@ def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
     if store_away and limit.on_store_error == "closed":
         return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
     if limit.kind == "usd":
-        return BudgetExceeded(limit.name, refusal.retry_after_s)
+        return BudgetExceeded(limit.name, refusal.retry_after_s, spent=not refusal.remaining)
     if refusal.retry_after_s is None:
         said = f"The call asks for more {limit.kind} than {limit.name} ever allows at once."
     else:

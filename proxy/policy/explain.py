@@ -67,7 +67,7 @@ class _Explainer:
                 reasons.append(Reason("models", f"{len(left)} more, which are not explained here"))
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
             reasons += _captured(plan)
-        reasons.append(_outcome(plan))
+        reasons.append(self.outcome(plan))
         return Explanation(self.snapshot.revision, tuple(reasons))
 
     def identity(self) -> Reason:
@@ -109,6 +109,18 @@ class _Explainer:
             Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
         ]
         return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+
+    def outcome(self, plan: Plan) -> Reason:
+        """Return where the call goes, or that a limit would refuse it if nothing else was used."""
+        claims = claims_of(plan, self.call) if _has_texts(self.call) else ()
+        over = [each.limit for each in claims if each.amount > each.limit.capacity]
+        refusing = next((limit.name for limit in over if not limit.shadow), None)
+        if refusing is None or plan.refusal is not None:
+            return _outcome(plan)
+        why = "the call claims more than that ever allows"
+        if plan.cache is not None:
+            why += ", but for a kept answer"
+        return Reason("decided", f"refused with 429 by {refusing}", why)
 
     def limits(self, plan: Plan) -> Reason:
         texts = _has_texts(self.call)

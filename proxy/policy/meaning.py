@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from proxy.limits.claims import ASSUMED_TOKENS
-from proxy.policy import meaning_guards, meaning_keys, meaning_rules, schema
+from proxy.policy import meaning_guards, meaning_keys, meaning_limits, meaning_rules, schema
 from proxy.policy.compile_limits import written
 from proxy.policy.load import Loaded
 from proxy.policy.pricing import missing
@@ -26,7 +25,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
     for key in snapshot.keys.values():
         found += _names(key)
-    found += _small(policies)
+    found += meaning_limits.findings(snapshot, now)
     found += _within_keys(policies)
     found += meaning_keys.findings(policies, snapshot, now)
     found += meaning_guards.findings(loaded.policies, snapshot)
@@ -78,17 +77,6 @@ def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Find
                 place: Path_ = ("policies", section.policy, "rules", index)
                 yield from _unpriced((*place, "targets"), picks, refuse)
                 yield from _unpriced((*place, "fallback"), each.fallback or (), refuse)
-
-
-def _small(policies: schema.Policies) -> Iterator[Finding]:
-    """Tell of limits that a single call may be too large for."""
-    for path, limit in written(policies):
-        amount = limit.burst or (limit.tokens or (ASSUMED_TOKENS, 0))[0]
-        if limit.tokens is not None and amount < ASSUMED_TOKENS:
-            said = (
-                f"is smaller than one call that bounds nothing: {ASSUMED_TOKENS} tokens are claimed"
-            )
-            yield (*path, "tokens"), said
 
 
 def _within_keys(policies: schema.Policies) -> Iterator[Finding]:

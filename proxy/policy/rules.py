@@ -143,7 +143,7 @@ def course(sections: Sequence[Section], known: Known) -> Course | None:
         if tests:
             steps.append(Step(section.first, tuple(tests)))
     rules = {rule.name: rule for step in steps for _, rule in step.tests}
-    join = lru_cache(RULINGS_KEPT)(partial(_joined, rules))
+    join = lru_cache(RULINGS_KEPT)(partial(joined, rules))
     by_model = any(reads_model(rule.when) for rule in rules.values())
     return Course(tuple(steps), join, rules, by_model) if steps else None
 
@@ -164,7 +164,7 @@ def follow(course: Course, facts: Facts) -> Ruling:
     return course.join(tuple(held), tuple(would))
 
 
-def _joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
+def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
     """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
     ruling = Ruling(names, would, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):

@@ -41,13 +41,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The limit that refuses for longest. After ``retry_after_s`` the same claims fit if nobody
-    else is faster; None says that they never will: the claim is larger than the limit. Nobody
-    knows when a call ends, so concurrency asks to wait a second."""
+    """The limit that refuses for longest, and what is left of it. After ``retry_after_s`` the same
+    claims fit if nobody else is faster; None says that they never will: the claim is larger than
+    the limit. Nobody knows when a call ends, so concurrency asks to wait a second."""
 
     limit: Limit
     scope: str
     retry_after_s: float | None
+    remaining: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +69,15 @@ class Outcome:
         if self.admitted:
             return None
         against = [
-            (claim, wait)
-            for claim, wait in zip(self.claims, self.readings[2::READING], strict=True)
-            if wait and not claim.limit.shadow
+            (wait, index)
+            for index, wait in enumerate(self.readings[2::READING])
+            if wait and not self.claims[index].limit.shadow
         ]
         if not against:
             return None
-        claim, wait = max(against, key=lambda each: (each[1] == NEVER, each[1]))
-        return Refusal(claim.limit, claim.scope, None if wait == NEVER else wait / 1000)
+        wait, index = max(against, key=lambda each: (each[0] == NEVER, each[0]))
+        standing, wait_s = self.standings[index], None if wait == NEVER else wait / 1000
+        return Refusal(standing.limit, standing.scope, wait_s, standing.remaining)
 
     @property
     def standings(self) -> tuple[Standing, ...]:

@@ -128,6 +128,31 @@ async def test_what_a_limit_allows_is_told_with_its_time_and_burst(
     assert answers[1][2]["error"]["message"] == f"The limit few of {words} is reached."
 
 
+@pytest.mark.parametrize(
+    ("used", "says", "waits"),
+    [
+        (None, "may cost more than the budget month ever allows", False),
+        (10_000, "may cost more than what is left of the budget month", True),
+        (100_000, "The budget month is spent", True),
+    ],
+)
+async def test_a_budget_that_refuses_says_why(
+    used: int | None, says: str, waits: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    limit = "{name: month, usd: 0.002 per month, unpriced: allow}"
+    upstream.answer_with(answer(legacy(usage=usage(used or 0, 0))))
+    async with limited(tmp_path, upstream, limit) as (_, client):
+        if used is not None:
+            assert (await ask(client, prompt="x", max_tokens=1))[0] == 200
+        bound = 10_000 if used is None else 2_000
+        status, headers, said = await ask(client, max_tokens=bound)
+
+    assert (status, said["error"]["code"]) == (429, "budget_exceeded")
+    assert says in said["error"]["message"]
+    assert ("retry-after" in headers) == waits
+    assert headers["x-should-retry"] == "false"
+
+
 async def test_what_was_not_used_is_given_back(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     limit = "{name: tokens, tokens: 100 per day}"
     async with limited(tmp_path, upstream, limit) as (_, client):

@@ -126,6 +126,29 @@ def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot:
     assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:14")]
 
 
+@pytest.mark.parametrize(
+    ("limit", "more", "decided"),
+    [
+        ("usd: 0.0001 per month", "", "refused with 429 by l (the call claims more than that ever"),
+        ("tokens: 100 per day", "", "refused with 429 by l (the call claims more than that ever"),
+        ("usd: 0.0001 per month", "cache: {ttl: 1h}, ", "but for a kept answer"),
+        ("usd: 0.0001 per month, mode: shadow", "", "goes to openai/m"),
+        ("usd: 1 per month", "", "goes to openai/m"),
+        ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by own/n"),
+    ],
+)
+def test_a_call_that_a_limit_never_allows_goes_nowhere(
+    limit: str, more: str, decided: str, tmp_path: Path
+) -> None:
+    own = f"policies:\n  own: {{{more}limits: [{{name: l, {limit}}}]}}\n"
+    text = POLICIES.replace("policies:\n", own, 1).replace("policy: public", "policy: own", 1)
+    text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
+    (tmp_path / "p.yaml").write_text(text)
+    snapshot = read_folder(tmp_path, {})
+
+    assert decided in told(snapshot, max_tokens=1000).text().splitlines()[-1]
+
+
 def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
     rules = about(told(snapshot, headers={"x-region": "eu"}), "rules")
 

@@ -112,8 +112,8 @@ def test_a_limit_that_one_call_may_be_too_large_for_is_told(tmp_path: Path) -> N
     rules = ("limits: [{name: few, tokens: 500 per minute}]",)
 
     assert found(tmp_path, *rules) == [
-        "policies.public.rules.0.limits.0.tokens: is smaller than one call that bounds nothing: "
-        "1024 tokens are claimed"
+        "policies.public.rules.0.limits.0.tokens: is smaller than one call of chat that bounds "
+        "nothing: 1029 tokens are claimed"
     ]
 
 
