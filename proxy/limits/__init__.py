@@ -24,10 +24,9 @@ from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.guard import asks
 from proxy.types.limit import Claim, Limit, rate_text
-from proxy.types.outcome import FRESH, READING, Outcome, Refusal, Standing
+from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Refusal, Standing
 
 USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
-FLAGS = 3  # where they stand in the reading of a claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +185,9 @@ class Admitted:
     async def _recalled(self, recalls: Recalls, decided: Outcome) -> bool:
         """Have budgets recalled that begin anew with this call. True if one of its budgets turned
         out to be used, be it that another call began it in the same moment."""
-        for claim, flags in zip(decided.claims, decided.readings[FLAGS::READING], strict=True):
+        for index, flags in enumerate(decided.readings[FLAGS::READING]):
             if flags & FRESH:
-                recalls.begin(claim, self.at_ms)
+                recalls.begin(decided.claims[index], self.at_ms)
         return await recalls.known(decided.claims)
 
     async def _ask(self, claims: Sequence[Claim]) -> Outcome:

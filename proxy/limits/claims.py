@@ -21,7 +21,7 @@ from proxy.estimate import body_quarters, whole_tokens
 from proxy.record import BudgetCharge, Record
 from proxy.types import UNCHANGED, Call, Changes, Json, Leg, Plan, Target
 from proxy.types.limit import MOST, Claim
-from proxy.types.outcome import READING, Outcome
+from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
 from proxy.usage import Price, Tokens, in_force
 
@@ -184,15 +184,17 @@ def _at(prices: Sequence[Price], day: date, tokens: Tokens) -> int | None:
     return None if cost is None else min(cost, MOST)
 
 
-def charges_of(decided: Outcome, used: Sequence[int]) -> tuple[BudgetCharge, ...]:
+def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:
     """Return what a call was charged of budgets that no user has for itself, by what it has used of
     each claim. A budget in shadow that would have refused it was not charged."""
-    waits = decided.readings[2::READING]
-    return tuple(
-        BudgetCharge(claim.limit.name, claim.scope, cost)
-        for claim, wait, cost in zip(decided.claims, waits, used, strict=True)
-        if claim.limit.kind == "usd" and not wait and not claim.personal and cost
-    )
+    return [
+        BudgetCharge(claim.limit.name, claim.scope, used[index])
+        for index, claim in enumerate(decided.claims)
+        if claim.limit.kind == "usd"
+        and used[index]
+        and not claim.personal
+        and not decided.readings[index * READING + WAIT]
+    ]
 
 
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:

@@ -9,6 +9,7 @@ from proxy.types.limit import Claim, Limit
 
 NEVER = -1
 WARNED, FRESH = 1, 2
+WAIT, FLAGS = 2, 3  # where they stand in a reading
 READING = 4
 """Numbers in a claim's reading: the level (a rate's debt, else what is used); milliseconds to a
 budget's reset, else -1; milliseconds to wait, 0 when it fits and ``NEVER`` when it never will;
@@ -70,7 +71,7 @@ class Outcome:
             return None
         against = [
             (wait, index)
-            for index, wait in enumerate(self.readings[2::READING])
+            for index, wait in enumerate(self.readings[WAIT::READING])
             if wait and not self.claims[index].limit.shadow
         ]
         if not against:
@@ -110,7 +111,7 @@ def _standing(claim: Claim, reading: Sequence[int]) -> Standing:
 
 def outcome(claims: Sequence[Claim], readings: Sequence[int]) -> Outcome:
     """Admit unless a limit that is in force has the call wait."""
-    waits = readings[2::READING]
+    waits = readings[WAIT::READING]
     refused = any(waits) and any(
         wait and not claim.limit.shadow for claim, wait in zip(claims, waits, strict=True)
     )
