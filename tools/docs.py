@@ -114,6 +114,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "common": guards.common,
         "kinds": guards.kinds,
         "detectors": guards.detectors,
+        "silent": guards.silent,
     },
     "metrics.md": {"metrics": metrics},
 }

@@ -8,7 +8,9 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from proxy.dialects.detections import DETECTORS
+from proxy.guardrails.frame import SILENT_ANSWER
 from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.texts import SILENT
 from proxy.policy.schema.guards import COMMON, Guard
 from proxy.policy.schema.guards_asking import Known
 from proxy.policy.texts import NAMES
@@ -51,6 +53,20 @@ def kinds() -> Iterator[str]:
             yield ""
             yield from _table(own)
         yield ""
+
+
+def silent() -> Iterator[str]:
+    """Return what no guard looks at, and as what alone."""
+    yield "| where | as what | why |"
+    yield "|---|---|---|"
+    for name, why in SILENT.items():
+        yield f"| `{name}` of a question | anything | {why} |"
+    for level, names in SILENT_ANSWER.items():
+        steps = (f"{step}." if step in ("message", "delta") else f"{step}[]." for step in level)
+        way = "".join(steps)
+        for name, (check, why) in names.items():
+            what = _line(check.__doc__).removeprefix("True if a value is ").rstrip(".")
+            yield f"| `{way}{name}` of an answer | {what} | {why} |"
 
 
 def detectors() -> Iterator[str]:

@@ -76,7 +76,7 @@ def plain(run: str, *, cut: bool = False) -> str | None:
         raw = base64.b64decode(run.replace("-", "+").replace("_", "/") + "=" * (-len(run) % 4))
     except binascii.Error:
         return None
-    return _printable(raw, wide_codec(raw) or "utf-8", final=not cut)
+    return _printable(raw, wide_codec(raw) or "utf-8")
 
 
 def wide_codec(raw: bytes) -> str | None:
@@ -90,9 +90,10 @@ def wide_codec(raw: bytes) -> str | None:
     return "utf-16le" if zeros[0] > zeros[1] else "utf-16be"
 
 
-def _printable(raw: bytes, codec: str, *, final: bool) -> str | None:
+def _printable(raw: bytes, codec: str) -> str | None:
+    """Return bytes as text, be its last letter cut; None where they are not all text."""
     try:
-        text = codecs.getincrementaldecoder(codec)().decode(raw, final)
+        text = codecs.getincrementaldecoder(codec)().decode(raw)
     except UnicodeDecodeError:
         return None
     return text if "".join(text.split()).isprintable() else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from proxy.guardrails.payloads import data_of
+from proxy.guardrails.payloads import LEAST_OPAQUE, data_of
 
 Level = tuple[str, ...]
 
@@ -29,7 +29,7 @@ _FINISHES = frozenset(
 
 
 def is_counts(value: Any) -> bool:
-    """True if a value is usage of known names, in numbers alone."""
+    """True if a value is numbers alone, under the names that usage has."""
     if value is None or isinstance(value, int | float):
         return True
     return isinstance(value, dict) and all(
@@ -47,30 +47,33 @@ def is_details(value: Any) -> bool:
 
 
 def is_name(value: Any) -> bool:
-    """True if a value is no more than a name: short, and without white space; or None."""
+    """True if a value is at most 128 characters without white space, or null."""
     if value is None:
         return True
     return isinstance(value, str) and len(value) <= _LONGEST and value.split() in ([value], [])
 
 
 def _is_number(value: Any) -> bool:
+    """True if a value is a number, or null."""
     return value is None or isinstance(value, int | float)
 
 
 def _is_finish(value: Any) -> bool:
+    """True if a value is a finish reason that some dialect has, or null."""
     return value is None or (isinstance(value, str) and value in _FINISHES)
 
 
 def _is_vector(value: Any) -> bool:
+    """True if a value is numbers, or more than 256 characters of base64 that is no text."""
     if isinstance(value, str):
-        data = data_of(value, bare=True)
+        data = data_of(value, bare=True) if len(value) > LEAST_OPAQUE else None
         return data is not None and data.text is None and not value.startswith("data:")
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 
 Silence = tuple[Callable[[Any], bool], str]
 _ID: Silence = (is_name, "given by the upstream to tell answers and calls apart")
-_INDEX: Silence = (_is_number, "a number")
+_INDEX: Silence = (_is_number, "which of several it is")
 _CALL: Mapping[str, Silence] = {"id": _ID, "index": _INDEX}
 
 SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
@@ -83,13 +86,13 @@ SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
         "service_tier": (is_name, "how the upstream has ranked the call"),
         "usage": (is_counts, "counts"),
     },
-    ("choices",): {"index": _INDEX, "finish_reason": (_is_finish, "of a closed set")},
+    ("choices",): {"index": _INDEX, "finish_reason": (_is_finish, "why the choice has ended")},
     ("choices", "message", "tool_calls"): _CALL,
     ("choices", "delta", "tool_calls"): _CALL,
     ("data",): {
         "index": _INDEX,
         "object": (is_name, "the kind of document"),
-        "embedding": (_is_vector, "numbers, be they written in base64 that is no text"),
+        "embedding": (_is_vector, "a vector"),
     },
 }
 """By the way to it, what is silent there, what it has to be, and why."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.guardrails.frame import is_silent_choice, is_silent_head
+from proxy.guardrails.frame import is_name, is_silent_choice, is_silent_head
 from proxy.guardrails.payloads import Payload
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, Path, Text, answer_texts
@@ -68,11 +68,13 @@ def _choices(data: Json) -> list[tuple[int, Json]]:
 
 
 def _index(value: Any, place: int) -> int:
-    """Return the number by which a client tells an item of a list from others, whatever its type;
-    its place where it has none."""
+    """Return the number by which a client tells an item of a list from others, be it a number or
+    a string; its place where it is neither."""
     index = value.get("index") if isinstance(value, dict) else None
-    if isinstance(index, int) or index is None:
-        return place if index is None else index
+    if isinstance(index, int):
+        return index
+    if not isinstance(index, float | str):
+        return place
     if isinstance(index, float) and index.is_integer():
         return int(index)
     written = str(index)
@@ -153,14 +155,22 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
             made = [made]
             new.append(0)
             continue
-        number = "index" if "index" in above else "id"
-        kept = (number, "type", *beside) if depth == 2 else (number, "type")
-        made = {**{name: above[name] for name in kept if name in above}, step: made}
+        kept = {name: above[name] for name in ("index", "id", "type") if _is_kept(name, above)}
+        made = {**kept, step: made}
         if depth == 2:
+            made |= {name: above[name] for name in beside if name in above}
             made["finish_reason"] = None
         new.append(step)
     head = {name: data[name] for name in _IDENTITY if name in data}
     return {**head, "choices": made}, ("choices", *reversed(new))
+
+
+def _is_kept(name: str, item: Json) -> bool:
+    """True if what an item has under a name says which item it is, and is no text that goes on."""
+    value = item.get(name)
+    if name == "id":
+        return "index" not in item and value is not None and is_name(value)
+    return isinstance(value, str | int | float)
 
 
 def frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:

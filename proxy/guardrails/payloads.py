@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from proxy.guardrails.encoded import wide_codec
 
+LEAST_OPAQUE = 256  # characters of data that may be a picture; a key or a word is shorter
 _URL = re.compile(
     r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
     r"(?:;charset=(?P<charset>[A-Za-z0-9_-]{1,32}))?;base64,"

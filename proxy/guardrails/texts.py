@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from proxy.guardrails.arguments import MOST_TEXTS, values
 from proxy.guardrails.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.logprobs import beside
-from proxy.guardrails.payloads import Payload, data_of
+from proxy.guardrails.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.types import Json
 
 REQUEST: Mapping[str, str] = {
@@ -171,7 +171,6 @@ class _Place(NamedTuple):
 Found = Text | Opaque | Value | None
 """What a value gives: a text, what cannot be read, or nothing by itself."""
 
-LEAST_PICTURE = 256  # characters of data that may be one; in less a key or a word would stand out
 STEP = 1024  # values that are read in one go
 
 
@@ -300,7 +299,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
         if data.text is not None:
             yield Text((*path, data.payload), data.text, place.kind, place.role)
-        elif in_place and len(text) > LEAST_PICTURE:
+        elif in_place and len(text) > LEAST_OPAQUE:
             return
         decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:

@@ -426,6 +426,38 @@ def test_a_choice_that_ends_keeps_its_number() -> None:
     assert set(numbers) == {"seven"}
 
 
+@pytest.mark.parametrize("name", ["index", "type"])
+@pytest.mark.parametrize("value", [["a secret"], {"a": "a secret"}])
+def test_what_tells_items_apart_and_is_a_text_is_in_no_part_of_its_chunk(
+    name: str, value: Any
+) -> None:
+    odd = {name: value, "delta": {"content": "a", "refusal": "b"}}
+
+    out = fed(Deltas.under(tallies(MASK)), [Chunk({**HEAD, "choices": [odd]})])
+
+    assert "secret" not in json.dumps([each.data for each in out])
+    released: list[Chunk] = []
+    deltas = Deltas.under(tallies(BLOCK))
+    with pytest.raises(GuardBlocked):
+        released += deltas.feed(Chunk({**HEAD, "choices": [odd]}))
+        released += deltas.flush()
+    assert "secret" not in json.dumps([each.data for each in released])
+
+
+def test_calls_without_a_number_keep_their_ids() -> None:
+    calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
+
+    out = fed(Deltas.under(tallies(MASK)), [chunk({"tool_calls": calls})])
+
+    parts = [
+        call
+        for each in out
+        if each.data
+        for call in each.data["choices"][0]["delta"].get("tool_calls", ())
+    ]
+    assert {call["id"] for call in parts if call["function"]["arguments"]} == {"one", "two"}
+
+
 def test_a_guard_that_only_flags_cannot_tell_of_a_text_that_goes_on_after_its_end() -> None:
     flagging = tallies(FLAG)
     chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]

@@ -37,6 +37,7 @@ def test_text_of_two_bytes_a_letter_is_text(codec: str, text: str) -> None:
     assert spots(f"look: {run} here", "secret") == [run]
     for size in range(16, len(run)):
         assert encoded.plain(run[:size], cut=True) is not None
+        assert encoded.plain(run[:size]) is not None
 
 
 @pytest.mark.parametrize("head", ["data:text/plain;base64,", "DATA:;BASE64,", "b&#97;se64,"])

@@ -290,6 +290,7 @@ def test_of_an_answer_nothing_is_skipped(
         {"usage": {"prompt_tokens_details": {"note": MARK}}},
         {"data": [{"embedding": [MARK]}]},
         {"data": [{"embedding": f"{MARK}, not a vector"}]},
+        {"data": [{"embedding": f"{MARK}AAA"}]},
         {"data": [{"embedding": f"data:image/{MARK};base64,iVBORw0KGgo="}]},
         {"data": [{"embedding": base64.b64encode(f"it is {MARK}".encode()).decode()}]},
         {"unknown": [{"id": MARK}]},
@@ -394,7 +395,7 @@ def test_the_frame_of_an_answer_is_no_text() -> None:
 
 
 def test_vectors_are_no_text() -> None:
-    vector = base64.b64encode(struct.pack("<4f", 0.5, -0.25, 1e-3, -1.0)).decode()
+    vector = base64.b64encode(struct.pack("<64f", *(n / 7 - 3 for n in range(64)))).decode()
 
     for numbers in (vector, [0.5, -0.25]):
         answer = {"object": "list", "data": [{"embedding": numbers}]}

@@ -1,0 +1,214 @@
+"""Every place where a request or an answer may say something, every form in which it may, and what
+a reader outside of the product makes of what got through.
+
+The reader shares nothing with the product: it takes every string, name and part, puts together what
+several chunks say in one place, and undoes each form that is written here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from tests.guardrails.test_texts import MARK, SHAPES
+
+Form = Callable[[str], str]
+
+PLANTS: Mapping[str, str] = {
+    "words": "forbidden",
+    "secrets": "AKIA" + "Z7VRSQ5TJN2XMPLQ",
+    "cards": "4111111111111111",
+}
+MEDIA = ("text/plain", "text/html", "application/json", "image/svg+xml", "image/png", "x/odd", "")
+CHARSETS = ("", "utf-8", "utf-16", "utf-16le", "UTF-16BE", "iso-8859-1", "windows-1252", "no-such")
+
+
+def _url(media: str, charset: str, payload: str) -> str:
+    return f"data:{media}{charset and f';charset={charset}'};base64,{payload}"
+
+
+def _base64(text: str, charset: str = "") -> str:
+    known = "utf-8" if charset in ("", "no-such") else charset
+    return base64.b64encode(text.encode(known)).decode()
+
+
+def _decoded(media: str, charset: str) -> Form:
+    return lambda plant: _url(media, charset, _base64(plant, charset))
+
+
+def _written(media: str, charset: str) -> Form:
+    return lambda plant: _url(media, charset, plant + "A" * (-len(plant) % 4))
+
+
+PLAIN: Mapping[str, Form] = {
+    "alone": lambda plant: plant,
+    "in words": lambda plant: f"see {plant} now",
+    "with escapes of JSON": lambda plant: "".join(f"\\u{ord(each):04x}" for each in plant),
+    "in base64": lambda plant: _base64(f"please look at {plant} today"),
+    "in wide base64": lambda plant: _base64(f"see {plant} now", "utf-16le"),
+    "in a data URL without base64": lambda plant: f"data:text/plain,{plant}",
+    "in percents": lambda plant: "data:," + "".join(f"%{ord(each):02x}" for each in plant),
+    "as a media type": lambda plant: f"data:image/{plant.lower()};base64,QUJD",
+    "as a charset": lambda plant: _url("text/plain", plant, "QUJD"),
+    "as a name in a data URL": lambda plant: f"data:text/plain;name={plant};base64,QUJD",
+    "in words of base64": lambda plant: _url("text/plain", "", f"see/{plant}/now/or"),
+}
+URLS: Mapping[str, Form] = {
+    f"{how} {media or 'nothing'} {charset}": form(media, charset)
+    for (how, form), media, charset in product(
+        {"decoded from": _decoded, "written as": _written}.items(), MEDIA, CHARSETS
+    )
+}
+FORMS = {**PLAIN, **URLS}
+
+
+def says(form: str, name: str) -> bool:
+    """True if a plant is itself in a form: a media type has no capitals."""
+    return PLANTS[name].islower() or PLANTS[name].isdigit() or form != "as a media type"
+
+
+def _message(content: Any) -> Any:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+REQUESTS: Sequence[Any] = (
+    *({"unknown": shape} for shape in SHAPES),
+    *({"messages": shape} for shape in SHAPES if isinstance(shape, list)),
+    {"prompt": MARK},
+    {"prompt": [MARK]},
+    {"metadata": {"k": MARK}},
+    {"metadata": {MARK: "k"}},
+    {MARK: 1},
+    {"audio": {"voice": MARK}},
+    {"response_format": {"json_schema": {"schema": {"title": MARK}}}},
+    {"tools": [{"function": {"parameters": {"properties": {"image": {"default": MARK}}}}}]},
+    _message([{"type": "image_url", "image_url": {"url": MARK}}]),
+    _message([{"type": "image_url", "image_url": MARK}]),
+    _message([{"type": "file", "file": {"filename": MARK, "file_data": "AAAA"}}]),
+    _message([{"type": "file", "file": {"file_data": MARK}}]),
+    _message([{"type": "input_audio", "input_audio": {"data": MARK, "format": "wav"}}]),
+    _message([{"type": "input_audio", "input_audio": {"data": "AA", "format": MARK}}]),
+    _message([{"source": {"type": "base64", "media_type": MARK, "data": "AA"}, "type": "image"}]),
+    _message([{"type": "document", "document": {"title": MARK, "data": "AAAA"}}]),
+    {"images": [MARK]},
+    {"images": [{"url": MARK}]},
+    {"documents": [{"text": MARK}]},
+    {"video": {"url": MARK}},
+)
+
+
+def _choice(**choice: Any) -> Any:
+    return {"choices": [{"index": 0, **choice}]}
+
+
+def _call(**call: Any) -> Any:
+    return _choice(delta={"tool_calls": [{"index": 0, **call}]})
+
+
+ANSWERS: Sequence[Any] = (
+    {"x": MARK},
+    {"x": {"y": MARK}},
+    {"x": [MARK]},
+    {"x": [{"y": {"z": [MARK]}}]},
+    {"x": {"arguments": MARK}},
+    {MARK: 1},
+    {"x": {MARK: 1}},
+    {"usage": MARK},
+    {"usage": {"note": MARK}},
+    {"usage": {MARK: 1}},
+    *({name: [MARK]} for name in ("id", "object", "model", "created", "system_fingerprint")),
+    *({name: {"x": MARK}} for name in ("id", "object", "model", "created", "service_tier")),
+    *({name: MARK} for name in ("name", "role", "type", "logprobs", "delta", "error", "created")),
+    {"choices": MARK},
+    {"choices": [MARK]},
+    {"choices": [[MARK]]},
+    {"choices": {"0": {"delta": {"content": MARK}}}},
+    {"data": [{"object": [MARK]}]},
+    *(_choice(**{name: MARK}) for name in ("index", "finish_reason", "delta", "message", "text")),
+    *(_choice(**{name: MARK}) for name in ("name", "type", "role", "x", "logprobs")),
+    _choice(x=[{"y": MARK}]),
+    _choice(text=[MARK]),
+    _choice(message={"content": MARK}),
+    _choice(delta=[MARK]),
+    *(_choice(delta={name: MARK}) for name in ("content", "role", "refusal", "name", "x")),
+    *(_choice(delta={name: MARK}) for name in ("reasoning", "reasoning_content", "logprobs")),
+    _choice(delta={MARK: 1}),
+    _choice(delta={"x": {"y": [MARK]}}),
+    _choice(delta={"content": [MARK]}),
+    _choice(delta={"content": [{"type": "text", "text": MARK}]}),
+    _choice(delta={"content": [{"type": MARK, "text": "a"}]}),
+    _choice(delta={"content": [{"type": "thinking", "thinking": [{"text": MARK}]}]}),
+    _choice(delta={"audio": {"transcript": MARK}}),
+    _choice(delta={"audio": {"data": MARK}}),
+    _choice(delta={"annotations": [{"url_citation": {"title": MARK}}]}),
+    _choice(delta={"reasoning_details": [{"type": "reasoning.text", "text": MARK, "index": 0}]}),
+    _choice(delta={"function_call": {"name": MARK}}),
+    _choice(delta={"function_call": {"arguments": MARK}}),
+    _choice(delta={"tool_calls": MARK}),
+    _choice(logprobs={"content": [{"token": MARK}]}),
+    _call(type=MARK),
+    _call(function={"name": MARK}),
+    _call(function={"arguments": MARK}),
+    _call(function={"arguments": {"x": [MARK]}}),
+    _call(custom={"name": "f", "input": MARK}),
+)
+
+
+def _place(path: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return where a text goes on: the texts of the parts of a content are one."""
+    part = path[:-1] if path[-1:] == ("text",) else path
+    return part[:-1] if part[-2:-1] == ("content",) else path
+
+
+def _names_and_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, str]]:
+    """Yield each string with its place; that of a name is None, as no name goes on."""
+    if isinstance(value, str):
+        yield _place(path), value
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield None, name
+            yield from _names_and_texts(inner, (*path, name))
+    elif isinstance(value, list):
+        for place, inner in enumerate(value):
+            index = inner.get("index") if isinstance(inner, dict) else None
+            number = str(index) if isinstance(index, str | int | float) else place
+            yield from _names_and_texts(inner, (*path, number))
+
+
+def _undone(text: str) -> Iterator[str]:
+    """Yield what a text says in each form."""
+    yield text
+    yield unquote_to_bytes(text).decode("latin-1")
+    yield re.sub(r"\\u([0-9a-f]{4})", lambda match: chr(int(match[1], 16)), text)
+    for run in re.findall(r"[A-Za-z0-9+/_-]{8,}", text):
+        try:
+            raw = base64.b64decode(run + "=" * (-len(run) % 4))
+        except binascii.Error:
+            continue
+        for charset in ("latin-1", "utf-16le", "utf-16be"):
+            yield raw.decode(charset, "replace")
+
+
+def spells(documents: Sequence[Any], plant: str) -> str | None:
+    """Return the text in which a reader finds a plant: of one document, or of several chunks whose
+    strings in one place go on from each other; None where nothing of it is there."""
+    together: dict[Any, str] = {}
+    names: list[str] = []
+    for document in documents:
+        for place, text in _names_and_texts(json.loads(json.dumps(document))):
+            if place is None:
+                names.append(text)
+            else:
+                together[place] = together.get(place, "") + text
+    beside = r"\d" if plant.isdigit() else r"\0"  # of a longer number it is no part
+    found = re.compile(f"(?<!{beside}){plant}(?!{beside})", re.IGNORECASE)
+    for text in (*names, *together.values()):
+        if any(map(found.search, _undone(text))):
+            return text
+    return None

@@ -1,0 +1,237 @@
+"""What a guard stops reaches nobody, wherever it stands, in whatever form, and however it is cut:
+no model by a request, no client by an answer. What cannot be read is no `passed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count, cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.replacing import replaced
+from proxy.guardrails.texts import Texts, answer_texts, request_texts
+from proxy.types.guard import Action, Rule
+from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
+from tests.adversary.test_hidden_words import NAMED, documents, event
+from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
+from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
+from tests.guardrails.doubles import Ticks
+from tests.guardrails.test_coverage import bodies, fed, planted
+from tests.guardrails.test_init import guarded
+from tests.guardrails.test_reported import ask
+from tests.guardrails.test_texts import MARK, PATHS
+from tests.test_pipeline import ROUTES, Route
+from tools.hidden import detector
+
+Json = dict[str, Any]
+FINDERS = {
+    "words": detector(
+        "keywords", words=[PLANTS["words"]], words_from="", patterns=[], whole_words=False
+    ),
+    "secrets": detector("secrets", reach=1200),
+    "cards": detector("pii", entities=["card"], regions=[], threshold=0.5),
+}
+HEAD = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+STREAMED = [*PLAIN, "decoded from text/plain ", "decoded from text/html utf-16le"]
+
+
+def rule(name: str, action: Action) -> Rule:
+    return Rule(name, FINDERS[name], action, cased=name == "secrets")
+
+
+async def looked(texts: Texts, action: Action, name: str) -> Inspection:
+    return await Engine(Ticks()).inspect([rule(name, action)], texts)
+
+
+def turns(forms: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield a form and a plant without end, so that each meets each."""
+    for number in count():
+        form, name = forms[number % len(forms)], [*PLANTS][number // len(forms) % len(PLANTS)]
+        if says(form, name):
+            yield form, name
+
+
+async def slips(whole: Json, texts: Texts, name: str) -> str | None:
+    """Return what gets past a guard that blocks or one that masks; None where nothing does."""
+    blocking = await looked(texts, "block", name)
+    if blocking.blocked is None:
+        [result] = blocking.results
+        if spells([whole], PLANTS[name]) and not (texts.opaque and result.verdict == "unseen"):
+            return f"{result.verdict}: {whole}"
+        return None
+    masking = await looked(texts, "mask", name)
+    masked = replaced(whole, masking.changes)
+    return None if spells([masked], PLANTS[name]) is None else f"masked: {masked}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_nothing_in_a_request_reaches_a_model_unread(form: str) -> None:
+    for place, (_, name) in zip(REQUESTS, turns([form]), strict=False):
+        body = planted(place, FORMS[form](PLANTS[name]))
+
+        assert await slips(body, request_texts(body), name) is None
+
+
+@pytest.mark.parametrize(("dialect", "endpoint"), PATHS)
+async def test_no_field_of_a_dialect_carries_anything_unread(dialect: str, endpoint: str) -> None:
+    drawn = turns([*FORMS])
+    for _ in range(len(FORMS) // 4):
+        form, name = next(drawn)
+        for where, body in bodies(dialect, endpoint, FORMS[form](PLANTS[name])):
+            assert await slips(body, request_texts(body), name) is None, where
+
+
+@pytest.mark.parametrize("form", [*PLAIN, *[*URLS][::5]])
+async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
+    for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
+        data = {**HEAD, **planted(place, FORMS[form](PLANTS[name]))}
+
+        assert await slips(data, answer_texts(data), name) is None
+
+
+def cuts(text: str) -> Iterator[list[str]]:
+    """Yield a text in pieces: two halves, all but its end, its letters."""
+    yield [text[: len(text) // 2], text[len(text) // 2 :]]
+    yield [text[:-2], text[-2:]]
+    if len(text) < 40:
+        yield [*text]
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yield the strings of a value that are no names: those alone go on from chunk to chunk."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from texts_of(inner)
+
+
+async def slips_in_a_stream(place: Any, pieces: list[str], name: str, action: Action) -> Any:
+    """Return what a client gets of a text that comes in pieces, where that is all of it."""
+    events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
+    _, released = await fed(rule(name, action), events)
+    shown = [chunk.data for chunk in released if chunk.data]
+    return shown if spells(shown, PLANTS[name]) is not None else None
+
+
+@pytest.mark.parametrize("action", ["block", "mask"])
+@pytest.mark.parametrize("form", STREAMED)
+async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Action) -> None:
+    for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
+        for pieces in cuts(FORMS[form](PLANTS[name])):
+            if MARK in texts_of(place):
+                assert await slips_in_a_stream(place, pieces, name, action) is None
+
+
+WORDS = st.sampled_from(
+    ["choices", "delta", "message", "content", "text", "index", "type", "role", "name",
+     "usage", "tool_calls", "function", "arguments", "logprobs", "messages", "prompt",
+     "image_url", "url", "file", "file_data", "data", "embedding", "metadata", "unknown", MARK]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.sampled_from([MARK, "a", 0, 1.0, None]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS, inner, max_size=3)
+        | st.lists(st.fixed_dictionaries({"delta": inner, "index": inner}), max_size=2)
+    ),
+    max_leaves=8,
+)
+DOCUMENTS = st.dictionaries(WORDS, VALUES, max_size=4).filter(lambda each: MARK in str(each))
+DRAWN = st.sampled_from([(form, name) for form in FORMS for name in PLANTS if says(form, name)])
+
+
+@settings(deadline=None, max_examples=300)
+@given(DOCUMENTS, DRAWN)
+async def test_nothing_in_any_document_passes_unread(document: Json, drawn: Any) -> None:
+    form, name = drawn
+    body = planted(document, FORMS[form](PLANTS[name]))
+
+    assert await slips(body, request_texts(body), name) is None
+    if "data" not in body:  # there an answer has its vectors
+        assert await slips(body, answer_texts(body), name) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(DOCUMENTS.filter(lambda each: MARK in texts_of(each)), st.sampled_from(STREAMED), st.data())
+async def test_nothing_in_any_chunks_passes_unread(
+    document: Json, form: str, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from([name for name in PLANTS if says(form, name)]))
+    text = FORMS[form](PLANTS[name])
+    cut = data.draw(st.integers(1, len(text) - 1))
+
+    if "data" not in document:
+        for action in ("block", "mask"):
+            assert await slips_in_a_stream(document, [text[:cut], text[cut:]], name, action) is None
+
+
+PIECES = st.sampled_from(["for", "bidden", "forb", "idden", "f", "orbidden", "", "x", "forbidde"])
+GOING_ON = [place for place in ANSWERS if MARK in texts_of(place)]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(GOING_ON), min_size=1, max_size=2), st.data())
+async def test_no_order_of_chunks_hides_a_word(places: list[Json], data: st.DataObject) -> None:
+    chunks = st.lists(st.tuples(st.sampled_from(places), PIECES), min_size=2, max_size=5)
+    events = [{"choices": [], **planted(*each)} for each in data.draw(chunks)]
+
+    for action in ("block", "mask"):
+        _, released = await fed(rule("words", action), events)
+        assert spells([chunk.data for chunk in released if chunk.data], PLANTS["words"]) is None
+
+
+GUARDS = "{guard: keywords, words: [forbidden], whole_words: false}, {guard: secrets}, {guard: pii}"
+ASKED: Mapping[str, Callable[[str], Json]] = {
+    "content": lambda said: {"messages": [{"role": "user", "content": said}], "prompt": said},
+    "a field that nobody knows": lambda said: {"zq": {"deep": [said]}},
+    "a name": lambda said: {"zq": {said: 1}},
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+async def test_nothing_reaches_an_upstream_unread(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES[name]
+    upstream.answer_with(answer(chat("Fine.") if route.chat else legacy("Fine.")))
+    tried = islice(zip(cycle(ASKED), turns([*FORMS]), strict=False), 60)
+    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
+        for place, (form, plant) in tried:
+            said = ASKED[place](FORMS[form](PLANTS[plant]))
+            known = {key: value for key, value in said.items() if key in (*route.said, "zq")}
+            _, read, _ = await ask(client, route, {**route.said, **known})
+
+            assert b"guardrail_blocked" in read, (place, form, plant)
+    assert upstream.requests == []
+
+
+BESIDE: Mapping[str, Json] = {
+    "words": {"x": MARK},
+    "secrets": {"x": {"y": [MARK]}},
+    "cards": {"usage": MARK},
+}
+
+
+@pytest.mark.parametrize("name", STREAMED_ROUTES)
+async def test_nothing_beside_the_choices_of_a_stream_reaches_a_client_unread(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    route = ROUTES[name]
+    async with guarded(tmp_path, upstream, f"output: [{GUARDS}]") as (_, client):
+        for plant, place in BESIDE.items():
+            for pieces in cuts(PLANTS[plant]):
+                events = [event(a_word(route), **planted(place, piece)) for piece in pieces]
+                upstream.answer_with(stream(events))
+                _, read, _ = await ask(client, route, route.said, streamed=True)
+
+                assert spells(documents(read.decode()), PLANTS[plant]) is None, place
+
+
+def a_word(route: Route) -> Json:
+    return {"delta": {"content": "a"}} if route.chat else {"text": "a"}
