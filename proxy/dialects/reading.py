@@ -10,9 +10,12 @@ import orjson
 from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.logprobs import LegacyLogprobs
+from proxy.dialects.pieces import MOST_DEPTH
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
+from proxy.dialects.strict import check_values
 from proxy.errors import (
     AnswerTooLarge,
+    BadRequest,
     ProxyError,
     UpstreamDenied,
     UpstreamForbids,
@@ -24,6 +27,8 @@ from proxy.errors import (
 from proxy.types import Call, Chunk, Endpoint, Json
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+MOST_VALUES = 1_000_000  # of an answer but for vectors: 20 log-probabilities of 8,000 tokens
+DEEPER = "abcdefgh"  # so many levels may be put around an answer on its way to a client
 Turn = Callable[[Json], Json | None]
 
 
@@ -56,11 +61,16 @@ def _turning(call: Call, goes: Endpoint, client: Client) -> Turn | None:
     return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
-def _parsed(payload: bytes, server: Server) -> Json:
+def _parsed(payload: bytes, server: Server, *, vectors: bool = False) -> Json:
+    """Return a document that is no error. Raises the error that it says, and ``UpstreamInvalid``
+    for what is no object, too deep, or of too many values where it has no ``vectors``."""
+    if not vectors:
+        _check_values(payload)
     try:
         data = orjson.loads(payload)
     except orjson.JSONDecodeError:
         raise UpstreamInvalid("The upstream sent something that is not JSON.") from None
+    _check_depth(payload, data)
     if not isinstance(data, dict):
         raise UpstreamInvalid("The upstream sent JSON that is not an object.")
     if data.get("error") and not data.get("choices"):
@@ -69,6 +79,28 @@ def _parsed(payload: bytes, server: Server) -> Json:
         reported.findings = error.findings
         raise reported
     return data
+
+
+def _check_values(payload: bytes) -> None:
+    if len(payload) <= MOST_VALUES:  # a value has a byte at the least
+        return
+    try:
+        check_values(payload, MOST_VALUES)
+    except BadRequest:
+        raise AnswerTooLarge("The upstream sent an answer of too many values.") from None
+
+
+def _check_depth(payload: bytes, data: object) -> None:
+    """Raise ``UpstreamInvalid`` for what could not be written again, turned and kept as it may be
+    by then."""
+    if payload.count(b"[") + payload.count(b"{") <= MOST_DEPTH - len(DEEPER):
+        return
+    for name in DEEPER:
+        data = {name: data}
+    try:
+        orjson.dumps(data)
+    except TypeError:
+        raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
 
 
 def _reported(error: ErrorBody, server: Server) -> ProxyError:
@@ -176,7 +208,7 @@ class WholeReader:
 
     def close(self) -> Iterator[Chunk]:
         raw: bytes | None = bytes(self._raw)
-        data = _parsed(raw or b"", self._server)
+        data = _parsed(raw or b"", self._server, vectors=self._wants == "data")
         if not isinstance(data.get(self._wants), list):
             raise UpstreamInvalid(f"The upstream sent an answer without {self._wants}.")
         if self._server.to_hub is not None:
