@@ -168,10 +168,30 @@ class Engine:
         return Watching(tallies, replace, self.beside, asking)
 
 
+@dataclass(frozen=True, slots=True)
+class InTime:
+    """Looks at one heavy chunk at a time beside the loop, with no rule beyond its deadline."""
+
+    tallies: Sequence[Tally]
+    beside: Beside
+
+    async def __call__(self, job: Callable[[], T]) -> T:
+        def bounded() -> T:
+            for tally in self.tallies:
+                tally.until = tally.clock() + tally.rule.deadline_s
+            try:
+                return job()
+            finally:
+                for tally in self.tallies:
+                    tally.until = inf
+
+        return await self.beside(bounded)
+
+
 class Watching:
     """One stream under its rules."""
 
-    __slots__ = ("_asking", "_beside", "_feeding", "_opening", "_tallies")
+    __slots__ = ("_asking", "_feeding", "_opening", "_tallies")
 
     def __init__(
         self,
@@ -181,8 +201,7 @@ class Watching:
         asking: Asking | None = None,
     ) -> None:
         self._tallies = tallies
-        self._beside = beside
-        self._feeding = Feeding(Deltas.under(tallies, replace), self._in_time)
+        self._feeding = Feeding(Deltas.under(tallies, replace), InTime(tallies, beside))
         self._asking = asking
         holds = any(tally.rule.enforces for tally in tallies)
         self._opening = Opening(waits=holds or (asking is not None and asking.holds))
@@ -196,20 +215,6 @@ class Watching:
         if self._asking is not None:
             safe = await self._asking.feed(safe)
         return self._opening.feed(safe)
-
-    async def _in_time(self, job: Callable[[], T]) -> T:
-        """Look at one heavy chunk beside the loop, with no rule beyond its deadline."""
-
-        def bounded() -> T:
-            for tally in self._tallies:
-                tally.until = tally.clock() + tally.rule.deadline_s
-            try:
-                return job()
-            finally:
-                for tally in self._tallies:
-                    tally.until = inf
-
-        return await self._beside(bounded)
 
     def results(self) -> tuple[Result, ...]:
         """Say what each guard has seen and found so far."""
