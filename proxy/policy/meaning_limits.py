@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from proxy.limits.claims import claims_of
+from proxy.plural import counted
 from proxy.policy.conditions import Always
 from proxy.policy.rules import Rule, Ruling, joined
 from proxy.policy.snapshot import Deployment, Snapshot
@@ -37,7 +38,7 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
 
 def _finding(deployment: Deployment, claim: Claim) -> str:
     money = claim.limit.kind == "usd"
-    amount = f"{usd_text(claim.amount)} USD" if money else f"{claim.amount} tokens"
+    amount = f"{usd_text(claim.amount)} USD" if money else counted(claim.amount, "token")
     call = f"one call of {deployment.name} that bounds nothing"
     return f"is smaller than {call}: {amount} are claimed"
 
