@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from proxy.errors import UpstreamFinding
 from proxy.types import Target
@@ -37,8 +37,9 @@ class Attempt:
 
     ``sent`` is the moment the upstream had the whole request, ``began`` the one its response head
     said that an answer follows, and ``finished`` says that it came to its end. ``lost`` is set when
-    another attempt of a hedge was faster. ``findings`` are what guards of the upstream said of the
-    call.
+    another attempt of a hedge was faster. Before its ``round``, from 0, a guard has so often wanted
+    another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
+    what guards of the upstream said of the call.
     """
 
     target: Target
@@ -47,6 +48,8 @@ class Attempt:
     started: float
     why: Why = "first"
     lost: bool = False
+    round: int = 0
+    replaced: bool = False
     meter: Meter = field(default_factory=Meter)
     sent: float | None = None
     began: float | None = None
@@ -70,29 +73,51 @@ Loss = Literal["client_left", "upstream_broke", "guard", "retry", "hedge", "stop
 MAX_COST = 2**53  # in nano-USD; what no money on earth could pay is taken as unknown
 
 
+class Fate(NamedTuple):
+    """What became of an attempt, and so of its money.
+
+    ``served`` says that its answer was the one that was used, and ``loss`` why nobody got the
+    answer to its end, None where somebody did.
+    """
+
+    served: bool
+    use: Money
+    loss: Loss | None
+
+
+USED = Fate(served=True, use="useful", loss=None)
+
+
 @dataclass(slots=True)
 class Bill:
-    """What one attempt used and what it cost; ``cost`` in nano-USD, None when no price is known.
-
-    ``served`` says that its answer was the one that was used, ``use`` what became of the money, and
-    ``loss`` why nobody got the answer to its end, None where somebody did.
-    """
+    """What one attempt used and what it cost; ``cost`` in nano-USD, None when no price is known."""
 
     target: Target
     usage: Usage
     cost: int | None
-    served: bool = True
+    fate: Fate = USED
     price: Price | None = None
-    use: Money = "useful"
-    loss: Loss | None = None
 
     def parts(self) -> dict[str, int]:
-        """Give the nano-USD by what they were for; they add up to ``cost``."""
+        """Return the nano-USD by what they were for; they add up to ``cost``."""
         return self.price.parts(self.usage.tokens) if self.price else {}
 
 
+def fates(
+    attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: Outcome
+) -> list[Fate]:
+    """Return what became of each attempt of a call that ended so, or would if it ended now.
+    ``serving`` has the attempt whose answer is used, leg by leg."""
+    found = []
+    for number, attempt in enumerate(attempts):
+        served = serving.get(attempt.leg) is attempt
+        use = money(attempts, number, outcome, served=served)
+        found.append(Fate(served, use, loss(attempt, use, outcome)))
+    return found
+
+
 def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served: bool) -> Money:
-    """Say what became of the attempt of that number, from 0, and so of its money.
+    """Return what became of the money of the attempt of that number, from 0.
 
     ``useful``: its answer was the client's, to the end. ``blocked``: a guard kept the answer back,
     be it that another was asked for. ``retried``: it failed, and another was asked in its place.
@@ -100,14 +125,18 @@ def money(attempts: Sequence[Attempt], number: int, outcome: Outcome, *, served:
     are made elsewhere.
     """
     attempt = attempts[number]
+    if attempt.replaced:
+        return "blocked"
     if served:
         if outcome == "blocked":
             return "blocked"
         return "useful" if attempt.error is None and outcome == "success" else "abandoned"
-    later = attempts[number + 1 :]
-    if any(a.leg == attempt.leg and a.why == "guard" for a in later):
-        return "blocked"
-    followed = any(a.leg == attempt.leg and a.why in ("retry", "fallback") for a in later)
+    followed = any(
+        other.leg == attempt.leg
+        and other.round == attempt.round
+        and other.why in ("retry", "fallback")
+        for other in attempts[number + 1 :]
+    )
     return "retried" if followed and not attempt.lost else "abandoned"
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from proxy.attempts import MAX_COST, Attempt, Bill, Outcome, Why, loss, money, total_cost
+from proxy.attempts import MAX_COST, Attempt, Bill, Fate, Outcome, Why, fates, total_cost
 from proxy.errors import (
     ClientGone,
     GuardBlocked,
@@ -45,6 +45,14 @@ class Skip:
 
     target: Target
     reason: str
+
+
+class Billed(NamedTuple):
+    """An attempt, what became of it, and its bill, None where no upstream was at work for it."""
+
+    attempt: Attempt
+    fate: Fate
+    bill: Bill | None
 
 
 CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
@@ -95,10 +103,10 @@ class Record:
     ``likeness`` is that of the question whose kept answer this call got, or would get.
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
-    ``told`` of beyond the metrics; ``untold`` are those that were not since the last one.
-    ``plan`` is what was done, and ``decided`` what policy had decided where a guard has led the
-    call elsewhere. ``hidden_tokens`` gives the tokens that a model may have written for an
-    attempt without showing any.
+    ``told`` of beyond the metrics; ``untold`` are those that were not since the last one. ``round``
+    counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
+    what policy had decided where a guard has led the call elsewhere. ``hidden_tokens`` gives the
+    tokens that a model may have written for an attempt without showing any.
     """
 
     ids: TraceIds
@@ -119,7 +127,7 @@ class Record:
     guards: list[tuple[Stage, Result]] = field(default_factory=list)
     watched: Callable[[], Sequence[Result]] | None = None
     captured: Callable[[], Captured] | None = None
-    asked_again: bool = False
+    round: int = 0
     skips: list[Skip] = field(default_factory=list)
     serving: dict[int, Attempt] = field(default_factory=dict)
     error: ProxyError | None = None
@@ -136,7 +144,7 @@ class Record:
     untold: int = 0
     sample_id: str = ""
     hidden_tokens: Callable[[Attempt], int] | None = None
-    _final: list[Bill] | None = None
+    _final: list[Billed] | None = None
 
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
@@ -162,9 +170,9 @@ class Record:
 
     def attempt(self, target: Target, leg: int, span_id: str, why: Why = "first") -> Attempt:
         """Begin an attempt."""
-        if why == "first" and self.asked_again:
+        if why == "first" and self.round:
             why = "guard"
-        begun = Attempt(target, leg, span_id, self.now(), why)
+        begun = Attempt(target, leg, span_id, self.now(), why, round=self.round)
         self.attempts.append(begun)
         return begun
 
@@ -182,11 +190,15 @@ class Record:
         self.guards.extend((stage, result) for result in results)
 
     def ask_again(self) -> None:
-        """Note that a guard wants another answer: the one so far is told of, and lost."""
+        """Note that a guard wants another answer. The one so far, and what was still under way
+        with it, is the guard's loss; what had failed or was beaten by itself is not."""
         self.guarded("output", self.watched() if self.watched is not None else ())
         self.watched = None
+        for attempt in self.attempts:
+            if attempt.round == self.round and attempt.error in (None, "cancelled"):
+                attempt.replaced = not attempt.lost
         self.serving.clear()
-        self.asked_again = True
+        self.round += 1
 
     def verdicts(self) -> Verdicts:
         """Give what every guard said, those that watched a stream among them."""
@@ -219,22 +231,26 @@ class Record:
         return [attempt.meter for attempt in self.serving.values()]
 
     def bills(self) -> list[Bill]:
-        """Give usage and cost of each attempt as known now: reported, else estimated.
+        """Return usage and cost of each attempt as known now: reported, else estimated.
 
         An attempt that no upstream was at work for has none.
         """
+        return [each.bill for each in self.billed() if each.bill is not None]
+
+    def billed(self) -> list[Billed]:
+        """Return each attempt with what became of it, and its bill."""
         if self._final is not None:
             return self._final
-        bills = [
-            self._bill(number, attempt)
-            for number, attempt in enumerate(self.attempts)
-            if attempt.is_counted
+        ended = fates(self.attempts, self.serving, self.outcome)
+        billed = [
+            Billed(attempt, fate, self._bill(attempt, fate) if attempt.is_counted else None)
+            for attempt, fate in zip(self.attempts, ended, strict=True)
         ]
         if self.ended is not None:
-            self._final = bills
-        return bills
+            self._final = billed
+        return billed
 
-    def _bill(self, number: int, attempt: Attempt) -> Bill:
+    def _bill(self, attempt: Attempt, fate: Fate) -> Bill:
         call, hidden_tokens = self.call, self.hidden_tokens
         usage = attempt.meter.settle(
             lambda: body_quarters(call.body, call.quarters) if call else 0,
@@ -245,19 +261,11 @@ class Record:
         cost = price.cost(usage.tokens) if price else None
         if cost is not None and cost > MAX_COST:
             cost = None
-        served = self.serving.get(attempt.leg) is attempt
-        use = money(self.attempts, number, self.outcome, served=served)
-        why = loss(attempt, use, self.outcome)
-        return Bill(attempt.target, usage, cost, served, price, use, why)
-
-    def billed(self) -> list[tuple[Attempt, Bill | None]]:
-        """Give each attempt with its bill."""
-        bills = iter(self.bills())
-        return [(each, next(bills) if each.is_counted else None) for each in self.attempts]
+        return Bill(attempt.target, usage, cost, fate, price)
 
     def served(self) -> Bill | None:
         """Give the bill of the answer that was used, as known now; of several, the first leg's."""
-        return next((bill for bill in self.bills() if bill.served), None)
+        return next((bill for bill in self.bills() if bill.fate.served), None)
 
     @property
     def source(self) -> Source:
@@ -291,7 +299,7 @@ class Record:
     @property
     def lost(self) -> int | None:
         """The part of the cost whose answer nobody got to its end."""
-        return total_cost([bill for bill in self.bills() if bill.loss is not None])
+        return total_cost([bill for bill in self.bills() if bill.fate.loss is not None])
 
     @property
     def tokens(self) -> Tokens:

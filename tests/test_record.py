@@ -101,7 +101,7 @@ def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> 
     begun(told, PRICE)
     told.account(0, legacy())
 
-    assert [(bill.served, bill.usage.tokens.total) for bill in told.bills()] == [
+    assert [(bill.fate.served, bill.usage.tokens.total) for bill in told.bills()] == [
         (False, 10),
         (True, 8),
     ]
@@ -168,3 +168,27 @@ def test_a_caller_in_a_trace_is_joined() -> None:
 
 def _fields(door: Door) -> dict[str, Any]:
     return {name: getattr(door, name) for name in door.__dataclass_fields__}
+
+
+def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:
+    told = record()
+    failed, beaten, cancelled = (told.attempt(Target(UP, "m"), 0, "1" * 16) for _ in range(3))
+    other_leg = told.attempt(Target(UP, "m"), 1, "1" * 16)
+    failed.error, beaten.error, beaten.lost = "upstream_idle_timeout", "cancelled", True
+    begun(told, PRICE)
+    cancelled.error = other_leg.error = "cancelled"
+
+    told.ask_again()
+    begun(told, PRICE)
+    told.attempts[-1].error = "upstream_invalid_response"
+    begun(told, PRICE).why = "retry"
+
+    assert [(fate.use, fate.loss) for _, fate, _ in told.billed()] == [
+        ("abandoned", "upstream_broke"),
+        ("abandoned", "hedge"),
+        ("blocked", "guard"),
+        ("blocked", "guard"),
+        ("blocked", "guard"),
+        ("retried", "retry"),
+        ("useful", None),
+    ]

@@ -142,7 +142,7 @@ class Counting:
         """Count attempts, tokens and money; give the tokens and the known nano-USD of all."""
         trace_id, ended = record.ids.trace_id, record.error is None
         bills: list[tuple[Bill, int | None]] = []
-        for attempt, bill in record.billed():
+        for attempt, fate, bill in record.billed():
             asked = self._asking(deployment, attempt.target)
             self._attempt(asked, attempt, trace_id)
             if bill is None or bill.usage.source == "none":
@@ -151,8 +151,8 @@ class Counting:
             bills.append((bill, whole))
             self._bill(deployment, asked, bill, whole)
             if whole:
-                way.uses[bill.use].inc(whole / NANO)
-            if bill.served and ended:
+                way.uses[fate.use].inc(whole / NANO)
+            if fate.served and ended:
                 _pace(asked, attempt, bill, trace_id)
         first, served = summary.first_token(record), summary.served(record)
         if first is not None and served is not None:
@@ -205,8 +205,8 @@ class Counting:
             return
         for cost_type, part in bill.parts().items():
             asked.costs[cost_type].inc(part / NANO)
-        if bill.loss is not None:
-            lost = self._child("headrace_lost_cost_usd_total", *served, bill.loss)
+        if bill.fate.loss is not None:
+            lost = self._child("headrace_lost_cost_usd_total", *served, bill.fate.loss)
             lost.inc(whole / NANO)
 
     def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:

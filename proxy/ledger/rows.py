@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import orjson
 
-from proxy.attempts import Attempt, Bill, Outcome, loss, money
-from proxy.record import BudgetCharge, Record, Saved, TraceIds
+from proxy.attempts import Outcome
+from proxy.record import Billed, BudgetCharge, Record, Saved, TraceIds
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES
 from proxy.words import Word, few, word
@@ -93,7 +93,7 @@ def joined(batch: Iterable[Rows]) -> Rows:
 class Entry(NamedTuple):
     """What is left of a record on the event loop: references, so that noting it costs little.
 
-    ``attempts`` come with their bills, None for those that no upstream accepted.
+    ``attempts`` come with what became of them, as the record has it.
     """
 
     seq: int
@@ -113,7 +113,7 @@ class Entry(NamedTuple):
     outcome: Outcome
     error: str | None
     cache: str
-    attempts: list[tuple[Attempt, Bill | None]]
+    attempts: list[Billed]
     saved: Saved | None = None
     model: str = ""
     charges: Sequence[BudgetCharge] = ()
@@ -181,10 +181,7 @@ def _started_ms(entry: Entry) -> int:
 
 def attempt_rows(entry: Entry) -> list[Row]:
     """Give a row for each attempt, in the order in which they began."""
-    rows = [
-        _attempt_row(entry, number, attempt, bill)
-        for number, (attempt, bill) in enumerate(entry.attempts, 1)
-    ]
+    rows = [_attempt_row(entry, number, billed) for number, billed in enumerate(entry.attempts, 1)]
     if entry.saved is not None:
         rows.append(_kept_row(entry, entry.saved))
     return rows
@@ -196,9 +193,9 @@ def _kept_row(entry: Entry, saved: Saved) -> Row:
     return (*said, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
 
 
-def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None) -> Row:
-    target, served = attempt.target, bill is not None and bill.served
-    use = money([a for a, _ in entry.attempts], number - 1, entry.outcome, served=served)
+def _attempt_row(entry: Entry, number: int, billed: Billed) -> Row:
+    attempt, fate, bill = billed
+    target = attempt.target
     return (
         entry.seq,
         number,
@@ -213,9 +210,9 @@ def _attempt_row(entry: Entry, number: int, attempt: Attempt, bill: Bill | None)
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # an upstream was asked, so nothing was saved
-        int(served),
-        use,
-        loss(attempt, use, entry.outcome),
+        int(fate.served),
+        fate.use,
+        fate.loss,
     )
 
 

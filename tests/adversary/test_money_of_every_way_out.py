@@ -158,6 +158,38 @@ async def asked_again(client: Client, upstream: ScriptedUpstream) -> None:
     await call(client)
 
 
+def in_turn(*scripts: Any) -> Any:
+    """Do one thing after the other, request by request."""
+    left = iter(scripts)
+
+    async def script(asked: Any, wire: Any) -> None:
+        await next(left)(asked, wire)
+
+    return script
+
+
+async def asked_again_after_a_failure(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.then(answer({}, 503), answer(legacy("a hippo")), answer(legacy("a horse")))
+    await call(client)
+
+
+async def asked_again_after_an_answer_in_part(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.by_model = {"primary": answer(b'{"choices": [')}
+    upstream.by_model["spare"] = in_turn(answer(legacy("a hippo")), answer(legacy("a horse")))
+    await call(client)
+
+
+async def asked_again_after_a_hedge(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.by_model = {"primary": hang()}
+    upstream.by_model["spare"] = in_turn(answer(legacy("a hippo")), answer(legacy("a horse")))
+    await call(client)
+
+
+async def asked_again_and_failing(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.then(answer(legacy("a hippo")), answer({}, 503), answer(legacy("a horse")))
+    await call(client)
+
+
 async def kept_answer(client: Client, upstream: ScriptedUpstream) -> None:
     await call(client)
     await call(client)
@@ -255,6 +287,44 @@ WAYS: dict[Way, Expected] = {
     asked_again: Expected(
         (Row("first", "provider", 22_000, "blocked", "guard"), GOOD._replace(why="guard")),
         LOOKED,
+        GUARD.format("retry"),
+    ),
+    asked_again_after_a_failure: Expected(
+        (
+            Row("first", "none", None, "retried", "retry"),
+            Row("retry", "provider", 22_000, "blocked", "guard"),
+            GOOD._replace(why="guard"),
+        ),
+        f"{LOOKED}\n    {RETRY}",
+        GUARD.format("retry"),
+    ),
+    asked_again_after_an_answer_in_part: Expected(
+        (
+            Row("first", "partial_estimate", 20_000, "retried", "retry"),
+            Row("fallback", "provider", 22_000, "blocked", "guard"),
+            Row("guard", "partial_estimate", 20_000, "retried", "retry"),
+            GOOD._replace(why="fallback"),
+        ),
+        LOOKED,
+        GUARD.format("retry"),
+    ),
+    asked_again_after_a_hedge: Expected(
+        (
+            Row("first", "partial_estimate", 20_000, "abandoned", "hedge"),
+            Row("hedge", "provider", 22_000, "blocked", "guard"),
+            Row("guard", "partial_estimate", 20_000, "abandoned", "hedge"),
+            GOOD._replace(why="hedge"),
+        ),
+        f"{LOOKED}\n    {HEDGE}",
+        GUARD.format("retry"),
+    ),
+    asked_again_and_failing: Expected(
+        (
+            Row("first", "provider", 22_000, "blocked", "guard"),
+            Row("guard", "none", None, "retried", "retry"),
+            GOOD._replace(why="retry"),
+        ),
+        f"{LOOKED}\n    {RETRY}",
         GUARD.format("retry"),
     ),
     kept_answer: Expected((GOOD, CACHED), *CACHE, calls=2),
