@@ -176,6 +176,8 @@ class Asking:
 
     async def _ended(self) -> list[Chunk]:
         self._tallies = await self._ask(self._heard)
+        for tally in self._tallies:
+            tally.opaque = self._ears.opaque
         deltas = Deltas.under(self._tallies, self._replace, to_last=True)
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 

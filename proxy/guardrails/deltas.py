@@ -202,7 +202,7 @@ class Deltas:
         self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
-        self._parts: dict[int, int] = {}
+        self._parts: dict[Spot, int] = {}
 
     @classmethod
     def under(
@@ -317,8 +317,10 @@ class Deltas:
                 self._panes.miss(text)
             return False
         part = part_of(data, text.path)
-        if part is not None and self._parts.setdefault(index, part) != part:
+        if part is not None and self._parts.get(spot, part) != part:
             return True
+        if part is not None and len(self._parts) < MOST_LANES and _size(spot) <= MOST_NAME:
+            self._parts[spot] = part
         if form in _FORMS:
             told = data["choices"][text.path[1]]
             first = "delta" if isinstance(told.get("delta"), dict) else str(form)

@@ -17,7 +17,6 @@ ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 _ONE = r"[A-Za-z0-9+/_-]"
 _RUNS = re.compile(rf"{_ONE}{{{RUN},}}={{0,2}}")
 _NAMED_RUNS = re.compile(rf"(?:(?<=base64,){_ONE}+|{_ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
-_NAME = "64,"  # of what is called base64, in any case
 
 # Classes of bytes, to look for a class at the speed of a search for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))
@@ -26,11 +25,12 @@ _LONG = b"a" * RUN
 
 def possible(raw: bytes) -> bool:
     """True if a text, as UTF-8, has a run that is long enough, or may be called base64."""
-    return _LONG in raw.translate(_RUNNING) or _NAME.encode() in raw
+    named = b"64," in raw and b"base64," in raw.lower()
+    return named or _LONG in raw.translate(_RUNNING)
 
 
 def runs(text: str) -> Iterator[re.Match[str]]:
-    if _NAME in text:
+    if "64," in text and "base64," in text.lower():
         yield from _NAMED_RUNS.finditer(text)
         return
     running = text.encode("utf-8", "surrogatepass").translate(_RUNNING)

@@ -9,7 +9,7 @@ from typing import Any
 from proxy.guardrails.frame import is_name, is_silent_choice, is_silent_head
 from proxy.guardrails.payloads import Payload
 from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import Key, Path, Text, answer_texts
+from proxy.guardrails.texts import Key, Path, Text, answer_texts, parts_of
 from proxy.types import Json
 
 AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
@@ -17,7 +17,6 @@ AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut:
 _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _SAID: Path = ("delta", "content")
-_TEXT: tuple[Path, ...] = ((), ("text",))
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
 MOST_DIGITS = 10  # of an index that is written as a string
@@ -99,27 +98,21 @@ def spot_of(data: Json, path: Path) -> Spot:
     if path[2:] == _SAID and isinstance(place, int):  # as nearly always
         return _index(data["choices"][place], place), _SAID
     choice, steps = _numbered(data, path)
-    return choice, steps[:2] if _is_part(steps) else steps
+    return choice, steps[: parts_of(steps)]
 
 
 def part_of(data: Json, path: Path) -> int | None:
-    """Return the number of the part of a message that a path leads to: 0 for one without a number,
-    and for all of its content; None for what is not its content."""
-    steps = path[2:]
-    if steps[1:] == ("content",):
-        return 0
-    if not _is_part(steps):
+    """Return the number of the part that a path leads to: 0 for one without a number, and for a
+    text that is not in parts but may be; None for any other text."""
+    steps = parts_of(path)
+    if steps is None:
         return None
+    if steps == len(path):
+        return 0
     value: Any = data
-    for step in path[:5]:
+    for step in path[: steps + 1]:
         value = value[step]
     return _index(value, 0)
-
-
-def _is_part(steps: Path) -> bool:
-    """True if it is the text of a part of a message's content, which clients put together."""
-    numbered = len(steps) > 2 and isinstance(steps[2], int)
-    return numbered and steps[1] == "content" and steps[3:] in _TEXT
 
 
 def _numbered(data: Json, path: Path) -> Spot:

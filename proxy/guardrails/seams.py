@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.guardrails.masking import Spot
-from proxy.guardrails.texts import Path, Text
+from proxy.guardrails.texts import Path, Text, parts_of
 
 MOST = 64 * 1024  # characters of a message that are read once more
-_REST: tuple[Path, ...] = ((), ("text",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +46,9 @@ def seams(texts: Sequence[Text]) -> Iterator[Seam]:
     """Give the messages of several parts."""
     messages: dict[Path, list[int]] = {}
     for number, text in enumerate(texts):
-        message = _message(text.path)
-        if message is not None:
-            messages.setdefault(message, []).append(number)
+        steps = parts_of(text.path)
+        if steps is not None:
+            messages.setdefault(text.path[:steps], []).append(number)
     for message, numbers in messages.items():
         said = [texts[number].text for number in numbers]
         if len(said) > 1 and sum(map(len, said)) <= MOST:
@@ -63,11 +62,3 @@ def _starts(said: Sequence[str]) -> Iterator[int]:
     for each in said:
         yield at
         at += len(each)
-
-
-def _message(path: Path) -> Path | None:
-    """Give the path of the content that a text is a part of."""
-    for at, step in enumerate(path[:-1]):
-        if step == "content" and isinstance(path[at + 1], int) and path[at + 2 :] in _REST:
-            return path[: at + 1]
-    return None

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from proxy.guardrails.arguments import MOST_TEXTS, values
 from proxy.guardrails.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.logprobs import beside
+from proxy.guardrails.opaque import FOR_DATA, PAYLOAD, is_data, is_opaque, kind_of
 from proxy.guardrails.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.types import Json
 
@@ -97,12 +98,8 @@ _KEYS = (
     "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
     "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
 }  # fmt: skip
-_OPAQUE = frozenset(
-    {"audio", "document", "file", "file_data", "file_id", "image", "image_url", "images",
-     "input_audio", "input_file", "input_image", "video", "video_url"}
-)  # fmt: skip
-_PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
-_DATA = _OPAQUE | _PAYLOAD | {"url"}
+_IN_PARTS = frozenset({"content", "parts", "summary", "system", "thinking"})
+_OF_PART: tuple[Path, ...] = ((), ("text",))
 _DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
@@ -218,9 +215,9 @@ def _fields(body: Json) -> Iterator[_Place | Opaque]:
             continue
         kind = REQUEST.get(name, "other")
         role = "user" if kind in ("prompt", "suffix") else None
-        sealed = name in _OPAQUE and name != "audio"  # there it is how an answer is to sound
-        if sealed and value:
-            yield Opaque((name,), name)
+        sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
+        if sealed and value:  # ``audio`` is how an answer is to sound
+            yield Opaque((name,), kind_of(name))
         if name not in _KEYS:
             yield _Place((Key(name),), name, "other", None)
         yield _Place((name,), value, kind, role, sealed)
@@ -292,7 +289,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
     if not text or (text in _WORDS and last in _SAYS_TYPE):
         return
     decoded = placed = False
-    data = None if answer else data_of(text, bare=place.sealed and last in _PAYLOAD)
+    data = None if answer else data_of(text, bare=place.sealed and last in PAYLOAD)
     if data is not None:  # of an answer nothing is skipped
         in_place = place.sealed and _is_for_data(path) and not data.loose
         if in_place and data.odd_head:
@@ -311,7 +308,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
 def _is_for_data(path: Path) -> bool:
     """True if the innermost name of a path is one that data stands under."""
     name = next((step for step in reversed(path) if isinstance(step, str)), "")
-    return name in _DATA and not isinstance(path[-1], Key)
+    return name in FOR_DATA and not isinstance(path[-1], Key)
 
 
 def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
@@ -332,9 +329,13 @@ def _tokens(place: _Place, value: list[Any]) -> bool:
     return all(type(each) is int for each in value)
 
 
-def _items(place: _Place, value: list[Any]) -> Iterator[_Place]:
+def _items(place: _Place, value: list[Any]) -> Iterator[_Place | Opaque]:
     for number, each in enumerate(value):
-        yield _Place((*place.path, number), each, place.kind, place.role, place.sealed)
+        path = (*place.path, number)
+        sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
+        if sealed and not place.sealed:
+            yield Opaque(path, "file")
+        yield _Place(path, each, place.kind, place.role, sealed)
 
 
 def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
@@ -351,12 +352,23 @@ def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaq
             continue
         if name not in _KEYS:
             yield _Place((*place.path, Key(name)), name, place.kind, role, place.sealed)
-        sealed = place.sealed or (name in _OPAQUE and place.kind not in _FORMS)
+        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
-            yield Opaque(path, name)
+            yield Opaque(path, kind_of(name))
         inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
         yield _Place(path, each, kind, role, sealed)
+
+
+def parts_of(path: Path) -> int | None:
+    """Return how many steps lead to what has parts that a model or a client reads as one, where a
+    text is one of them, or all there is; None for any other text."""
+    if path[-1] in _IN_PARTS:
+        return len(path)
+    for at, step in enumerate(path[:-1]):
+        if step in _IN_PARTS and isinstance(path[at + 1], int) and path[at + 2 :] in _OF_PART:
+            return at + 1
+    return None
 
 
 def _level(path: Path) -> tuple[str, ...]:

@@ -144,6 +144,8 @@ ANSWERS: Sequence[Any] = (
     _choice(delta={"content": [{"type": "text", "text": MARK}]}),
     _choice(delta={"content": [{"type": MARK, "text": "a"}]}),
     _choice(delta={"content": [{"type": "thinking", "thinking": [{"text": MARK}]}]}),
+    _choice(delta={"content": [{"thinking": [{"type": "text"}, {"text": MARK}]}]}),
+    _choice(delta={"parts": [{"text": MARK}]}),
     _choice(delta={"audio": {"transcript": MARK}}),
     _choice(delta={"audio": {"data": MARK}}),
     _choice(delta={"annotations": [{"url_citation": {"title": MARK}}]}),
@@ -163,7 +165,8 @@ ANSWERS: Sequence[Any] = (
 def _place(path: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return where a text goes on: the texts of the parts of a content are one."""
     part = path[:-1] if path[-1:] == ("text",) else path
-    return part[:-1] if part[-2:-1] == ("content",) else path
+    in_parts = part[-2:-1] != () and part[-2] in ("content", "parts", "system", "thinking")
+    return part[:-1] if in_parts else path
 
 
 def _names_and_texts(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, str]]:

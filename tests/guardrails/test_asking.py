@@ -396,3 +396,18 @@ async def test_services_that_act_and_that_flag_are_asked_about_what_is_shown() -
 
     assert [[each.text for each in way.asked[0]] for way in ways] == [["a sec"]] * 2
     assert [result.verdict for result in results] == ["passed"] * 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stream: bool) -> None:
+    record = new_record()
+    watch = watching([service(action="flag")], record, stream=stream)
+    said_so: Json = {"content": "all is well", "audio": {"data": "AAAA"}}
+    choice = {"index": 0, ("delta" if stream else "message"): said_so}
+
+    await watch.feed(Chunk({"choices": [choice]}, last=not stream))
+    if stream:
+        await watch.feed(Chunk(None, last=True))
+
+    [(_, result)] = record.verdicts()
+    assert result.verdict == "unseen"

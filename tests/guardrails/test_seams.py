@@ -33,6 +33,20 @@ async def test_a_word_that_is_cut_across_parts_is_found_once() -> None:
     assert [result.findings for result in looked.results] == [{"word": 1}, {"word": 1}]
 
 
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda parts: {"system": parts},
+        lambda parts: {"contents": [{"role": "user", "parts": parts}]},
+        lambda parts: {"messages": [{"content": [{"type": "thinking", "thinking": parts}]}]},
+    ],
+)
+async def test_parts_are_one_text_wherever_a_message_has_them(put: Any) -> None:
+    looked = await inspected(put(PARTS), rule("secret"))
+
+    assert looked.blocked is not None
+
+
 async def test_its_mask_is_in_each_part_that_it_is_in() -> None:
     asked = body(*PARTS)
 

@@ -195,6 +195,18 @@ def test_every_kind_is_of_the_closed_set() -> None:
             Opaque(("messages", 0, "content", 0, "file"), "file"),
         ),
         (
+            {"messages": [{"content": [{"source": {"media_type": "image/png", "data": "AA"}}]}]},
+            Opaque(("messages", 0, "content", 0, "source"), "file"),
+        ),
+        (
+            {"messages": [{"role": "tool", "content": [{"mimeType": "image/png", "data": "AA"}]}]},
+            Opaque(("messages", 0, "content", 0), "file"),
+        ),
+        (
+            {"contents": [{"inline_data": {"mime_type": "image/png", "data": "AA"}}]},
+            Opaque(("contents", 0, "inline_data"), "file"),
+        ),
+        (
             {"messages": [{"role": "user", "content": [{"input_audio": {"data": "AA"}}]}]},
             Opaque(("messages", 0, "content", 0, "input_audio"), "input_audio"),
         ),
@@ -318,6 +330,13 @@ async def test_a_large_body_is_read_in_steps_and_alike() -> None:
 
     assert read == request_texts(body)
     assert turns > len(read.texts) // STEP
+
+
+def test_content_that_is_no_text_is_known_at_the_top_too() -> None:
+    data = {"media_type": "image/png", "data": "AA"}
+
+    assert [each.kind for each in request_texts({"unknown": data}).opaque] == ["file"]
+    assert request_texts({"metadata": data}).opaque == ()
 
 
 def test_between_two_values_little_is_done_however_many_there_are() -> None:
