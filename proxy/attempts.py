@@ -28,7 +28,8 @@ Why = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
 PHASES = ("connect", "first_byte", "idle", "total")
-TIMED_OUT = frozenset(f"upstream_{phase}_timeout" for phase in PHASES)
+TIMED_OUT = frozenset({"request_timeout", *(f"upstream_{phase}_timeout" for phase in PHASES)})
+"""How an attempt is named whose time was over: the client's own, or that of a phase."""
 
 
 @dataclass(slots=True)

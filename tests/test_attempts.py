@@ -31,7 +31,7 @@ def attempt(error: str | None = None, *, lost: bool = False) -> Attempt:
         ("abandoned", attempt(), "client_abort", "client_left"),
         ("abandoned", attempt("upstream_unavailable"), "client_abort", "upstream_broke"),
         ("abandoned", attempt("upstream_idle_timeout"), "timeout", "upstream_broke"),
-        ("abandoned", attempt("upstream_total_timeout"), "client_error", "client_left"),
+        ("abandoned", attempt("request_timeout"), "client_error", "client_left"),
         ("abandoned", attempt("cancelled"), "upstream_error", "upstream_broke"),
         ("abandoned", attempt("cancelled"), "proxy_error", "stopped"),
         ("abandoned", attempt("cancelled"), "blocked", "guard"),

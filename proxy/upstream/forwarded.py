@@ -46,7 +46,16 @@ class Asked:
     slot: Slot
 
     def fail(self, error: BaseException) -> BaseException:
-        """Note how the attempt failed. Time that the client itself has set is the client's."""
+        """Note how the attempt failed, by the name of the error that is returned. Call it once.
+
+        Time that the client itself has set is the client's: it says nothing of the target.
+        """
+        is_late = isinstance(error, UpstreamTimeout) and error.code == "upstream_total_timeout"
+        allowed, own = self.call.timeout_s, self.target.upstream.timeouts.total
+        if is_late and allowed is not None and allowed < own:
+            error = RequestTimeout("The time that the request allowed is over.")
+            self.attempt.error = error.code
+            return error
         if isinstance(error, ProxyError):
             self.attempt.error = error.code
             self.attempt.findings = error.findings or self.attempt.findings
@@ -54,14 +63,8 @@ class Asked:
             self.attempt.error = "cancelled"
         if isinstance(error, UpstreamStale):
             return error  # nothing of this target was at fault
-        if not isinstance(error, UpstreamTimeout) or error.code != "upstream_total_timeout":
-            self.slot.failed(error)
-            return error
-        allowed, own = self.call.timeout_s, self.target.upstream.timeouts.total
-        if allowed is not None and allowed < own:
-            return RequestTimeout("The time that the request allowed is over.")
-        if self.record.now() - self.attempt.started > own / 2:  # else others had used it up
-            self.slot.failed(error)
+        if not is_late or self.record.now() - self.attempt.started > own / 2:
+            self.slot.failed(error)  # else others had used up the time
         return error
 
     def sent(self) -> None:
@@ -91,7 +94,8 @@ class Forwarded:
     _shown_at: float = 0.0
 
     async def begin(self) -> Self:
-        """Wait for the first chunk. Raises ``UpstreamError`` when none comes."""
+        """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
+        the answer notes; of the chunks after it this notes how they fail."""
         self._source = self._read()
         self._first = await anext(self._source)
         return self
@@ -100,25 +104,25 @@ class Forwarded:
         if self._source is None or self._first is None:
             raise RuntimeError("an answer is begun before it is read")
         yield self._first
-        async for chunk in self._source:
-            yield chunk
-
-    async def _read(self) -> AsyncIterator[Chunk]:
         try:
-            while piece := await self.reply.piece():
-                has_content = False
-                for chunk in self.reader.feed(piece):
-                    has_content = True
-                    yield self._noted(chunk)
-                    if chunk.last:
-                        await self.reply.finish()
-                        return
-                if self._keepalive_due(has_content=has_content):
-                    yield Chunk(None, leg=self.asked.attempt.leg)
-            for chunk in self.reader.close():
-                yield self._noted(chunk)
+            async for chunk in self._source:
+                yield chunk
         except (UpstreamError, UpstreamDenied) as error:
             raise self.asked.fail(error) from None
+
+    async def _read(self) -> AsyncIterator[Chunk]:
+        while piece := await self.reply.piece():
+            has_content = False
+            for chunk in self.reader.feed(piece):
+                has_content = True
+                yield self._noted(chunk)
+                if chunk.last:
+                    await self.reply.finish()
+                    return
+            if self._keepalive_due(has_content=has_content):
+                yield Chunk(None, leg=self.asked.attempt.leg)
+        for chunk in self.reader.close():
+            yield self._noted(chunk)
 
     def _keepalive_due(self, *, has_content: bool) -> bool:
         """Note that bytes have come. True if a stream that has begun sent only comments, or a part

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tests.doubles import (
     piece,
     stream,
 )
-from tests.test_pipeline import BEARER
+from tests.test_pipeline import BEARER, PORTKEY
 
 STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 EVENTS = [piece(event(each)) for each in legacy_events(" Par", "is.")]
@@ -211,3 +211,56 @@ async def test_a_refusal_that_breaks_off_is_still_that_refusal(
         status, _ = await ask(client)
 
     assert (refused, status) == ([413] * 6, 200)
+
+
+def stall(*pieces: bytes) -> Script:
+    """Send this much, and then no more."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*pieces)
+        await asked.closed.wait()
+
+    return script
+
+
+BEGUN = head(200, "application/json", "content-length: 900")
+OWN_TIME = {
+    "before its head": (hang(), False),
+    "after its head": (stall(BEGUN), False),
+    "in its body": (stall(BEGUN + b"{"), False),
+    "before the first event": (stall(STREAM), True),
+    "in the stream": (stall(STREAM + EVENTS[0]), True),
+}
+
+
+@pytest.mark.parametrize("case", OWN_TIME.values(), ids=OWN_TIME.keys())
+async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the_target(
+    case: tuple[Script, bool], tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script, streamed = case
+    upstream.then(answer({}, 500), script, answer({}, 500))
+    policies = world(upstream.url).replace(
+        "base_url: '", "breaker: {failures: 2, rest: 1m}, base_url: '"
+    )
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=PORTKEY) as client,
+    ):
+        body = {"model": "gpt-4o-mini", "prompt": WORDS, "stream": streamed}
+        for allowed in ("5000", "100", "5000", "5000"):
+            own = {"x-portkey-request-timeout": allowed}
+            async with client.post("/v1/completions", headers=own, json=body) as response:
+                with suppress(
+                    aiohttp.ClientError
+                ):  # the end of a stream that breaks off is missing
+                    await response.read()
+        _, late, *_, last = await proxy.sink.wait(4)
+
+    assert late.error.code == "request_timeout"
+    assert [(each.error, each.is_counted) for each in late.attempts] == [("request_timeout", True)]
+    assert (late.outcome, [fate.loss for _, fate, _ in late.billed()]) == (
+        "client_error",
+        ["client_left"],
+    )
+    assert late.cost >= PROMPT_COST
+    assert last.error.code == "upstream_circuit_open"  # the second failure in a row opened it

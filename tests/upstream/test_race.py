@@ -34,7 +34,7 @@ async def test_a_slow_target_is_joined_by_the_next_and_cut(
         ("first", True),
         ("hedge", False),
     ]
-    assert [bill.served for bill in record.bills()] == [False, True]
+    assert [bill.fate.served for bill in record.bills()] == [False, True]
     assert record.lost == 10 * 150
     assert (
         'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
