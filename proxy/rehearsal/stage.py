@@ -284,7 +284,7 @@ class _Reply:
     async def body(self, limit: int) -> bytes:
         return b"".join(self.left)[:limit]
 
-    async def finish(self) -> None:
+    def finish(self) -> None:
         return None
 
     async def __aenter__(self) -> Self:

@@ -10,21 +10,19 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
-from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout, UpstreamUnavailable
+from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import LookUp, Names, Resolver
-from proxy.upstream.wire.pool import Pool
+from proxy.upstream.wire.pool import LINGER_S, Pool
 
-LINGER_S = 0.5
 MAX_PLACES = 1024
 
 
@@ -98,12 +96,12 @@ class Reply:
             whole += piece
         return bytes(whole[:limit])
 
-    async def finish(self) -> None:
-        """Wait a moment for the end that follows a finished answer, so that the connection can
-        be used again. What comes instead is not read."""
-        if self._connection is not None and not self._connection.ended:
-            with suppress(UpstreamError):
-                await self._connection.piece(LINGER_S, "idle")
+    def finish(self) -> None:
+        """Leave a reply whose answer is finished, without waiting for the end that follows it. The
+        connection can be used again once that is there; what comes instead is not read."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.finish(self._origin, connection)
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,7 +121,8 @@ class HttpClient:
     """One pool of connections for the whole process; enter it before use, leave it to close all.
 
     ``connections`` bounds the pool over all upstreams; ``trust`` is the system's unless given;
-    ``look_up`` asks the system for names.
+    ``look_up`` asks the system for names; ``linger_s`` is how long a connection is kept for the end
+    of an answer that is finished.
     """
 
     def __init__(
@@ -131,7 +130,9 @@ class HttpClient:
         connections: int = 1000,
         trust: ssl.SSLContext | None = None,
         look_up: LookUp = socket.getaddrinfo,
+        linger_s: float = LINGER_S,
     ) -> None:
+        self._linger_s = linger_s
         self._connections = connections
         self._trust = trust
         self._look_up = look_up
@@ -142,7 +143,7 @@ class HttpClient:
         self._now = loop.time
         names = Names(Resolver(self._look_up), loop.time)
         dialer = Dialer(self._trust or trusted(), names)
-        self._pool = Pool(dialer, self._connections)
+        self._pool = Pool(dialer, self._connections, linger_s=self._linger_s)
         return self
 
     async def __aexit__(

@@ -115,10 +115,11 @@ class Forwarded:
             has_content = False
             for chunk in self.reader.feed(piece):
                 has_content = True
-                yield self._noted(chunk)
                 if chunk.last:
-                    await self.reply.finish()
+                    self.reply.finish()
+                    yield self._noted(chunk)
                     return
+                yield self._noted(chunk)
             if self._keepalive_due(has_content=has_content):
                 yield Chunk(None, leg=self.asked.attempt.leg)
         for chunk in self.reader.close():

@@ -264,3 +264,23 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
     )
     assert late.cost >= PROMPT_COST
     assert last.error.code == "upstream_circuit_open"  # the second failure in a row opened it
+
+
+async def test_a_call_ends_with_its_answer_and_not_with_the_end_of_its_body(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    recorded = asyncio.Event()
+
+    async def late_end(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM + b"".join(EVENTS) + piece(event(b"[DONE]")))
+        await recorded.wait()
+        await wire.send(b"0\r\n\r\n")
+
+    upstream.answer_with(late_end)
+    async with under(tmp_path, upstream, "total: 3s") as (proxy, client):
+        await ask(client, stream=True)
+        [record] = await proxy.sink.wait()
+        recorded.set()
+        await ask(client, stream=True)
+
+    assert (record.outcome, upstream.connections) == ("success", 1)

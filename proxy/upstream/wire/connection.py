@@ -225,6 +225,21 @@ class Connection(asyncio.Protocol):
         self._expect(self._loop.time() + seconds)
         return True
 
+    def linger(self, seconds: float, over: Callable[[], None]) -> None:
+        """Call ``over`` once, in a later round of the loop: when the end that follows a finished
+        answer is there, or will not come, as something else has, or so much time is over."""
+
+        def woken(_: asyncio.Future[None]) -> None:
+            self._waiter = None
+            over()
+
+        self._phase = "idle"
+        self._expect(self._loop.time() + seconds)
+        self._waiter = self._loop.create_future()
+        self._waiter.add_done_callback(woken)
+        if self._fault is not None:
+            self._wake()
+
     def cut(self) -> None:
         """End the connection now, without a goodbye."""
         self._to_write, self._on_sent = _NOTHING, None

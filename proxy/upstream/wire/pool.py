@@ -12,6 +12,7 @@ from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin
 
 KEEPALIVE_S = 60.0
+LINGER_S = 0.5
 
 
 class Dial(Protocol):
@@ -26,13 +27,21 @@ class Pool:
     """Lends each connection to one request at a time: ``take`` it, and ``give_back`` it once.
 
     There are at most ``bound`` of them over all origins, lent, being made or at rest. Whoever
-    wants one more waits, first come first served.
+    wants one more waits, first come first served. One may be lent for up to ``linger_s`` longer
+    than its answer, for the end of it that lets it be used again.
     """
 
-    def __init__(self, dialer: Dial, bound: int, keepalive_s: float = KEEPALIVE_S) -> None:
+    def __init__(
+        self,
+        dialer: Dial,
+        bound: int,
+        keepalive_s: float = KEEPALIVE_S,
+        linger_s: float = LINGER_S,
+    ) -> None:
         self._dialer = dialer
         self._bound = bound
         self._keepalive_s = keepalive_s
+        self._linger_s = linger_s
         self._places = asyncio.Semaphore(bound)
         self._dialing = 0
         self._lent: set[Connection] = set()
@@ -105,6 +114,13 @@ class Pool:
             if resting:
                 resting.pop(0).cut()
                 return
+
+    def finish(self, origin: Origin, connection: Connection) -> None:
+        """Take a connection back whose answer is finished, once its end is there. Nobody waits."""
+        if connection in self._lent and not connection.ended:
+            connection.linger(self._linger_s, partial(self.give_back, origin, connection))
+        else:
+            self.give_back(origin, connection)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """Take a connection back. One that cannot carry another request is cut."""

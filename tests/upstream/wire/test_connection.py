@@ -319,7 +319,7 @@ async def test_a_reply_that_was_left_cannot_be_read(
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         await whole(reply)
 
-    await reply.finish()
+    reply.finish()
     with pytest.raises(RuntimeError):
         await reply.piece()
 

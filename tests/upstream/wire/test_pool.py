@@ -15,14 +15,16 @@ from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names, Resolver
-from proxy.upstream.wire.pool import KEEPALIVE_S, Pool
-from tests.doubles import Asked, ScriptedUpstream, Wire, hang, scripted_upstream
-from tests.upstream.wire.test_connection import OK, PATIENT, ask, sends
+from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, Pool
+from tests.doubles import Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
+from tests.upstream.test_client import stall
+from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
 
 
-def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S) -> Pool:
+def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S, linger_s: float = LINGER_S) -> Pool:
     loop = asyncio.get_running_loop()
-    return Pool(Dialer(trusted(), Names(Resolver(), loop.time)), bound, keepalive_s)
+    dialer = Dialer(trusted(), Names(Resolver(), loop.time))
+    return Pool(dialer, bound, keepalive_s, linger_s)
 
 
 def origin_of(upstream: ScriptedUpstream) -> Origin:
@@ -225,6 +227,61 @@ async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
 
     assert not isinstance(failed.value, UpstreamStale)
     assert len(upstream.requests) == 2
+
+
+async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: ScriptedUpstream) -> None:
+    ends = asyncio.Event()
+
+    async def late_end(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM, piece(b"[DONE]"))
+        await ends.wait()
+        await wire.send(b"0\r\n\r\n")
+
+    upstream.answer_with(late_end)
+    origin, pool = origin_of(upstream), pool_of(1, linger_s=60)
+    connection = await pool.take(origin, 2)
+    await used(connection)
+    assert await connection.piece(2, "idle") == b"[DONE]"
+
+    pool.finish(origin, connection)
+    assert (pool.lent, pool.resting) == (1, 0)
+    ends.set()
+    await until(lambda: pool.resting == 1)
+    assert await pool.take(origin, 2) is connection
+    pool.close()
+
+
+@pytest.mark.parametrize(
+    "rest", [b"", b"4\r\nmore\r\n", b"garbage\r\n"], ids=["never", "more", "no chunk"]
+)
+async def test_a_connection_whose_answer_does_not_end_is_cut(
+    rest: bytes, upstream: ScriptedUpstream
+) -> None:
+    async def endless(asked: Asked, wire: Wire) -> None:
+        await wire.send(STREAM, piece(b"[DONE]"), rest)
+        await asked.closed.wait()
+
+    upstream.answer_with(endless)
+    async with HttpClient(linger_s=0.05) as http:
+        async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
+            await reply.piece()
+            reply.finish()
+        await until(lambda: http.open == 0)
+
+
+async def test_leaving_the_client_ends_what_waits_for_an_end_too(
+    upstream: ScriptedUpstream,
+) -> None:
+    upstream.answer_with(stall(STREAM, piece(b"[DONE]")))
+    async with (
+        HttpClient(linger_s=60) as http,
+        await http.post(upstream.url, {}, b"", PATIENT) as reply,
+    ):
+        await reply.piece()
+        reply.finish()
+
+    async with asyncio.timeout(2):
+        await upstream.requests[0].closed.wait()
 
 
 async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
