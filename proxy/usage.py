@@ -14,6 +14,7 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Literal
 
 from proxy.estimate import text_quarters, value_quarters, whole_tokens
+from proxy.index import index_of
 from proxy.words import MAX_ID, Word, word, word_of
 
 NANO = 1_000_000_000  # in a USD
@@ -344,8 +345,7 @@ class Meter:
             return 0
         finish = choice.get("finish_reason")
         if isinstance(finish, str):
-            index = choice.get("index")
-            number = index if type(index) is int else 0
+            number = index_of(choice, 0)
             if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
                 self.finish_reasons[number] = word(finish)
         said = choice.get("delta") or choice.get("message") or choice

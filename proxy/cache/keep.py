@@ -83,11 +83,10 @@ class Keep:
             self.lines.clear()
 
     def _judge(self, choice: Json) -> None:
-        index, end = choice.get("index"), choice.get("finish_reason")
-        if end is not None and not isinstance(end, str):
+        at, end = choice.get("index", 0), choice.get("finish_reason")
+        if type(at) is not int or (end is not None and not isinstance(end, str)):
             self._good = False
             return
-        at = index if type(index) is int else 0
         self._seen.add(at)
         if end is not None:
             self._finished.add(at)

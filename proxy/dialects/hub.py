@@ -11,6 +11,7 @@ from typing import Any
 
 from proxy.dialects.logprobs import Lengths, chat_form, legacy_form
 from proxy.errors import BadField, UpstreamInvalid
+from proxy.index import index_of
 from proxy.types import Json
 
 
@@ -162,7 +163,7 @@ class LegacyToChat:
 
     def _choice(self, choice: Json) -> Json:
         index = choice.get("index", 0)
-        place = index if type(index) is int else 0
+        place = index_of(choice, 0)
         said: Json = {"content": choice.get("text") or ""}
         if not self._streamed or place not in self._opened:
             self._opened.add(place)

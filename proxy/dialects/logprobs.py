@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from proxy.index import index_of
 from proxy.types import Json
 
 
@@ -81,8 +82,7 @@ class Lengths:
 
     def pass_by(self, choice: Json, text: Any) -> int:
         """Return where a text begins, and count it."""
-        index = choice.get("index")
-        at = index if type(index) is int else 0
+        at = index_of(choice, 0)
         begin = self._lengths.get(at, 0)
         self._lengths[at] = begin + (len(text) if isinstance(text, str) else 0)
         return begin

@@ -16,6 +16,7 @@ from proxy.guardrails.masking import masked, named, spots
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Text, answer_walk, request_walk
 from proxy.guardrails.view import readings
+from proxy.index import index_of
 from proxy.record import Captured, Said
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, Rule, asks, binds
@@ -26,6 +27,8 @@ MOST_VALUES = 4096  # of a question, or of a chunk, that are looked through for 
 CUT, WITHHELD = "…", "[WITHHELD]"
 _SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
 
+Lane = tuple[int | str, str]  # a choice's index or what else a text is in, and the text's name
+
 
 @dataclass(slots=True)
 class Capturing:
@@ -35,7 +38,7 @@ class Capturing:
     rules: Sequence[Rule]
     asked: Json
     clock: Clock
-    _answers: dict[tuple[int, object], list[str]] = field(default_factory=dict)
+    _answers: dict[tuple[int, Lane], list[str]] = field(default_factory=dict)
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,11 +102,12 @@ def _is_shown(text: Text) -> bool:
     return text.kind in _SHOWN and not text.decoded
 
 
-def _choice(data: Json, text: Text) -> object:
-    """Tell which text of which choice goes on: its choice's index and the name of the text."""
+def _choice(data: Json, text: Text) -> Lane:
+    """Return which text of which choice goes on: its choice's index and the name of the text."""
     choices = data.get("choices")
     place = text.path[1] if len(text.path) > 1 else 0
-    if isinstance(choices, list) and isinstance(place, int) and place < len(choices):
-        choice = choices[place]
-        place = choice.get("index", place) if isinstance(choice, dict) else place
+    if not isinstance(place, int):
+        return str(place), text.kind
+    if isinstance(choices, list) and place < len(choices):
+        place = index_of(choices[place], place)
     return place, text.kind

@@ -10,6 +10,7 @@ from proxy.guardrails.frame import is_name, is_silent_choice, is_silent_head
 from proxy.guardrails.payloads import Payload
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, Path, Text, answer_texts, parts_of
+from proxy.index import index_of
 from proxy.types import Json
 
 AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
@@ -18,8 +19,6 @@ _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "ch
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _SAID: Path = ("delta", "content")
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
-
-MOST_DIGITS = 10  # of an index that is written as a string
 
 Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
 
@@ -60,25 +59,10 @@ def _choices(data: Json) -> list[tuple[int, Json]]:
     if not isinstance(choices, list):
         return []
     return [
-        (_index(choice, place), choice)
+        (index_of(choice, place), choice)
         for place, choice in enumerate(choices)
         if isinstance(choice, dict)
     ]
-
-
-def _index(value: Any, place: int) -> int:
-    """Return the number by which a client tells an item of a list from others, be it a number or
-    a string; its place where it is neither."""
-    index = value.get("index") if isinstance(value, dict) else None
-    if isinstance(index, int):
-        return index
-    if not isinstance(index, float | str):
-        return place
-    if isinstance(index, float) and index.is_integer():
-        return int(index)
-    written = str(index)
-    whole = written.isascii() and written.isdigit() and len(written) < MOST_DIGITS
-    return int(written) if whole else hash(written)
 
 
 def finished(data: Json) -> set[int]:
@@ -96,7 +80,7 @@ def going_on(data: Json, text: Text) -> Spot | None:
 def spot_of(data: Json, path: Path) -> Spot:
     place = path[1]
     if path[2:] == _SAID and isinstance(place, int):  # as nearly always
-        return _index(data["choices"][place], place), _SAID
+        return index_of(data["choices"][place], place), _SAID
     choice, steps = _numbered(data, path)
     return choice, steps[: parts_of(steps)]
 
@@ -112,7 +96,7 @@ def part_of(data: Json, path: Path) -> int | None:
     value: Any = data
     for step in path[: steps + 1]:
         value = value[step]
-    return _index(value, 0)
+    return index_of(value, 0)
 
 
 def _numbered(data: Json, path: Path) -> Spot:
@@ -121,7 +105,7 @@ def _numbered(data: Json, path: Path) -> Spot:
     steps: list[str | int | Key | Payload] = []
     for step in path:
         value = value[step]
-        steps.append(_index(value, step) if isinstance(step, int) else step)
+        steps.append(index_of(value, step) if isinstance(step, int) else step)
     choice = steps[1]
     return (choice if isinstance(choice, int) else hash(choice)), tuple(steps[2:])
 

@@ -71,12 +71,22 @@ def test_a_whole_answer_is_kept(data: list[Any]) -> None:
         [ending("tool_calls")],
         [ending("stop", tool_calls=CALL)],
         [{"choices": [{"index": 0, "delta": {"function_call": {"name": "f"}}}]}, chat()],
+        [legacy(choices=[{"index": ["0"], "text": "x", "finish_reason": "stop"}])],
         [legacy("x" * 2000)],
         legacy_events(*["x" * 300] * 10),
     ],
     ids=[
         *("nothing", "no-choice", "unfinished", "cut", "one-unfinished", "filtered", "failed"),
-        *("error", "tools", "tool-end", "tool-beside", "function-delta", "large", "large-stream"),
+        *(
+            "error",
+            "tools",
+            "tool-end",
+            "tool-beside",
+            "function-delta",
+            "index",
+            "large",
+            "large-stream",
+        ),
     ],
 )
 def test_an_answer_in_which_something_is_amiss_is_not(data: list[Any]) -> None:

@@ -79,6 +79,21 @@ async def test_question_and_answer_are_shown_without_what_is_secret(
     assert EMAIL.encode() not in b"".join(collector.bodies)
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_choice_whose_index_is_no_number_is_captured_as_any_other(
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    events = chat_events("a", "b") if streamed else [chat("ab")]
+    for event in events:
+        event["choices"] = [{**choice, "index": [0]} for choice in event["choices"]]
+    script = stream(events) if streamed else answer(events[0])
+    body = question("Hi", stream=streamed)
+
+    span, _ = await traced(tmp_path, upstream, "capture: {share: 100%}", body, script)
+
+    assert texts(span[ANSWERED]) == [("assistant", "ab")]
+
+
 async def test_guards_that_mask_redact_both_sides(
     tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:

@@ -1,0 +1,91 @@
+"""One reading of an index, for all who put the pieces of an answer together by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.dialects.hub import LegacyToChat
+from proxy.guardrails.capture import Capturing
+from proxy.guardrails.parting import spot_of
+from proxy.index import index_of
+from proxy.types import Chunk
+from proxy.types.guard import Capture
+from proxy.usage import Meter
+from tests.doubles import Json
+
+HOSTILE = [
+    0,
+    1,
+    -1,
+    True,
+    1.0,
+    1.5,
+    1e300,
+    "1",
+    "01",
+    "one",
+    "9" * 50,
+    "\u0661",
+    "",
+    None,
+    [],
+    [0],
+    {},
+    {"a": 1},
+]
+
+
+@pytest.mark.parametrize("index", [1, 1.0, "1", "01"])
+def test_an_index_is_read_as_the_most_lenient_client_reads_it(index: object) -> None:
+    assert index_of({"index": index}, 0) == 1
+
+
+@pytest.mark.parametrize("index", [None, [], {}, {"a": 1}])
+def test_what_has_no_index_is_told_by_its_place(index: object) -> None:
+    assert index_of({"index": index}, 5) == 5
+    assert index_of({}, 5) == index_of("no object", 5) == 5
+
+
+@pytest.mark.parametrize("index", [1.5, "one", "9" * 5000, "\u0661"])
+def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> None:
+    here, there = (index_of({"index": index}, place) for place in (0, 2))
+
+    assert here == there
+    assert here not in (0, 1, 2)
+
+
+@pytest.mark.parametrize("index", HOSTILE, ids=lambda index: repr(index)[:12])
+def test_all_who_read_an_index_read_the_same(index: object) -> None:
+    number = index_of({"index": index}, 0)
+    pieces = [
+        {"index": index, "text": "Hydro"},
+        {"index": number, "text": "gen", "finish_reason": "stop"},
+    ]
+
+    [text] = captured(pieces)  # an index that is a word is a text, too
+    assert text.endswith("Hydrogen")
+    assert metered([{**piece, "finish_reason": "stop"} for piece in pieces]) == {number: "stop"}
+    assert roles_of_chat(pieces) == ["assistant", None]
+    assert spot_of({"choices": pieces[:1]}, ("choices", 0, "text"))[0] == number
+
+
+def captured(pieces: list[Json]) -> list[str]:
+    capturing = Capturing(Capture(1.0), (), {}, lambda: 0.0)
+    for piece in pieces:
+        capturing.feed(Chunk({"choices": [piece]}))
+    return [each.text for each in capturing.shown().answered]
+
+
+def metered(pieces: list[Json]) -> dict[int, Any]:
+    meter = Meter()
+    for piece in pieces:
+        meter.feed({"choices": [piece]}, 0.0)
+    return dict(meter.finish_reasons)
+
+
+def roles_of_chat(pieces: list[Json]) -> list[str | None]:
+    turn = LegacyToChat(streamed=True)
+    answers = [turn.feed({"choices": [piece]}) or {} for piece in pieces]
+    return [answer["choices"][0]["delta"].get("role") for answer in answers]
