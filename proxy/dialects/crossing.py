@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
-from proxy.dialects.bounds import BOUNDS, GROUPS, groups
+from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.changing import changed
 from proxy.dialects.fields import Fields
 from proxy.dialects.openai import OPENAI
+from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
-from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Upstream
-from proxy.types.spelling import squeezed
-from proxy.types.target import CHOSEN_IN_GROUPS
+from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target
 
 REFUSED = frozenset(
     {
@@ -74,9 +73,6 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
-NOT_YOURS = "is not for a client to say"
-
-
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
@@ -108,7 +104,7 @@ def fit(
     upstream = target.upstream
     known_there = fields_of(target, spoken, goes)
     obeyed = known_there.keys() | upstream.accepts if upstream.accepts else known_there
-    said, dropped = _allowed(body, upstream)
+    said, dropped = permitted(body, upstream)
     said["model"] = target.model
     takes_zero = spoken is OPENAI and not upstream.open_ranges
     body = changed(goes, _turned(came, goes, said), changes, obeyed, takes_zero=takes_zero)
@@ -154,38 +150,6 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
         if name in same and (name not in names or name == "logprobs"):
             return tuple(each for each in same if each in names) or (name,)
     return (name,)
-
-
-def _allowed(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
-    """Return what a client may say to an upstream, and the fields that the policy drops. Raises
-    ``BadField`` for one that it refuses. Names are compared as some servers do: see ``squeezed``.
-    """
-    allowed: Json = {}
-    dropped: dict[str, None] = {}  # by the policy's own spelling: a client may have thousands
-    banned = upstream.banned
-    if GROUPS.isdisjoint(body) and banned.keys().isdisjoint(map(squeezed, body)):
-        return dict(body), []
-    for name, value in body.items():
-        known = banned.get(squeezed(name))
-        if known is not None and (known in upstream.drops or value is None):
-            if value is not None:
-                dropped[known] = None
-        elif known is not None and name not in upstream.accepts:
-            raise BadField(known, NOT_YOURS)
-        else:
-            allowed[name] = value
-            if name in GROUPS and isinstance(value, dict):
-                _check_group(name, value, upstream)
-    return allowed, list(dropped)
-
-
-def _check_group(name: str, value: Json, upstream: Upstream) -> None:
-    for path, group in groups({name: value}):
-        for inner in group if path else ():
-            known = upstream.banned.get(squeezed(inner))
-            chosen = CHOSEN_IN_GROUPS.get(squeezed(inner))
-            if chosen or (known is not None and known not in upstream.accepts):
-                raise BadField(path + (chosen or str(known)), NOT_YOURS)
 
 
 def _merged(came: Endpoint, goes: Endpoint, body: Json) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
 from proxy.usage import Price
 
@@ -73,9 +74,10 @@ MODELS = frozenset(
 ADDRESSES = frozenset(
     {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
     | {"aws_sts_endpoint", "azure_endpoint", "base_url", "bootstrap_host", "bootstrap_port"}
-    | {"bootstrap_room", "callback", "callbacks", "data_sources", "extra_headers", "extra_query"}
-    | {"failure_callback", "gcs_bucket_name", "headers", "langfuse_host", "langsmith_base_url"}
-    | {"posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
+    | {"bootstrap_room", "callback", "callbacks", "connectors", "data_sources", "extra_headers"}
+    | {"extra_query", "failure_callback", "gcs_bucket_name", "headers", "langfuse_host"}
+    | {"langsmith_base_url"}
+    | {"mcp_servers", "posthog_host", "success_callback", "vertex_ai_location", "vertex_ai_project"}
     | {"vertex_location", "vertex_project", "webhook_url"}
 )
 """What chooses where a request, its texts or its answer go, or the head of a request."""
@@ -86,8 +88,8 @@ KEYS = frozenset(
     | {"aws_session_name", "aws_session_token", "aws_web_identity_token", "azure_ad_token"}
     | {"azure_password", "azure_username", "client_secret", "gcs_path_service_account"}
     | {"humanloop_api_key", "langfuse_public_key", "langfuse_secret", "langfuse_secret_key"}
-    | {"langsmith_api_key", "organization", "posthog_api_key", "vertex_ai_credentials"}
-    | {"vertex_credentials"}
+    | {"langsmith_api_key", "litellm_credential_name", "organization", "posthog_api_key"}
+    | {"vertex_ai_credentials", "vertex_credentials"}
 )
 """What chooses whose key is used, at the model's server or at one that gets its logs."""
 
@@ -98,7 +100,15 @@ UNREAD = frozenset(
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""
 
-NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | {"auto_max_new_tokens"}
+WITHIN = frozenset(
+    {"search_parameters.sources[].links", "tools[].authorization", "tools[].connector_id"}
+    | {"tools[].extra_headers", "tools[].headers", "tools[].mcp.authorization"}
+    | {"tools[].mcp.headers", "tools[].mcp.server_url", "tools[].mcp_servers", "tools[].model"}
+    | {"tools[].parameters.model", "tools[].retrieval", "tools[].server_url"}
+)
+"""What chooses one of these within a field: OpenAI, xAI, Mistral, Z.AI, Gemini, OpenRouter."""
+
+NOT_THE_CLIENTS = MODELS | ADDRESSES | KEYS | UNREAD | WITHIN | {"auto_max_new_tokens"}
 """Request fields that are the policy's to choose, where an upstream knows them. The last has
 text-generation-webui answer as long as there is room, whatever the bound."""
 
@@ -109,13 +119,23 @@ CHOSEN_IN_GROUPS: Mapping[str, str] = {
 request ``model`` is replaced by that of the target, but a server that lifts a group's members to
 the top would obey this one."""
 
+USUAL: Mapping[str, frozenset[str]] = {
+    "inference_geo": frozenset({"global"}),
+    "service_tier": frozenset({"auto", "default", "flex", "on_demand", "standard_only"}),
+    "speed": frozenset({"standard"}),
+}
+"""Request fields of which other words than these make a call cost more than the price of its model
+says: no client may say such a word, unless an upstream accepts the field."""
+
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
     """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
-    it: ``banned`` has both, by what their names have in common with other spellings of them. With
-    ``open_ranges`` it judges by itself how large a value may be, and only types are checked.
+    it: ``banned`` has both and those of ``USUAL``, by what their names have in common with other
+    spellings of them, ``nested`` has those that stand within others, and ``looked_for`` what either
+    begins with at the top of a request. With ``open_ranges`` it judges by itself how large a value
+    may be, and only types are checked.
 
     Without a ``breaker`` its targets are tried however often they have failed; without
     ``max_concurrency`` it gets as many requests at once as there are calls.
@@ -137,11 +157,17 @@ class Upstream:
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)
     banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    nested: NestedNames = field(init=False, repr=False, compare=False)
+    looked_for: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Note, once a revision, which names it must not get."""
-        banned = {squeezed(name): name for name in (*self.refuses, *self.drops)}
+        names = (*self.refuses, *self.drops)
+        banned = {squeezed(name): name for name in (*USUAL, *names)}
         object.__setattr__(self, "banned", banned)
+        nested = nested_names(names)
+        object.__setattr__(self, "nested", nested)
+        object.__setattr__(self, "looked_for", frozenset(banned) | nested.within.keys())
 
 
 @dataclass(frozen=True, slots=True)

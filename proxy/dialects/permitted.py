@@ -1,0 +1,126 @@
+"""What a client may say to an upstream: of a request what the policy neither drops nor refuses, at
+its top, within its fields and within groups of options.
+
+Names are compared as some servers do: see ``squeezed``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from proxy.dialects.bounds import GROUPS, groups
+from proxy.errors import BadField
+from proxy.types import Json, Upstream
+from proxy.types.nested import NestedNames
+from proxy.types.spelling import squeezed
+from proxy.types.target import CHOSEN_IN_GROUPS, USUAL
+
+NOT_YOURS = "is not for a client to say"
+DEARER = "asks for more than the price of the model says"
+
+Dropped = dict[str, None]  # by the policy's own spelling: a client may have thousands
+
+
+def permitted(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
+    """Return a copy of what a client may say to an upstream, and the fields that the policy drops.
+    Raises ``BadField`` for one that it refuses."""
+    banned, nested = upstream.banned, upstream.nested.within
+    if GROUPS.isdisjoint(body) and upstream.looked_for.isdisjoint(map(squeezed, body)):
+        return dict(body), []
+    allowed: Json = {}
+    dropped: Dropped = {}
+    for name, value in body.items():
+        spelled = squeezed(name)
+        known = banned.get(spelled)
+        if known is not None and (known in upstream.drops or value is None):
+            if value is not None:
+                dropped[known] = None
+            continue
+        if known is not None and name not in upstream.accepts:
+            _check(known, value, upstream)
+        inner = nested.get(spelled)
+        if inner is not None and (unsent := _check_within([value], inner, upstream, "")):
+            dropped |= dict.fromkeys(sorted(unsent))
+            allowed[name] = _without(value, inner, unsent)
+        else:
+            allowed[name] = value
+        if name in GROUPS and isinstance(value, dict):
+            _check_groups(name, value, upstream)
+    return allowed, list(dropped)
+
+
+def _check(known: str, value: Any, upstream: Upstream, path: str = "") -> None:
+    """Raise ``BadField`` for a field that a client may not say, or not with this value."""
+    if known in upstream.refuses or known in upstream.drops:
+        raise BadField(path + known, NOT_YOURS)
+    if isinstance(value, str) and value not in USUAL.get(known, (value,)):
+        raise BadField(path + known, DEARER)
+
+
+def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
+    """Raise ``BadField`` for what a client may not say within a group of options."""
+    for path, group in groups({name: value}):
+        for inner, member in group.items() if path else ():
+            spelled = squeezed(inner)
+            chosen = CHOSEN_IN_GROUPS.get(spelled)
+            if chosen:
+                raise BadField(path + chosen, NOT_YOURS)
+            known = upstream.banned.get(spelled)
+            if known is not None and known not in upstream.accepts:
+                _check(known, member, upstream, path)
+            names = upstream.nested.within.get(spelled)
+            for listed in _check_within([member], names, upstream, path) if names else ():
+                raise BadField(path + listed, NOT_YOURS)
+
+
+def _check_within(values: list[Any], names: NestedNames, upstream: Upstream, path: str) -> set[str]:
+    """Return the names of what is to be dropped of values of one field, or of their items. Raises
+    ``BadField`` for what a client may not say there. All values are looked at together, as there
+    may be a hundred thousand."""
+    dropped: set[str] = set()
+    for inner, members in _known(values, names):
+        if inner.listed in upstream.drops:
+            dropped.add(str(inner.listed))
+        elif inner.listed is not None and inner.listed not in upstream.accepts:
+            raise BadField(path + inner.listed, NOT_YOURS)
+        else:
+            dropped |= _check_within(members, inner, upstream, path)
+    return dropped
+
+
+def _known(values: list[Any], names: NestedNames) -> Iterable[tuple[NestedNames, list[Any]]]:
+    """Return which of the names stand in values, or in their items, and what is there."""
+    objects = [item for value in values for item in _objects(value)]
+    every = {name: squeezed(name) for name in set().union(*objects)}
+    known = {name: step for name, step in every.items() if step in names.within}
+    members: dict[str, list[Any]] = {}
+    for item in objects if known else ():
+        for name, member in item.items():
+            if name in known and member is not None:
+                members.setdefault(known[name], []).append(member)
+    return [(names.within[step], found) for step, found in members.items()]
+
+
+def _objects(value: Any) -> list[Json]:
+    """Return an object, or those of a list."""
+    items = value if isinstance(value, list) else (value,)
+    return [item for item in items if isinstance(item, dict)]
+
+
+def _without(value: Any, names: NestedNames, dropped: set[str]) -> Any:
+    """Return a copy of a value without what is dropped within it."""
+    if isinstance(value, list):
+        return [
+            _without(item, names, dropped) if isinstance(item, dict) else item for item in value
+        ]
+    if not isinstance(value, dict):
+        return value
+    kept: Json = {}
+    for name, member in value.items():
+        inner = names.within.get(squeezed(name))
+        if inner is None:
+            kept[name] = member
+        elif inner.listed not in dropped:
+            kept[name] = _without(member, inner, dropped)
+    return kept
