@@ -48,6 +48,7 @@ class Pipeline:
         """
         record = self.start_record()
         async with self.emitter.observing(record):  # emit
+            record.request_id = client.request_id
             try:
                 door = client.knock()  # accept: the head
                 record.join(door)

@@ -24,6 +24,10 @@ class Exchange(Protocol):
     def served(self) -> bool:
         """True once a whole answer was sent, and taken: who leaves then has not left early."""
 
+    @property
+    def request_id(self) -> str:
+        """The id that every answer names, a refusal of what cannot be read too."""
+
     def knock(self) -> Door:
         """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
 

@@ -113,6 +113,7 @@ class Record:
     started: float
     started_at: datetime
     now: Callable[[], float]
+    request_id: str | None = None
     door: Door | None = None
     revision: str | None = None
     key: str | None = None
@@ -151,7 +152,7 @@ class Record:
 
     def join(self, door: Door) -> None:
         """Note who knocked, and join the trace the caller is in."""
-        self.door = door
+        self.door, self.request_id = door, door.request_id
         if door.parent is not None:
             self.ids = replace(self.ids, trace_id=door.parent.trace_id)
             self.sample_id = door.parent.sample_id or self.sample_id

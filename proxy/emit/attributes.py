@@ -38,7 +38,7 @@ ASKED: Mapping[str, str] = {
 
 def server(record: Record, method: str, route: str) -> Attributes:
     """Give the attributes of the span of a client's call."""
-    plan, door, cost, saved = record.plan, record.door, record.cost, record.saved
+    plan, cost, saved = record.plan, record.cost, record.saved
     return known(
         {
             semconv.HTTP_METHOD: method,
@@ -47,7 +47,7 @@ def server(record: Record, method: str, route: str) -> Attributes:
             semconv.URL_SCHEME: "http",
             semconv.HTTP_STATUS: record.status,
             semconv.ERROR_TYPE: record.error.code if record.error else None,
-            semconv.REQUEST_ID: door.request_id if door else None,
+            semconv.REQUEST_ID: record.request_id,
             semconv.DIALECT: summary.dialect(record),
             semconv.KEY: record.key,
             semconv.DEPLOYMENT: plan.deployment if plan else None,

@@ -32,11 +32,11 @@ Log = structlog.typing.FilteringBoundLogger
 
 def decision(record: Record) -> Entry:
     """Give what was decided of a call, without any text of it."""
-    door, plan, admission = record.door, record.plan, record.admission
+    plan, admission = record.plan, record.admission
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
-        "request_id": word(door.request_id, MAX_NAME) if door else None,
+        "request_id": word(record.request_id, MAX_NAME) if record.request_id else None,
         "trace_id": record.ids.trace_id,
         "policy": record.revision,
         "key": record.key,

@@ -132,7 +132,7 @@ def noted(seq: int, record: Record) -> Entry:
         record.started_at,
         (record.ended or record.started) - record.started,
         record.ids,
-        door.request_id if door else None,
+        record.request_id,
         door.dialect if door else None,
         door.endpoint if door else None,
         record.key,

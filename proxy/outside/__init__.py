@@ -52,7 +52,7 @@ class Ways:
 
     @property
     def request_id(self) -> str:
-        return self.record.door.request_id if self.record.door else ""
+        return self.record.request_id or ""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Redirects are not followed: what is not an answer of this very address is none."""

@@ -30,6 +30,10 @@ class OwnExchange:
     def served(self) -> bool:
         return self._document is not None
 
+    @property
+    def request_id(self) -> str:
+        return self._door.request_id
+
     def knock(self) -> Door:
         return self._door
 

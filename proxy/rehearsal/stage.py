@@ -186,6 +186,10 @@ class _Exchange:
     def served(self) -> bool:
         return False  # nobody cancels a rehearsal
 
+    @property
+    def request_id(self) -> str:
+        return REQUEST
+
     def knock(self) -> Door:
         came = Came(REQUEST, REQUEST, self._given.at)
         return dialects.greeted("POST", self._path, self._headers, came)

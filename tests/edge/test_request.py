@@ -9,7 +9,13 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from multidict import CIMultiDict
 
+from proxy.emit.attributes import server
+from proxy.emit.decisions import decision
+from proxy.emit.log import canonical
+from proxy.emit.semconv import REQUEST_ID
+from proxy.ledger.rows import CALL, call_row, noted
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
@@ -145,6 +151,35 @@ async def test_a_wrong_method_names_the_right_one(client: aiohttp.ClientSession)
     async with client.get("/v1/completions", headers=BEARER) as response:
         assert response.status == 405
         assert response.headers["allow"] == "POST"
+
+
+UNREAD: dict[str, tuple[str, str, dict[str, str], int]] = {
+    "no path": ("POST", "/v1/nothing", {}, 404),
+    "a wrong method": ("GET", "/v1/completions", {}, 405),
+    "a header twice": ("POST", "/v1/completions", {"traceparent": "1"}, 400),
+}
+
+
+@pytest.mark.parametrize("given", [None, "from-the-client"])
+@pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD.keys())
+async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
+    case: tuple[str, str, dict[str, str], int], given: str | None, proxy: Proxy
+) -> None:
+    method, path, more, status = case
+    headers = [*BEARER.items(), *more.items(), *more.items()]
+    headers += [("x-request-id", given)] if given else []
+    async with (
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.request(method, path, headers=CIMultiDict(headers)) as response,
+    ):
+        name = response.headers["x-request-id"]
+    [record] = await proxy.sink.wait()
+    line, row = canonical(record), dict(zip(CALL, call_row(noted(1, record), []), strict=True))
+
+    assert (response.status, name) == (status, given or name)
+    assert (line["request_id"], row["request_id"]) == (name, name)
+    assert decision(record)["request_id"] == name
+    assert server(record, method, path)[REQUEST_ID] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:
