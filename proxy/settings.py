@@ -30,7 +30,7 @@ VARIABLES = (
     *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
     *("HEADRACE_MAX_BODIES_BYTES", "HEADRACE_MAX_BODY_BYTES", "HEADRACE_MAX_BODY_VALUES"),
     "HEADRACE_OTLP_ENDPOINT",
-    *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS"),
+    *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS", "HEADRACE_SETTLE_SECONDS"),
     *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO"),
 )
 KUBERNETES = re.compile(
@@ -103,7 +103,8 @@ class Settings:
     ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
-    each keeps to its share of limits while that is away.
+    each keeps to its share of limits while that is away. ``settle_seconds`` is how long a folder
+    of policies that has changed must be still before it is read.
     """
 
     policies: Path
@@ -128,6 +129,7 @@ class Settings:
     replicas: int = 1
     ledger: LedgerAt | None = None
     log: LogAs = LogAs()  # it is frozen
+    settle_seconds: float = 0.5
 
 
 def address(text: str) -> Address:
@@ -204,6 +206,9 @@ def from_environment(
             environ.get("HEADRACE_LEDGER") or "off", environ.get("HEADRACE_LEDGER_KEEP") or ""
         ),
         log=_log(environ),
+        settle_seconds=_number(
+            environ, "HEADRACE_SETTLE_SECONDS", defaults.settle_seconds, low=0.25, high=60
+        ),
     )
 
 
@@ -299,7 +304,12 @@ def _whole(environ: Mapping[str, str], name: str, default: int, low: int = 0) ->
 
 
 def _number(
-    environ: Mapping[str, str], name: str, default: float, high: float = float("inf")
+    environ: Mapping[str, str],
+    name: str,
+    default: float,
+    *,
+    low: float = 0,
+    high: float = float("inf"),
 ) -> float:
     text = environ.get(name, "")
     if not text:
@@ -308,6 +318,6 @@ def _number(
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value <= high:
-        raise BadSetting(f"{name} must be a number from 0 to {high:g}, not {text!r}")
+    if not low <= value <= high:
+        raise BadSetting(f"{name} must be a number from {low:g} to {high:g}, not {text!r}")
     return value

@@ -107,6 +107,8 @@ def test_a_ledger_is_a_kind_and_a_file(text: str, kept: LedgerAt | None) -> None
         ("HEADRACE_LEDGER", "sqlite:"),
         ("HEADRACE_LEDGER", "csv:a"),
         ("HEADRACE_TRACE_RATIO", "2"),
+        ("HEADRACE_SETTLE_SECONDS", "0.1"),
+        ("HEADRACE_SETTLE_SECONDS", "61"),
         ("HEADRACE_TRACE_RATIO", "most"),
         ("HEADRACE_TRACE_PROFILES", "langfuse,phoenix"),
         ("HEADRACE_DRAIN_SECONDS", "-1"),

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from aiohttp import web
 
@@ -43,7 +44,7 @@ from proxy.policy.asking import Asking
 from proxy.policy.candidate import Candidate
 from proxy.policy.past import Past
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.watch import Watch, look
+from proxy.policy.watch import Look, Watch, look
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.upstream import Upstreams
@@ -110,7 +111,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         known = look(settings.policies)  # before it is read, so that no change is missed
         reading = partial(read_folder, settings.policies, settings.environ)
         store = PolicyStore(reading, *clock, site.log, telling.policies(site, decisions))
-        watch = Watch(settings.policies, known, store.refresh)
+        watch = _watch(site, settings.policies, known, store)
         candidate = await _candidate(site)
         all_sinks: tuple[Sink, ...] = (
             site.metrics,
@@ -210,6 +211,11 @@ def _bounds(site: Site, offload: Offload) -> Bounds:
     )
 
 
+def _watch(site: Site, folder: Path, known: Look, store: PolicyStore) -> Watch:
+    settle_s = site.settings.settle_seconds
+    return Watch(folder, known, store.refresh, store.read_revocations, settle_s, time.monotonic)
+
+
 async def _candidate(site: Site) -> Candidate | None:
     """Give the sink of a candidate where there is one, its folder watched; it needs no secrets."""
     folder = site.settings.candidate
@@ -220,7 +226,7 @@ async def _candidate(site: Site) -> Candidate | None:
     clock = (time.monotonic, asyncio.sleep)
     told = measuring.candidate(site.metrics)
     store = PolicyStore(reading, *clock, site.log, told, "candidate")
-    watch = Watch(folder, known, store.refresh)
+    watch = _watch(site, folder, known, store)
     await site.opened.enter_async_context(beside(watch.run()))
     return Candidate(lambda: store.current, site.metrics.candidate)
 

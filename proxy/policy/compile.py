@@ -86,6 +86,7 @@ class _Compiler:
             places=MappingProxyType(places),
             limits=MappingProxyType(self.limits.names),
             headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
+            wants_no_keys="keys" in self.document.empty and not keys,
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
         )

@@ -12,11 +12,17 @@ from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import Path_
 
 Finding = tuple[Path_, str]
+NOT_WANTED = (
+    "say keys: {} where that is meant, as a process that has keys in force does not take it"
+)
 
 
 def findings(policies: schema.Policies, snapshot: Snapshot, at: datetime) -> Iterator[Finding]:
     """Yield what is doubtful at a moment. A revoked name that is near no key may be one of before,
     and so may a digest."""
+    if not policies.keys:
+        wanted = "" if snapshot.wants_no_keys else f": {NOT_WANTED}"
+        yield ("keys",), f"there is no key: every call is refused{wanted}"
     for index, name in enumerate(policies.revoked):
         near = "" if name in policies.keys else maybe(name, policies.keys)
         if near:

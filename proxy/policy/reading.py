@@ -130,6 +130,8 @@ class _Reader:
         event = self.next(path)
         if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
             self.mapping(path, 1, section)
+            if not section:
+                self.into.empty.add(str(path[0]))
         elif self.value(event, path, 1) is not None:
             self.refuse(key, path, "must be a mapping")
             self.into.leave_out(path)

@@ -103,6 +103,7 @@ class Snapshot:
     ``places`` tell where each part was written, but for prices: there are too many of them.
     ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
     limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
+    ``wants_no_keys`` is true of policies that say ``keys: {}``.
     """
 
     revision: str
@@ -116,6 +117,7 @@ class Snapshot:
     limits: Mapping[str, Path_] = field(default_factory=dict)
     prices_as_of: date | None = None
     revoked: frozenset[str] = frozenset()
+    wants_no_keys: bool = False
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -58,7 +58,7 @@ class Document:
     files that could not be read to their end, None for one of which nothing is known, and ``keys``
     the words in them that may be keys. ``left_out`` are parts of a wrong shape, without which the
     rest is looked at, ``altered`` those that hold one, and ``numbers`` those that items of their
-    lists have in the files.
+    lists have in the files. ``empty`` are the sections that say ``{}``.
     """
 
     data: dict[str, Any] = field(default_factory=dict)
@@ -70,6 +70,7 @@ class Document:
     left_out: set[Path_] = field(default_factory=set)
     altered: set[Path_] = field(default_factory=set)
     numbers: dict[Path_, list[int]] = field(default_factory=dict)
+    empty: set[str] = field(default_factory=set)
 
     @property
     def whole(self) -> bool:

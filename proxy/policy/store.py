@@ -18,13 +18,19 @@ from proxy.types import Door
 
 SECONDS_BETWEEN = 1.0
 REVISIONS_KEPT = 8
-Result = Literal["in_force", "unchanged", "rejected"]
+NO_KEY_LEFT = (
+    "no key is left: the file with the keys is missing or half written; say keys: {} where no key "
+    "is meant to be"
+)
+Result = Literal["in_force", "restored", "unchanged", "rejected"]
 
 
 class Log(Protocol):
     """Where events of the process go."""
 
     def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
 
     def error(self, event: str, **fields: object) -> None: ...
 
@@ -66,9 +72,9 @@ class PolicyStore:
         self._reading = asyncio.Lock()
         self.current = read()
         self._kept = OrderedDict({self.current.revision: self.current})
-        self._began = self._seen = now() - SECONDS_BETWEEN
-        log.info(f"{subject}.in_force", revision=self.current.revision)
-        tell("in_force", self.current)
+        self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
+        self._is_rejected = False
+        self._came_into_force()
 
     async def read(self, door: Door) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
@@ -103,11 +109,31 @@ class PolicyStore:
                 self._reject([f"cannot be read: {type(bug).__name__}"])
             self._seen = began
 
+    async def read_revocations(self) -> None:
+        """Let no key count that the folder revokes, whatever else it says by now."""
+        async with self._reading:
+            await self._sleep(max(0.0, self._revoked_at + SECONDS_BETWEEN - self._now()))
+            self._revoked_at = self._now()
+            try:
+                revoked = (await asyncio.to_thread(self._read)).revoked
+            except PolicyError as error:
+                revoked = error.revoked
+            except Exception:  # noqa: BLE001  # the reading of all of it tells of the bug
+                return
+            self._revoke(revoked)
+
     def find(self, revision: str) -> Snapshot | None:
         """Give a revision that is, or not long ago was, in force."""
         return self._kept.get(revision)
 
+    def _came_into_force(self) -> None:
+        self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
+        if not self.current.keys:
+            self._log.warning(f"{self._subject}.no_keys", revision=self.current.revision)
+        self._tell("in_force", self.current)
+
     def _reject(self, problems: list[str]) -> None:
+        self._is_rejected = True
         self._log.error(
             f"{self._subject}.rejected", in_force=self.current.revision, problems=problems
         )
@@ -128,12 +154,14 @@ class PolicyStore:
         """Files may say the same while a secret that they refer to has changed.
 
         A folder that has lost all its keys would turn every call away: a file is missing, or half
-        written, far sooner than anybody means that, unless it revokes them all.
+        written, far sooner than anybody means that, unless it revokes them all or says
+        ``keys: {}``.
         """
         self._revoke(fresh.revoked)
-        if self.current.credentials and not fresh.keys:
-            self._reject(["no key is left: the file with the keys is missing or half written"])
+        if self.current.credentials and not fresh.keys and not fresh.wants_no_keys:
+            self._reject([NO_KEY_LEFT])
             return
+        restored, self._is_rejected = self._is_rejected, False
         changed = fresh.revision != self.current.revision
         self.current = fresh
         self._kept[fresh.revision] = fresh
@@ -141,5 +169,8 @@ class PolicyStore:
         if len(self._kept) > REVISIONS_KEPT:
             self._kept.popitem(last=False)
         if changed:
-            self._log.info(f"{self._subject}.in_force", revision=fresh.revision)
-        self._tell("in_force" if changed else "unchanged", fresh)
+            self._came_into_force()
+            return
+        if restored:
+            self._log.info(f"{self._subject}.restored", revision=fresh.revision)
+        self._tell("restored" if restored else "unchanged", fresh)

@@ -2,8 +2,11 @@
 
 It looks, four times a second, at what the file system says of each file: an editor's rename, a
 truncation and a new write, a swapped link of a mounted ConfigMap, a change that kept its old time
-all show in an inode, a size or a change time. A change is acted upon once it has been still for
-one look, so that a half-written file is seldom read.
+all show in an inode, a size or a change time.
+
+Files that belong together are saved one after another. So the folder is read once it has been still
+for a while; what it revokes is read as soon as it has been still for one look, which is all that a
+half-written file needs.
 """
 
 from __future__ import annotations
@@ -13,11 +16,14 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 LOOK_S = 0.25
+LONGEST_SETTLES = 10  # after so many times as long a folder that is never still is read as it is
 MAX_ENTRIES = 10_000
 
 Look = frozenset[tuple[str, int, int, int, int]]
+Reading = Literal["nothing", "revocations", "all"]
 
 
 def look(folder: Path) -> Look:
@@ -35,16 +41,65 @@ def look(folder: Path) -> Look:
     return frozenset(seen)
 
 
+class Stillness:
+    """Tells from looks at a folder what of it is to be read.
+
+    ``known`` is how it looked before it was read last. A change is read once the folder has been
+    still for ``settle_s``, or has been changing for ``LONGEST_SETTLES`` times as long.
+    """
+
+    def __init__(self, known: Look, settle_s: float) -> None:
+        self._settle_s = settle_s
+        self._known = self._before = self._revocations_of = known
+        self._changed_at = self._still_since = 0.0
+
+    def read(self, seen: Look) -> None:
+        """Note that the folder is read as it looks now."""
+        self._known = self._before = seen
+
+    def reading(self, seen: Look, now: float) -> Reading:
+        """Return what is to be read of a folder that looks so; ``now`` is in monotonic seconds."""
+        if seen == self._known:
+            self._before = seen
+            return "nothing"
+        if self._before == self._known:
+            self._changed_at = now
+        moved, self._before = seen != self._before, seen
+        if moved:
+            self._still_since = now
+        if now - self._changed_at >= LONGEST_SETTLES * self._settle_s:
+            return "all"
+        if moved:
+            return "nothing"
+        if now - self._still_since >= self._settle_s:
+            return "all"
+        if seen == self._revocations_of:
+            return "nothing"
+        self._revocations_of = seen
+        return "revocations"
+
+
 class Watch:
-    """Calls ``reload`` after each change while it runs, and when it is told to hurry.
+    """Calls ``reload`` after each change while it runs, and when it is told to hurry; before a
+    change has settled, ``revoke`` alone.
 
     ``known`` is how the folder looked before it was read for the first time.
     """
 
-    def __init__(self, folder: Path, known: Look, reload: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        known: Look,
+        reload: Callable[[], Awaitable[None]],
+        revoke: Callable[[], Awaitable[None]],
+        settle_s: float,
+        now: Callable[[], float],
+    ) -> None:
         self._folder = folder
         self._reload = reload
-        self._known = known
+        self._revoke = revoke
+        self._stillness = Stillness(known, settle_s)
+        self._now = now
         self._hurry = asyncio.Event()
 
     def hurry(self) -> None:
@@ -53,14 +108,15 @@ class Watch:
 
     async def run(self) -> None:
         """Look for as long as the process lives."""
-        before = self._known
         while True:
             hurried = await self._hurried()
-            now = await asyncio.to_thread(look, self._folder)
-            if hurried or (now != self._known and now == before):
-                self._known = now
+            seen = await asyncio.to_thread(look, self._folder)
+            reading = "all" if hurried else self._stillness.reading(seen, self._now())
+            if reading == "all":
+                self._stillness.read(seen)
                 await self._reload()
-            before = now
+            elif reading == "revocations":
+                await self._revoke()
 
     async def _hurried(self) -> bool:
         """Wait for the next look; say whether it was asked for."""

@@ -71,3 +71,29 @@ def test_keys_that_no_call_can_use_are_doubtful(
     old: str, revoked: str, said: list[str], tmp_path: Path
 ) -> None:
     assert warned(tmp_path, old, revoked) == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("keys: {}\n", "there is no key: every call is refused"),
+        (
+            "keys:\n",
+            "there is no key: every call is refused: say keys: {} where that is meant, as a "
+            "process that has keys in force does not take it",
+        ),
+        (
+            "",
+            "there is no key: every call is refused: say keys: {} where that is meant, as a "
+            "process that has keys in force does not take it",
+        ),
+    ],
+    ids=["none at all", "half written", "not there"],
+)
+def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
+
+    found = judge(tmp_path, {}, NOW)
+
+    assert not found.errors
+    assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]

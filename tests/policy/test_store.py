@@ -34,7 +34,7 @@ class Events:
     def info(self, event: str, **fields: object) -> None:
         self.said.append((event, fields))
 
-    error = info
+    warning = error = info
 
 
 class Clock:
@@ -57,6 +57,7 @@ class Stored:
         self.file.write_text(world("http://127.0.0.1:9"))
         self.clock, self.log, self.readings = Clock(), Events(), 0
         self.told: list[str] = []
+        self.raises: Exception | None = None
         self.folder = folder
         self.store = PolicyStore(
             self.read, lambda: self.clock.now, self.clock.sleep, self.log, self.tell
@@ -67,6 +68,8 @@ class Stored:
 
     def read(self) -> Any:
         self.readings += 1
+        if self.raises is not None:
+            raise self.raises
         return read_folder(self.folder, {"UPSTREAM_KEY": "sk"})
 
 
@@ -99,8 +102,110 @@ async def test_a_folder_that_has_lost_all_its_keys_is_not_taken(stored: Stored) 
     event, fields = stored.log.said[-1]
     assert event == "policy.rejected"
     assert fields["problems"] == [
-        "no key is left: the file with the keys is missing or half written"
+        "no key is left: the file with the keys is missing or half written; say keys: {} where no "
+        "key is meant to be"
     ]
+
+
+async def test_a_file_that_breaks_off_after_the_word_keys_is_not_taken(stored: Stored) -> None:
+    before = stored.store.current
+    stored.file.write_text("keys:\n")
+
+    await stored.store.refresh()
+
+    assert stored.store.current is before
+    assert stored.log.said[-1][0] == "policy.rejected"
+
+
+async def test_a_folder_that_says_it_has_no_keys_is_taken(stored: Stored) -> None:
+    stored.file.write_text("keys: {}\n")
+
+    await stored.store.refresh()
+
+    assert stored.store.current.credentials == {}
+    assert [event for event, _ in stored.log.said[1:]] == ["policy.in_force", "policy.no_keys"]
+    assert stored.told[-1] == "in_force"
+
+
+@pytest.mark.parametrize("keys", ["keys: {}\n", "keys:\n", ""])
+def test_a_start_without_keys_warns(keys: str, tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text(f"tags: {{team: [support]}}\n{keys}")
+    clock, log = Clock(), Events()
+
+    PolicyStore(
+        lambda: read_folder(tmp_path, {}),
+        lambda: clock.now,
+        clock.sleep,
+        log,
+        lambda result, snapshot: None,
+    )
+
+    assert [event for event, _ in log.said] == ["policy.in_force", "policy.no_keys"]
+
+
+async def test_a_folder_restored_to_what_is_in_force_is_logged_once(stored: Stored) -> None:
+    good = stored.file.read_text()
+    stored.file.write_text("upstream: {}\n")
+    await stored.store.refresh()
+    stored.file.write_text(good)
+
+    await stored.store.refresh()
+    await stored.store.refresh()
+
+    events = [event for event, _ in stored.log.said]
+    assert events == ["policy.in_force", "policy.rejected", "policy.restored"]
+    assert stored.log.said[-1][1] == {"revision": stored.store.current.revision}
+    assert stored.told == ["in_force", "rejected", "restored", "unchanged"]
+
+
+async def test_a_new_revision_after_a_rejected_one_is_no_restored_one(stored: Stored) -> None:
+    good = stored.file.read_text()
+    for text in ("upstream: {}\n", good.replace("gpt-4o-mini", "new"), good):
+        stored.file.write_text(text)
+        await stored.store.refresh()
+
+    assert stored.told == ["in_force", "rejected", "in_force", "in_force"]
+
+
+async def test_of_a_change_under_way_only_what_it_revokes_counts(stored: Stored) -> None:
+    before = stored.store.current
+    stored.file.write_text(
+        stored.file.read_text().replace("gpt-4o-mini", "half") + "revoked: [support-widget]\n"
+    )
+
+    await stored.store.read_revocations()
+
+    assert stored.store.current.revision == before.revision
+    assert stored.store.current.revoked == {"support-widget"}
+    assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.revoked"]
+    assert stored.told == ["in_force"]
+
+
+async def test_revocations_of_a_folder_that_is_wrong_count_before_it_has_settled(
+    stored: Stored,
+) -> None:
+    (stored.folder / "wrong.yaml").write_text("upstream: {}\n")
+    (stored.folder / "revoked.yaml").write_text("revoked: [support-widget]\n")
+
+    await stored.store.read_revocations()
+
+    assert [event for event, _ in stored.log.said] == ["policy.in_force", "policy.revoked"]
+
+
+async def test_revocations_are_read_at_most_once_a_second(stored: Stored) -> None:
+    for _ in range(3):
+        await stored.store.read_revocations()
+
+    assert stored.clock.slept == [0, 1, 1]
+
+
+async def test_a_bug_in_reading_revocations_changes_nothing(stored: Stored) -> None:
+    before = stored.store.current
+    stored.raises = RecursionError("deep inside")
+
+    await stored.store.read_revocations()
+
+    assert stored.store.current is before
 
 
 async def test_revisions_of_late_are_found_and_older_ones_forgotten(stored: Stored) -> None:

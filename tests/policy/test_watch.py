@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import aiohttp
 import pytest
 
 from proxy.beside import beside
-from proxy.policy.watch import Watch, look
+from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, Look, Stillness, Watch, look
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
 from tests.test_cli import Served, serving
@@ -33,10 +34,72 @@ class Reloads:
         self.count += 1
         self.came.set()
 
+    async def revoke(self) -> None:
+        """What is revoked is read before a change has settled."""
+
     async def wait(self) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await self.came.wait()
         self.came.clear()
+
+
+def watch(folder: Path, known: Look, reloads: Reloads) -> Watch:
+    return Watch(folder, known, reloads.reload, reloads.revoke, 0.5, time.monotonic)
+
+
+def state(text: str) -> Look:
+    """Return how a folder looks whose one file has a text."""
+    return frozenset({(text, 1, 1, 1, 1)})
+
+
+def readings(looks: str, settle_s: float = 0.5) -> list[str]:
+    """Return what is read at each look, one letter for how the folder looks; `k` is known."""
+    stillness, read = Stillness(state("k"), settle_s), []
+    for number, letter in enumerate(looks):
+        reading = stillness.reading(state(letter), number * LOOK_S)
+        if reading == "all":
+            stillness.read(state(letter))
+        read.append({"nothing": "-", "revocations": "r", "all": "A"}[reading])
+    return read
+
+
+@pytest.mark.parametrize(
+    ("looks", "settle_s", "read"),
+    [
+        ("kkkk", 0.5, "----"),
+        ("kaaaa", 0.5, "--rA-"),
+        ("kaaaaaaa", 1.0, "--r--A--"),
+        ("kaaaaa", 0.25, "--A---"),
+        ("kabbbb", 0.5, "---rA-"),
+        ("kaabbb", 0.5, "--r-rA"),
+        ("kaakkk", 0.5, "--r---"),
+        ("kabkkk", 0.5, "------"),
+        ("kaaaabbbb", 0.5, "--rA--rA-"),
+    ],
+    ids=[
+        "still",
+        "one change",
+        "a longer wait",
+        "the shortest wait",
+        "two files at once",
+        "two files one after another",
+        "taken back",
+        "taken back at once",
+        "two changes",
+    ],
+)
+def test_a_change_is_read_when_the_folder_has_been_still(
+    looks: str, settle_s: float, read: str
+) -> None:
+    assert "".join(readings(looks, settle_s)) == read
+
+
+def test_a_folder_that_is_never_still_is_read_in_the_end() -> None:
+    read = readings("".join(map(chr, range(200, 266))), settle_s=0.5)
+
+    assert read.index("A") * LOOK_S == LONGEST_SETTLES * 0.5
+    assert read.count("A") == 3
+    assert "r" not in read
 
 
 @pytest.fixture
@@ -45,7 +108,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with beside(Watch(folder, look(folder), reloads.reload).run()):
+    async with beside(watch(folder, look(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -101,7 +164,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
     reloads, known = Reloads(), look(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with beside(Watch(tmp_path, known, reloads.reload).run()):
+    async with beside(watch(tmp_path, known, reloads).run()):
         await reloads.wait()
 
 

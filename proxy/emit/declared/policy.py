@@ -115,7 +115,8 @@ METRICS = (
         "headrace_policy_reloads_total",
         "counter",
         (axes.RELOAD,),
-        "Readings of the policy folder: in_force, unchanged or rejected.",
+        "Readings of the policy folder: in_force, rejected, unchanged, or restored: after one that "
+        "was rejected, to what is in force.",
     ),
     Declared(
         "headrace_policy_last_reload_success",
