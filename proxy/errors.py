@@ -4,7 +4,7 @@
     ├── Refused                  the client's doing, 4xx
     │   ├── BadRequest           400  the request cannot be understood
     │   │   └── BadField         400  one named field has a wrong type, range or combination
-    │   ├── Unauthorized         401  no virtual key, or an unknown one
+    │   ├── Unauthorized         401  no virtual key that counts
     │   ├── RefusedByRule        4xx  a rule of the policy says no
     │   ├── GuardBlocked         400  a guard found what the policy does not let pass
     │   │   ├── GuardUnavailable 503  a guard could not look in time; another try may do
@@ -15,8 +15,7 @@
     │   ├── LimitExceeded        429  a limit of the policy is reached
     │   │   └── BudgetExceeded   429  a budget is spent; another try cannot help before it is anew
     │   ├── TooLarge             413
-    │   ├── UnsupportedMedia     415
-    │   ├── ExpectationFailed    417
+    │   ├── UnsupportedMedia     415; ExpectationFailed 417
     │   ├── ...                       what only the edge says: ``edge/refusals.py``
     │   ├── LoopDetected         508  the call has come through this proxy before
     │   └── ClientGone           499  nobody is left to read the answer
@@ -45,6 +44,7 @@ from typing import Literal, NamedTuple, Self
 from proxy.words import MAX_ID, MAX_TEXT
 
 Phase = Literal["connect", "first_byte", "idle", "total"]
+Lapse = Literal["missing", "unknown", "expired", "revoked"]
 
 
 class UpstreamFinding(NamedTuple):
@@ -115,14 +115,15 @@ class BadField(BadRequest):
 
 
 class Unauthorized(Refused):
-    """No virtual key, or an unknown one; the same words for both."""
+    """No virtual key that counts: the same words for all; operators see which, and its name."""
 
     status = 401
     code = "invalid_api_key"
     type = "authentication_error"
 
-    def __init__(self) -> None:
+    def __init__(self, lapse: Lapse = "missing", key: str | None = None) -> None:
         super().__init__("The virtual key is missing or not valid.")
+        self.lapse, self.key = lapse, key
 
 
 class RefusedByRule(Refused):

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from proxy.attempts import Attempt, Bill
 from proxy.emit import summary
 from proxy.emit.declared.metric import OTHER
-from proxy.errors import UpstreamDenied, UpstreamError
+from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError
 from proxy.record import Record, Saved
 from proxy.types import Plan, Target
 from proxy.types.guard import Result
@@ -114,7 +114,7 @@ class Counting:
         way = self._ways[deployment, summary.dialect(record), summary.endpoint(record), stream]
         way.outcomes[record.outcome].inc()
         if record.key is None:
-            self._child("headrace_unauthenticated_requests_total").inc()
+            self._unauthorized(record.error)
         elif record.credential is not None:
             ended = record.started_at.timestamp() + summary.duration(record)
             self._credentials[record.key, record.credential].set(ended)
@@ -208,6 +208,13 @@ class Counting:
         if bill.fate.loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, bill.fate.loss)
             lost.inc(whole / NANO)
+
+    def _unauthorized(self, error: ProxyError | None) -> None:
+        """Count a call without a known key, some of which end before the key is looked at."""
+        lapse, key = "not_checked", None
+        if isinstance(error, Unauthorized):
+            lapse, key = error.lapse, error.key
+        self._child("headrace_unauthenticated_requests_total", lapse, key or NONE).inc()
 
     def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:
         """Count by every tag that the policies know, also where the call has none of it."""

@@ -24,7 +24,7 @@ from proxy.emit.levels import Levels
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
-from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamFinding
+from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError, UpstreamFinding
 from proxy.record import Record
 from proxy.types.guard import Result
 from proxy.words import MAX_NAME, few, word
@@ -87,6 +87,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "skipped": [skip.target.title for skip in few(record.skips)],
         "finish_reasons": summary.finish_reasons(record),
         "warnings": [*(record.call.warnings if record.call else ()), *record.warnings],
+        **_unauthorized(error),
     }
 
 
@@ -102,6 +103,13 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
             cut.append(name)
     empty = {name: type(line[name])() for name in cut}
     return {**line, **empty, "cut": cut}
+
+
+def _unauthorized(error: ProxyError | None) -> dict[str, Any]:
+    """Return which key was refused and why, for a call that ended so."""
+    if not isinstance(error, Unauthorized):
+        return {}
+    return {"unauthorized": {"reason": error.lapse, "key": error.key}}
 
 
 def _upstream_status(error: ProxyError | None) -> int | None:

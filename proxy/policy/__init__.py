@@ -62,10 +62,18 @@ def identify(snapshot: Snapshot, door: Door) -> Credential:
     digest = hashlib.sha256(door.credential.reveal().encode("utf-8", "surrogateescape")).digest()
     found = snapshot.credentials.get(digest)
     if found is None or not hmac.compare_digest(found.digest, digest):
-        raise Unauthorized
+        raise _unauthorized(snapshot, digest)
     if not found.is_in_force(door.at):
-        raise Unauthorized
+        raise Unauthorized("expired", found.key.name)
     return found
+
+
+def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
+    """Return the refusal of a text that is none of a key in force."""
+    revoked = snapshot.revoked_credentials.get(digest)
+    if revoked is not None:
+        return Unauthorized("revoked", revoked.key.name)
+    return Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
 
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:

@@ -98,7 +98,7 @@ class Credential:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is in force. ``keys`` are found by their names, ``credentials`` by their SHA-256: those
-    that are ``revoked`` are not there.
+    that are ``revoked`` are not there, but in ``revoked_credentials``.
 
     ``places`` tell where each part was written, but for prices: there are too many of them.
     ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
@@ -118,6 +118,7 @@ class Snapshot:
     prices_as_of: date | None = None
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False
+    revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -154,5 +155,13 @@ class Snapshot:
     def without(self, revoked: frozenset[str]) -> Snapshot:
         """Return the same revision, in which more keys and digests count no more."""
         all_revoked = self.revoked | revoked
-        left = {d: c for d, c in self.credentials.items() if not c.is_revoked_by(all_revoked)}
-        return replace(self, credentials=MappingProxyType(left), revoked=all_revoked)
+        left: dict[bytes, Credential] = {}
+        gone = dict(self.revoked_credentials)
+        for digest, credential in self.credentials.items():
+            (gone if credential.is_revoked_by(all_revoked) else left)[digest] = credential
+        return replace(
+            self,
+            credentials=MappingProxyType(left),
+            revoked=all_revoked,
+            revoked_credentials=MappingProxyType(gone),
+        )

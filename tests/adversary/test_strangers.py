@@ -80,7 +80,8 @@ async def test_strangers_push_no_call_out_of_what_can_be_explained(
             metrics = await response.text()
 
     assert "success, status 200" in explained
-    assert f"headrace_unauthenticated_requests_total {CROWD}.0" in metrics
+    unknown = 'headrace_unauthenticated_requests_total{key="none",reason="unknown"}'
+    assert f"{unknown} {CROWD}.0" in metrics
 
 
 @pytest.mark.parametrize(("may", "told"), [("refresh", 0), ("trace", 5)])

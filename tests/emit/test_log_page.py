@@ -46,7 +46,7 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
         call = await served.line("call")
         attempt = await served.line("attempt")
 
-    assert call.keys() | {"untold", "cut"} == told("field")
+    assert call.keys() | {"untold", "cut", "unauthorized"} == told("field")
     assert attempt.keys() == told("field of an attempt")
 
 

@@ -115,6 +115,16 @@ def _keys(roster: Roster) -> list[Values]:
     return [*((name,) for name in roster.keys), (UNKNOWN,)]
 
 
+def _lapsed(roster: Roster) -> list[Values]:
+    """Each key may have lapsed; one that is known by its digest alone has no name."""
+    named = [(lapse, key) for lapse in ("expired", "revoked") for key in roster.keys]
+    return [*_nameless(roster), ("revoked", NONE), *named]
+
+
+def _nameless(roster: Roster) -> list[Values]:
+    return [(why, NONE) for why in ("missing", "unknown", "not_checked")]
+
+
 def _credentials(roster: Roster) -> tuple[Values, ...]:
     return roster.credentials
 
@@ -172,6 +182,7 @@ LOSS = closed("cause", *get_args(Loss))
 TAGGED = Axis(("tag", "value", "deployment"), _tagged, _tagged_usual)
 INFO = Axis(("deployment", "tag", "value"), _info, _info)
 KEY = Axis(("key",), _keys, _keys)
+LAPSE = Axis(("reason", "key"), _lapsed, _nameless)
 CREDENTIAL = Axis(("key", "digest"), _credentials, _credentials)
 UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
 FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)

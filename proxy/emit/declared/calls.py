@@ -21,8 +21,9 @@ METRICS = (
     Declared(
         "headrace_unauthenticated_requests_total",
         "counter",
-        (),
-        "Calls without a known key; the log, the ledger and traces tell of some of them only.",
+        (axes.LAPSE,),
+        "Calls without a key that counts, by why not and, where it is known, which key was used; "
+        "the log, the ledger and traces tell of some of them only.",
     ),
     Declared(
         "headrace_key_last_used_timestamp_seconds",
