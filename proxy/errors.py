@@ -29,7 +29,7 @@
     │   │   └── UpstreamBusy     503  it has as many requests under way as the policy allows
     │   ├── UpstreamTimeout      504
     │   └── UpstreamInvalid      502  an answer that is none
-    │       └── AnswerTooLarge   502  an answer beyond the policy's bound
+    │       └── AnswerTooLarge   502  an answer beyond the policy's bounds
     ├── LimitStoreUnavailable    503  a limit that is closed without its store cannot be asked
     ├── Overloaded               503  too many bytes under way: ``edge/refusals.py``
     └── Stopping                 503  the proxy is shutting down
@@ -58,17 +58,14 @@ class UpstreamFinding(NamedTuple):
 class ProxyError(Exception):
     """A call ends here; ``dialects`` renders it once, in the client's own form.
 
-    ``status`` is what an OpenAI-shaped answer uses, ``code`` is stable and bounded (it is a
-    metric label), ``param`` names the offending field, ``retry_after_s`` asks to wait.
-    ``should_retry`` tells an SDK, where its status would have it do the other thing.
-    ``final``: another target fares no better. ``findings``: what the guards of an upstream say.
-    Neither message nor parameter is longer than ``proxy.words`` lets a stranger's words be.
+    ``code`` is a stable metric label, ``param`` the field at fault. ``should_retry`` is for SDKs,
+    whose own guess by the status is wrong. ``proxy.words`` bounds messages and parameters.
     """
 
     status: int = 500
     code: str = "internal_error"
     type: str = "server_error"
-    final: bool = False
+    final: bool = False  # True where another target fares no better
     should_retry: bool | None = None
     upstream_code: str | None = None
     upstream_type: str | None = None
@@ -373,7 +370,10 @@ class UpstreamInvalid(UpstreamError):
 
 
 class AnswerTooLarge(UpstreamInvalid):
-    """The answer exceeds what the policy allows; who asked for so much may be at fault."""
+    """The answer has more bytes or values than the policy allows; somebody asked for so much."""
+
+    code = "upstream_answer_too_large"
+    should_retry = False  # it would be paid for in vain
 
 
 class LimitStoreUnavailable(ProxyError):

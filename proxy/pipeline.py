@@ -105,7 +105,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
             if chunk.is_keepalive:  # no guard holds it back
                 await to.send(chunk)
                 continue
-            record.account(chunk.leg, chunk.data)  # account: all that was said, shown or not
+            record.account(chunk)  # account: all that was said, shown or not
             shown = await watch.feed(chunk)  # inspect output: hold back, mask, or raise
             await _show(shown, to, turn)
             if watch.again:

@@ -23,7 +23,7 @@ from proxy.errors import (
 )
 from proxy.estimate import body_quarters
 from proxy.frames import let_frames_go
-from proxy.types import Call, Door, Plan, Target
+from proxy.types import Call, Chunk, Door, Plan, Target
 from proxy.types.guard import Result, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, in_force
@@ -221,11 +221,11 @@ class Record:
             if (warning := word(remark, MAX_NAME)) not in self.warnings:
                 self.warnings.append(warning)
 
-    def account(self, leg: int, data: dict[str, object] | None) -> None:
+    def account(self, chunk: Chunk) -> None:
         """Count what an upstream said on one leg, shown to the client or not."""
-        attempt = self.serving.get(leg)
+        attempt = self.serving.get(chunk.leg)
         if attempt is not None:
-            attempt.meter.feed(data, self.now())
+            attempt.meter.feed(chunk.data, self.now(), chunk.quarters)
 
     def meters(self) -> list[Meter]:
         """Give the meters of the answers that were used, one for each leg."""

@@ -284,6 +284,18 @@ def _called(call: Any) -> int:
     return value_quarters([call.get("function"), call.get("custom")])
 
 
+def answer_quarters(data: Mapping[str, Any]) -> int:
+    """Estimate what an answer or a chunk says, in quarters of a token."""
+    choices = data.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    return sum([_choice_quarters(each) for each in listed if isinstance(each, dict)])
+
+
+def _choice_quarters(choice: dict[str, Any]) -> int:
+    said = choice.get("delta") or choice.get("message") or choice
+    return _said(said) if isinstance(said, dict) else 0
+
+
 class Meter:
     """Counts one leg's answer while it passes. Moments are monotonic seconds.
 
@@ -314,8 +326,9 @@ class Meter:
         self.invalid_usage = 0
         self.finish_reasons: dict[int, Word] = {}
 
-    def feed(self, data: Mapping[str, Any] | None, now: float) -> None:
-        """Take one answer or stream event in OpenAI's form."""
+    def feed(self, data: Mapping[str, Any] | None, now: float, quarters: int | None = None) -> None:
+        """Take one answer or stream event in OpenAI's form, with the estimate of what it says where
+        that was made before."""
         if data is None:
             return
         if self.answer_id is None:
@@ -323,7 +336,9 @@ class Meter:
             self.answer_model = word_of(data.get("model"), MAX_ID)
         choices = data.get("choices")
         if choices and isinstance(choices, list):
-            said = sum([self._choice(choice) for choice in choices])
+            said = sum([self._choice(each) for each in choices]) if quarters is None else quarters
+            if quarters is not None:
+                self._finish(choices)
             if said:
                 self.output_quarters += said
                 self.last_token_at = now
@@ -340,16 +355,21 @@ class Meter:
             self.reported, self.reported_quarters = tokens, self.output_quarters
 
     def _choice(self, choice: Any) -> int:
-        """Give the estimate of what a choice says, and note how it finished."""
+        """Note how a choice finished, if it has, and return the estimate of what it says."""
         if not isinstance(choice, dict):
             return 0
-        finish = choice.get("finish_reason")
-        if isinstance(finish, str):
-            number = index_of(choice, 0)
-            if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
-                self.finish_reasons[number] = word(finish)
-        said = choice.get("delta") or choice.get("message") or choice
-        return _said(said) if isinstance(said, dict) else 0
+        if choice.get("finish_reason") is not None:
+            self._finish([choice])
+        return _choice_quarters(choice)
+
+    def _finish(self, choices: list[Any]) -> None:
+        """Note how choices finished, of many only the first."""
+        for choice in choices[:MAX_FINISHES]:
+            finish = choice.get("finish_reason") if isinstance(choice, dict) else None
+            if isinstance(finish, str):
+                number = index_of(choice, 0)
+                if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
+                    self.finish_reasons[number] = word(finish)
 
     def settle(
         self,

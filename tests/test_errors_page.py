@@ -81,6 +81,7 @@ CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "upstream_unavailable": ({}, cut_before_head()),
     "upstream_total_timeout": ({"case": "slow"}, hang()),
     "upstream_invalid_response": ({}, answer({"what": 1})),
+    "upstream_answer_too_large": ({}, answer({"choices": [[]] * 200_000})),
 }
 ELSEWHERE = {
     *("internal_error", "client_gone", "stopping", "upstream_stale", "limit_store_unavailable"),

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from proxy import embedding, ledger, outside, words
+from proxy import embedding, ledger, offload, outside, words
 from proxy.app import GUARD_THREADS, telling
 from proxy.cache import alike, nearest
 from proxy.cache import redis as cache_in_redis
+from proxy.dialects import documents, pieces
+from proxy.dialects import reading as answers
 from proxy.edge import server
 from proxy.emit import decisions, log, outbox, quota, registry
 from proxy.guardrails import (
@@ -37,7 +39,7 @@ from proxy.policy.schema.cache import Cache, Semantic
 from proxy.policy.schema.guards import Secrets
 from proxy.prices import checking
 from proxy.types import limit
-from proxy.upstream import client, health
+from proxy.upstream import client, forwarded, health
 from proxy.upstream.wire import names
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -109,7 +111,13 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
     ("policies.md", "idle: 10m,", 10 * MINUTE, TIMEOUTS.idle),
     ("policies.md", "total: 10m}", 10 * MINUTE, TIMEOUTS.total),
-    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, UPSTREAM["max_answer_bytes"].default),
+    ("policies.md", "max_answer_bytes: 64MiB", 64 * MIB, forwarded.ANSWER_BYTES),
+    ("policies.md", "of embeddings 256MiB", 256 * MIB, forwarded.VECTORS_BYTES),
+    ("policies.md", "max_answer_values: 100000", 100_000, UPSTREAM["max_answer_values"].default),
+    ("policies.md", "event of more than 8 MiB", 8 * MIB, answers.MAX_EVENT_BYTES),
+    ("policies.md", "deeper than 246", 246, pieces.MOST_DEPTH - len(documents.DEEPER)),
+    ("policies.md", "ten times", 10, documents.LOGPROBS_TIMES),
+    ("policies.md", "larger than 64 KiB", 64 * KIB, offload.LARGE_BYTES),
     ("policies.md", "propagate_trace: false", False, UPSTREAM["propagate_trace"].default),
     ("policies.md", "{failures: 5, rest: 10s}", (5, 10), (BREAKER.failures, BREAKER.rest)),
     ("policies.md", "times: 2,", 2, RETRY.times),

@@ -21,7 +21,7 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Door, Parent, Target, Upstream
+from proxy.types import Call, Chunk, Door, Parent, Target, Upstream
 from proxy.usage import Price
 from proxy.words import MAX_NAME, MAX_WORDS
 from tests.doubles import legacy
@@ -88,7 +88,7 @@ def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used()
     told = record()
     told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).error = "upstream_unavailable"
     begun(told, PRICE)
-    told.account(0, legacy())
+    told.account(Chunk(legacy()))
 
     assert told.tokens.total == 8
     assert told.cost == 150 * 5 + 600 * 3
@@ -99,7 +99,7 @@ def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> 
     told.call = Call(DOOR, {"prompt": "x" * 40})
     told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).began = 1.0
     begun(told, PRICE)
-    told.account(0, legacy())
+    told.account(Chunk(legacy()))
 
     assert [(bill.fate.served, bill.usage.tokens.total) for bill in told.bills()] == [
         (False, 10),
@@ -115,7 +115,7 @@ def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
     slow = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
     slow.sent, slow.error = 1.0, "cancelled"
     begun(told, PRICE)
-    told.account(0, legacy())
+    told.account(Chunk(legacy()))
 
     assert slow.lost
     assert told.lost == 150 * 10
@@ -132,7 +132,7 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
     told = record()
     for leg, prices in enumerate([(PRICE,), ()]):
         begun(told, *prices, leg=leg)
-        told.account(leg, legacy())
+        told.account(Chunk(legacy(), leg=leg))
 
     assert told.cost is None
     assert told.tokens.total == 16
@@ -142,7 +142,7 @@ def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
     told = record()
     told.call = Call(DOOR, {"prompt": "x" * 40})
     begun(told, PRICE)
-    told.account(0, {"choices": [{"text": "y" * 9}]})
+    told.account(Chunk({"choices": [{"text": "y" * 9}]}))
 
     assert told.source == "partial_estimate"
     assert (told.tokens.input, told.tokens.output) == (10, 3)
@@ -152,7 +152,7 @@ def test_a_price_counts_from_its_day_on() -> None:
     told = record()
     later = Price(input=Decimal(100), output=Decimal(100), since=date(2026, 1, 2))
     begun(told, PRICE, later)
-    told.account(0, legacy())
+    told.account(Chunk(legacy()))
 
     assert told.cost == 150 * 5 + 600 * 3
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from proxy.dialects.detections import LESS_IS_WORSE
@@ -18,6 +19,7 @@ from proxy.types.guard import Stage
 
 DETECTIONS, HOOKS = "enkrypt_policy_detections", "hook_results"
 MAX_FINDINGS = 64
+MAX_NAMES = 1024  # of one stage that are looked at
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/ -]{0,63}")
 _STAGES: tuple[tuple[Stage, str, str], ...] = (
     ("input", "input_guardrails", "before_request_hooks"),
@@ -80,7 +82,8 @@ def _mapping(data: Any, name: str) -> Json:
 
 def _detected(data: Json) -> Iterator[UpstreamFinding]:
     for stage, name, _ in _STAGES:
-        for word, value in _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary").items():
+        summary = _mapping(_mapping(_mapping(data, DETECTIONS), name), "summary")
+        for word, value in islice(summary.items(), MAX_NAMES):
             if _NAME.fullmatch(word):
                 less = word in LESS_IS_WORSE
                 yield UpstreamFinding(stage, word, not value if less else bool(value))
@@ -89,7 +92,7 @@ def _detected(data: Json) -> Iterator[UpstreamFinding]:
 def _hooked(data: Json) -> Iterator[UpstreamFinding]:
     for stage, _, name in _STAGES:
         hooks = _mapping(data, HOOKS).get(name)
-        for hook in hooks if isinstance(hooks, list) else ():
+        for hook in islice(hooks if isinstance(hooks, list) else (), MAX_NAMES):
             known = hook.get("id") if isinstance(hook, dict) else None
             if isinstance(known, str) and _NAME.fullmatch(known):
                 yield UpstreamFinding(stage, known, hook.get("verdict") is False)

@@ -12,7 +12,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from json.decoder import JSONDecoder, scanstring  # type: ignore[attr-defined]  # it is there, in C
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -29,6 +29,7 @@ _CUT_ESCAPE = re.compile(
     r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u[0-9a-fA-F]{0,3})?)?)?\Z"
 )
 LONGEST_CUT = 11  # characters of two escapes for one character, but for the last
+_NOT_IN_NUMBERS = '"{[tfn'
 _PLAIN = frozenset({int, float, bool, type(None)})
 _WORDS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
@@ -40,14 +41,26 @@ def decode_pieces(raw: bytes, size: int = PIECE) -> str:
     return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
+class Allowance(Protocol):
+    """How many values a document may have."""
+
+    def take(self) -> None:
+        """Take one. Raises what ends the reading."""
+
+
 @dataclass(frozen=True, slots=True)
 class PieceReader:
     """Reads one JSON document as ``decoder`` does, whose hooks it uses. Raises ``ValueError`` for
-    what is no JSON or too deep."""
+    what is no JSON, and ``RecursionError`` for what is too deep.
+
+    With ``allowance`` a list of numbers alone is not made but kept as it is written; each other
+    value takes from it.
+    """
 
     text: str
     decoder: JSONDecoder
     size: int = PIECE
+    allowance: Allowance | None = None
 
     def read(self) -> Any:
         """Return the document."""
@@ -67,14 +80,35 @@ class PieceReader:
 
     def _value(self, at: int, depth: int) -> tuple[Any, int]:
         first = self.text[at : at + 1]
+        if self.allowance is not None:
+            self.allowance.take()
         if first == '"':
             return self._string(at + 1)
         if first in ("{", "["):
-            return self._short(at) or self._long(first, at + 1, depth + 1)
+            return self._as_written(first, at) or self._long(first, at + 1, depth + 1)
         word, value = _WORDS.get(first, ("", None))
         if word and self.text.startswith(word, at):
             return value, at + len(word)
         return self._number(at)
+
+    def _as_written(self, first: str, at: int) -> tuple[Any, int] | None:
+        """Return an object or a list that need not be read value by value; None for any other."""
+        if self.allowance is None:
+            return self._short(at)
+        return self._numbers(at) if first == "[" else None
+
+    def _numbers(self, at: int) -> tuple[orjson.Fragment, int] | None:
+        """Return a list of numbers as it is written; None for any other, and for a fault."""
+        begin, size = at + 1, min(SHORT, self.size)
+        while True:
+            part = self.text[begin : begin + size]
+            end = part.find("]")
+            cut = end if end >= 0 else part.rfind(",")
+            if cut < 0 or not _is_numbers(part[:cut]):
+                return None
+            begin, size = begin + cut + 1, self.size
+            if end >= 0:
+                return orjson.Fragment(self.text[at:begin]), begin
 
     def _short(self, at: int) -> tuple[Any, int] | None:
         """Return an object or a list that ends soon; None for any other, and for a fault."""
@@ -94,7 +128,7 @@ class PieceReader:
         whole, fraction, power = match.groups()
         if fraction or power:
             return self.decoder.parse_float(match.group()), match.end()
-        return int(whole), match.end()
+        return self.decoder.parse_int(whole), match.end()
 
     def _array(self, at: int, depth: int) -> tuple[list[Any], int]:
         values: list[Any] = []
@@ -131,7 +165,7 @@ class PieceReader:
 
     def _begin(self, at: int, depth: int) -> int:
         if depth > MOST_DEPTH:
-            raise ValueError("too deep")
+            raise RecursionError("too deep")
         return self._skip(at)
 
     def _mark(self, at: int) -> tuple[str, int]:
@@ -160,6 +194,16 @@ class PieceReader:
             at, size = at + len(piece), self.size
 
 
+def _is_numbers(part: str) -> bool:
+    """True if a part of a list holds numbers alone, one at the least."""
+    if any(mark in part for mark in _NOT_IN_NUMBERS):
+        return False
+    try:
+        return bool(orjson.loads(f"[{part}]"))
+    except orjson.JSONDecodeError:
+        return False
+
+
 def whole_escapes(piece: str) -> str:
     """Return a piece of a JSON text, which begins with no half of an escape, without what may be
     the beginning of one at its end; two that stand for one character belong together."""
@@ -182,6 +226,11 @@ def write_pieces(value: Any, size: int = PIECE) -> list[bytes]:
 def check_pieces(value: Any) -> None:
     """Raise ``TypeError`` for what cannot be written as JSON."""
     _Writer(lambda piece: None, PIECE).write(value, 0)
+
+
+def dump(value: Any, size: int) -> bytes:
+    """Return a value of about ``size`` bytes as JSON."""
+    return orjson.dumps(value) if size <= PIECE else dump_pieces(value)
 
 
 def dump_pieces(value: Any) -> bytes:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Protocol
-
-import orjson
 
 from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Dialect, Server
+from proxy.dialects.documents import Documents
 from proxy.dialects.logprobs import LegacyLogprobs
-from proxy.dialects.pieces import MOST_DEPTH
 from proxy.dialects.statuses import ErrorBody, meaning_of_event, parse_error
-from proxy.dialects.strict import check_values
 from proxy.errors import (
     AnswerTooLarge,
-    BadRequest,
     ProxyError,
     UpstreamDenied,
     UpstreamForbids,
@@ -24,24 +20,30 @@ from proxy.errors import (
     UpstreamRejectedKey,
     UpstreamUnavailable,
 )
+from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Chunk, Endpoint, Json
+from proxy.usage import answer_quarters
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
-MOST_VALUES = 1_000_000  # of an answer but for vectors: 20 log-probabilities of 8,000 tokens
-DEEPER = "abcdefgh"  # so many levels may be put around an answer on its way to a client
+Document = bytes | bytearray
 Turn = Callable[[Json], Json | None]
 
 
 class AnswerReader(Protocol):
-    """Feed it bytes; it gives the chunks they complete. ``close`` tells it that no more come.
+    """Feed it bytes; it returns the documents that they complete. ``close`` says that no more come.
 
-    Chunks come one by one, so what was good before a fault is given before the fault is raised,
-    however the bytes were cut.
+    Each document is then ``read``, which may take long, into the chunks that it makes; ``end``
+    gives those that follow the last one. So what was good before a fault is given before the fault
+    is raised, however the bytes were cut. All of them raise ``ProxyError``.
     """
 
-    def feed(self, piece: bytes) -> Iterator[Chunk]: ...
+    def feed(self, piece: bytes) -> Sequence[Document]: ...
 
-    def close(self) -> Iterator[Chunk]: ...
+    def close(self) -> Sequence[Document]: ...
+
+    def read(self, document: Document) -> list[Chunk]: ...
+
+    def end(self) -> list[Chunk]: ...
 
 
 def turning(call: Call, goes: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
@@ -61,46 +63,14 @@ def _turning(call: Call, goes: Endpoint, client: Client) -> Turn | None:
     return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
-def _parsed(payload: bytes, server: Server, *, vectors: bool = False) -> Json:
-    """Return a document that is no error. Raises the error that it says, and ``UpstreamInvalid``
-    for what is no object, too deep, or of too many values where it has no ``vectors``."""
-    if not vectors:
-        _check_values(payload)
-    try:
-        data = orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        raise UpstreamInvalid("The upstream sent something that is not JSON.") from None
-    _check_depth(payload, data)
-    if not isinstance(data, dict):
-        raise UpstreamInvalid("The upstream sent JSON that is not an object.")
+def _checked(data: Json, server: Server) -> Json:
+    """Return a document that is no error. Raises the error that it says."""
     if data.get("error") and not data.get("choices"):
         error = parse_error(data)
         reported = _reported(error, server)
         reported.findings = error.findings
         raise reported
     return data
-
-
-def _check_values(payload: bytes) -> None:
-    if len(payload) <= MOST_VALUES:  # a value has a byte at the least
-        return
-    try:
-        check_values(payload, MOST_VALUES)
-    except BadRequest:
-        raise AnswerTooLarge("The upstream sent an answer of too many values.") from None
-
-
-def _check_depth(payload: bytes, data: object) -> None:
-    """Raise ``UpstreamInvalid`` for what could not be written again, turned and kept as it may be
-    by then."""
-    if payload.count(b"[") + payload.count(b"{") <= MOST_DEPTH - len(DEEPER):
-        return
-    for name in DEEPER:
-        data = {name: data}
-    try:
-        orjson.dumps(data)
-    except TypeError:
-        raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
 
 
 def _reported(error: ErrorBody, server: Server) -> ProxyError:
@@ -125,99 +95,109 @@ def _reported(error: ErrorBody, server: Server) -> ProxyError:
     ).worded(error.code, error.type)
 
 
+def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = False) -> Chunk:
+    """Return a chunk made of a document of ``size`` bytes. Of a large one it is estimated here how
+    much it says, as that takes long, too."""
+    if size <= LARGE_BYTES:
+        return Chunk(data, raw, leg, last)
+    return Chunk(data, raw, leg, last, size=size, quarters=answer_quarters(data))
+
+
 class StreamReader:
     """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
     any other end is a stream that was cut."""
 
-    __slots__ = ("_done", "_events", "_finished", "_leg", "_server", "_turn")
+    __slots__ = ("_documents", "_done", "_events", "_finished", "_leg", "_server", "_turn")
 
-    def __init__(self, leg: int, turn: Turn | None, server: Server) -> None:
+    def __init__(self, leg: int, turn: Turn | None, server: Server, documents: Documents) -> None:
         self._events = sse.EventReader(MAX_EVENT_BYTES)
         self._leg = leg
         self._turn = turn
         self._server = server
+        self._documents = documents
         self._finished = False
         self._done = False
 
-    def feed(self, piece: bytes) -> Iterator[Chunk]:
-        return self._chunks(self._events.feed(piece))
+    def feed(self, piece: bytes) -> list[bytes]:
+        return self._events.feed(piece)
 
-    def close(self) -> Iterator[Chunk]:
-        yield from self._chunks(self._events.close())
+    def close(self) -> list[bytes]:
+        return self._events.close()
+
+    def read(self, document: Document) -> list[Chunk]:
         if self._done:
-            return
+            return []
+        if document == sse.DONE:
+            self._done = True
+            return [Chunk(None, leg=self._leg, last=True)]
+        raw = document if isinstance(document, bytes) else bytes(document)
+        data = _checked(self._documents.read(raw), self._server)
+        self._finished = self._finished or hub.finishes(data)
+        if self._turn is None and len(raw) <= LARGE_BYTES:
+            return [Chunk(data, raw, self._leg)]
+        turned = data if self._turn is None else self._turn(data)
+        if turned is None:
+            return []
+        return [_chunk(turned, raw if turned is data else None, self._leg, len(raw))]
+
+    def end(self) -> list[Chunk]:
+        if self._done:
+            return []
         if not self._finished:
             raise UpstreamInvalid("The upstream ended its stream before the answer was whole.")
-        yield Chunk(None, leg=self._leg, last=True)
-
-    def _chunks(self, payloads: list[bytes]) -> Iterator[Chunk]:
-        for payload in payloads:
-            if self._done:
-                return
-            if payload == sse.DONE:
-                self._done = True
-                yield Chunk(None, leg=self._leg, last=True)
-                return
-            data = _parsed(payload, self._server)
-            self._finished = self._finished or hub.finishes(data)
-            if self._turn is None:
-                yield Chunk(data, payload, self._leg)
-            elif (turned := self._turn(data)) is not None:
-                yield Chunk(turned, payload if turned is data else None, self._leg)
+        return [Chunk(None, leg=self._leg, last=True)]
 
 
 class WholeReader:
     """One document, which must be an answer: choices, or vectors for embeddings.
 
-    ``stream`` gives it as the events of a stream, for an upstream that cannot stream.
+    ``stream`` gives it as the events of a stream, for an upstream that cannot stream. ``limit``
+    bounds its bytes.
     """
 
-    __slots__ = (
-        "_leg",
-        "_limit",
-        "_raw",
-        "_server",
-        "_stream",
-        "_turn",
-        "_wants",
-    )
+    __slots__ = ("_documents", "_leg", "_limit", "_raw", "_server", "_stream", "_turn")
 
     def __init__(
         self,
         leg: int,
         turn: Turn | None,
         server: Server,
+        documents: Documents,
         *,
-        wants: str,
         stream: bool,
         limit: int,
     ) -> None:
         self._leg = leg
         self._turn = turn
         self._server = server
-        self._wants = wants
+        self._documents = documents
         self._stream = stream
         self._limit = limit
         self._raw = bytearray()  # a list of pieces could take many times their bytes
 
-    def feed(self, piece: bytes) -> Iterator[Chunk]:
+    def feed(self, piece: bytes) -> Sequence[Document]:
         if len(self._raw) + len(piece) > self._limit:
             raise AnswerTooLarge("The upstream sent an answer that is too large.")
         self._raw += piece
-        return iter(())
+        return ()
 
-    def close(self) -> Iterator[Chunk]:
-        raw: bytes | None = bytes(self._raw)
-        data = _parsed(raw or b"", self._server, vectors=self._wants == "data")
-        if not isinstance(data.get(self._wants), list):
-            raise UpstreamInvalid(f"The upstream sent an answer without {self._wants}.")
-        if self._server.to_hub is not None:
-            data, raw = self._server.to_hub(data), None
-        if self._turn is not None and (turned := self._turn(data) or data) is not data:
-            data, raw = turned, None
+    def close(self) -> list[bytearray]:
+        return [self._raw]
+
+    def read(self, document: Document) -> list[Chunk]:
+        whole = bytes(document)
+        self._raw.clear()  # nobody needs it twice
+        data = _checked(self._documents.read(whole), self._server)
+        wanted = "data" if self._documents.vectors else "choices"
+        if not isinstance(data.get(wanted), list):
+            raise UpstreamInvalid(f"The upstream sent an answer without {wanted}.")
+        hubbed = data if self._server.to_hub is None else self._server.to_hub(data)
+        turned = hubbed if self._turn is None else self._turn(hubbed) or hubbed
         if not self._stream:
-            yield Chunk(data, raw, self._leg, last=True)
-            return
-        for event in hub.as_stream(data):
-            yield Chunk(event, leg=self._leg)
-        yield Chunk(None, leg=self._leg, last=True)
+            raw = whole if turned is data else None
+            return [_chunk(turned, raw, self._leg, len(whole), last=True)]
+        events = [_chunk(event, None, self._leg, len(whole)) for event in hub.as_stream(turned)]
+        return [*events, Chunk(None, leg=self._leg, last=True)]
+
+    def end(self) -> list[Chunk]:
+        return []

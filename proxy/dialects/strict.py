@@ -8,32 +8,11 @@ from typing import Any, NoReturn
 
 import orjson
 
-from proxy.dialects.pieces import PIECE, PieceReader, check_pieces, decode_pieces
+from proxy.dialects.counting import count_values
+from proxy.dialects.pieces import PieceReader, check_pieces, decode_pieces
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
-
-
-def check_values(raw: bytes, most: int, size: int = PIECE) -> None:
-    """Raise ``BadRequest`` for JSON of more values than ``most``, names not counted.
-
-    Each value is the first of an object or a list that is not empty, or follows a comma. What
-    stands in texts does not count, so texts are told apart, piece by piece.
-    """
-    inside, values, at, begun = False, 1, 0, b""
-    while at < len(raw):
-        piece = raw[at : at + size]
-        if (len(piece) - len(piece.rstrip(b"\\"))) % 2:  # what is escaped belongs to its escape
-            piece = raw[at : at + size + 1]
-        at += len(piece)
-        parts = piece.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
-        outside = b"x".join(parts[inside::2]).translate(None, b" \t\r\n")
-        values += sum(map(outside.count, (b",", b"[", b"{")))
-        values -= sum(map((begun + outside).count, (b"[]", b"{}")))  # which have no first
-        inside ^= len(parts) % 2 == 0
-        begun = b"" if inside else outside[-1:] or begun
-        if values - (begun in (b"[", b"{")) > most:
-            raise BadRequest(f"The body must not hold more than {most} values.")
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -79,8 +58,9 @@ def read_json(raw: bytes, most_values: int | None = None) -> Json:
     ``most_values``: they are counted before the first of them is made. A large one is read in
     pieces.
     """
-    if most_values is not None and len(raw) > most_values:  # a value has a byte at the least
-        check_values(raw, most_values)
+    most = len(raw) if most_values is None else most_values  # a value has a byte at the least
+    if len(raw) > most and count_values(raw, most) > most:
+        raise BadRequest(f"The body must not hold more than {most} values.")
     try:
         whole = _read_large(raw) if len(raw) > LARGE_BYTES else _read_small(raw)
     except (ValueError, RecursionError, TypeError):

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-import orjson
-
 from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Refusal
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
+from proxy.dialects.pieces import dump
 from proxy.errors import ProxyError
 from proxy.types import Call, Chunk, Json
 from proxy.types.guard import Verdicts
@@ -22,10 +21,13 @@ Judged = Callable[[], Verdicts]
 
 
 class AnswerWriter(Protocol):
-    """Feed it chunks; it gives bytes as soon as there is something to send."""
+    """Feed it chunks; it gives bytes as soon as there is something to send. ``weight`` is about how
+    many bytes it takes to write a chunk."""
 
     @property
     def media_type(self) -> str: ...
+
+    def weight(self, chunk: Chunk) -> int: ...
 
     def feed(self, chunk: Chunk) -> bytes: ...
 
@@ -74,13 +76,16 @@ class EventWriter:
         self._wants_usage = wants_usage
         self._verdicts = verdicts
 
+    def weight(self, chunk: Chunk) -> int:
+        return chunk.size
+
     def feed(self, chunk: Chunk) -> bytes:
         if chunk.is_keepalive:
             return sse.KEEPALIVE
-        said = b"" if chunk.data is None else self._said(chunk.data, chunk.raw)
+        said = b"" if chunk.data is None else self._said(chunk.data, chunk.raw, chunk.size)
         return said + sse.event(sse.DONE) if chunk.last and self._done else said
 
-    def _said(self, data: Json, raw: bytes | None) -> bytes:
+    def _said(self, data: Json, raw: bytes | None, size: int) -> bytes:
         if not self._wants_usage and _bare_usage(data):
             return b""
         if self._tell is not None:
@@ -88,22 +93,27 @@ class EventWriter:
             if hub.finishes(data):
                 data = {**data, **self._theirs}
                 raw, data = None, self._tell(data, _shown(self._verdicts()), ())
-        return sse.event(raw if raw is not None and b"\n" not in raw else orjson.dumps(data))
+        return sse.event(raw if raw is not None and b"\n" not in raw else dump(data, size))
 
 
 class WholeWriter:
     """One document, written once the last leg is in."""
 
-    __slots__ = ("_call", "_client", "_parts", "_verdicts")
+    __slots__ = ("_call", "_client", "_parts", "_size", "_verdicts")
     media_type = "application/json"
 
     def __init__(self, client: Client, call: Call, verdicts: Judged = nobody) -> None:
         self._client = client
         self._call = call
         self._parts: dict[int, Json] = {}
+        self._size = 0
         self._verdicts = verdicts
 
+    def weight(self, chunk: Chunk) -> int:
+        return self._size + chunk.size if chunk.last else 0
+
     def feed(self, chunk: Chunk) -> bytes:
+        self._size += chunk.size
         self._parts[chunk.leg] = data = chunk.data or {}
         if not chunk.last:
             return b""
@@ -111,4 +121,4 @@ class WholeWriter:
         said = data if client.whole is None else client.whole(self._call, self._parts)
         if client.tell is not None:
             said = client.tell(said, _shown(self._verdicts()), ())
-        return chunk.raw if said is data and chunk.raw is not None else orjson.dumps(said)
+        return chunk.raw if said is data and chunk.raw is not None else dump(said, self._size)

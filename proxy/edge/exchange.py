@@ -17,10 +17,12 @@ from proxy.edge import headers
 from proxy.edge.bodies import Share
 from proxy.edge.request import Bounds, Incoming
 from proxy.errors import ClientGone, LoopDetected, ProxyError
+from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Door, Head
 
 SMALL = 32 * 1024
+PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
 MAX_HOPS = 8
 
 
@@ -39,6 +41,7 @@ class HttpExchange:
         self._incoming = Incoming(request, bounds, share)
         self._share = share
         self._read = bounds.parsing.read
+        self._offload = bounds.parsing.offload
         self._via = via
         self._stall_s = bounds.stall_s
         self._client = dialects.speak(self._incoming.path, self._incoming.headers).client
@@ -95,7 +98,11 @@ class HttpExchange:
     async def send(self, chunk: Chunk) -> None:
         if chunk.is_keepalive and self.response is None:
             return  # until something is shown, whatever goes wrong is a clean error
-        data = self._writer.feed(chunk)
+        weight = self._writer.weight(chunk)
+        if weight <= LARGE_BYTES:
+            data = self._writer.feed(chunk)
+        else:
+            data = await self._offload.run(weight, partial(self._writer.feed, chunk))
         if self._head.streamed:
             await self._stream(data, chunk)
         elif chunk.last:
@@ -119,11 +126,19 @@ class HttpExchange:
             self._note(response.status)
             self.response = response
             await self._out(response.prepare(self._request))
+        if len(data) > PIECE:
+            data = await self._write_pieces(self.response, data)
         if chunk.last:  # the last bytes and the end leave together
             await self._write(self.response.write_eof(data), len(data))
             self._sent()
         elif data:
             await self._write(self.response.write(data), len(data))
+
+    async def _write_pieces(self, response: web.StreamResponse, data: bytes) -> bytes:
+        """Write all but the last piece, and return that."""
+        for at in range(0, len(data) - PIECE, PIECE):
+            await self._patiently(response.write(memoryview(data)[at : at + PIECE]))
+        return data[-(len(data) % PIECE or PIECE) :]
 
     async def _write(self, writing: Awaitable[object], size: int) -> None:
         """Write without a timer while the client keeps up, with one when it may block."""
@@ -151,14 +166,13 @@ class HttpExchange:
             raise ClientGone from None
 
     async def _respond(self, status: int, body: bytes, said: dict[str, str]) -> None:
-        self.response = web.Response(status=status, body=body, headers=self._named(said))
+        self.response = response = web.StreamResponse(status=status, headers=self._named(said))
+        response.content_length = len(body)
         self._note(status)
-        try:
-            await self.response.prepare(self._request)
-            ending = self.response.write_eof()
-            await (ending if len(body) < SMALL else self._patiently(ending))
-        except (ConnectionError, RuntimeError):
-            raise ClientGone from None
+        await self._out(response.prepare(self._request))
+        if len(body) > PIECE:
+            body = await self._write_pieces(response, body)
+        await self._write(response.write_eof(body), len(body))
 
     def _named(self, said: dict[str, str]) -> dict[str, str]:
         return {**said, "x-request-id": self.request_id}

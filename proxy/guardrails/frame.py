@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
+
 from proxy.guardrails.payloads import LEAST_OPAQUE, data_of
 
 Level = tuple[str, ...]
@@ -68,6 +70,8 @@ def _is_vector(value: Any) -> bool:
     if isinstance(value, str):
         data = data_of(value, bare=True) if len(value) > LEAST_OPAQUE else None
         return data is not None and data.text is None and not value.startswith("data:")
+    if isinstance(value, orjson.Fragment):  # what a reader keeps as it is written: numbers alone
+        return True
     return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
 
 

@@ -116,6 +116,7 @@ class _Compiler:
             refuses=_refused(said),
             open_ranges=said.dialect == "openai" and not OPENAIS_OWN.search(said.base_url),
             max_answer_bytes=said.max_answer_bytes,
+            max_answer_values=said.max_answer_values,
             propagate_trace=said.propagate_trace,
             max_concurrency=said.max_concurrency,
             breaker=_breaker(said.breaker),

@@ -259,7 +259,9 @@ class Chunk:
     ``raw`` is the very JSON that the upstream sent for ``data``: it is sent on as it came while
     nothing has changed ``data``. ``data`` is None in the bare end of a stream, and in a sign of
     life: the upstream sent something that is no part of its answer. One that ``failed`` says in
-    the place of an answer why its leg has none, in words that guards have reviewed.
+    the place of an answer why its leg has none, in words that guards have reviewed. ``size`` is
+    about that of ``data`` in bytes where it is large, or was made of a large document; of a large
+    one ``quarters`` is the estimate of what it says.
     """
 
     data: Json | None
@@ -267,6 +269,8 @@ class Chunk:
     leg: int = 0
     last: bool = False
     failed: bool = False
+    size: int = 0
+    quarters: int | None = None
 
     @property
     def is_keepalive(self) -> bool:

@@ -137,8 +137,10 @@ class Upstream:
     begins with at the top of a request. With ``open_ranges`` it judges by itself how large a value
     may be, and only types are checked.
 
-    Without a ``breaker`` its targets are tried however often they have failed; without
-    ``max_concurrency`` it gets as many requests at once as there are calls.
+    One of its answers has ``max_answer_values`` at the most, and ``max_answer_bytes``, or what
+    suits its endpoint where that is None. Without a ``breaker`` its targets are tried however often
+    they have failed; without ``max_concurrency`` it gets as many requests at once as there are
+    calls.
     """
 
     name: str
@@ -152,7 +154,8 @@ class Upstream:
     drops: frozenset[str] = frozenset()
     refuses: frozenset[str] = NOT_THE_CLIENTS
     open_ranges: bool = False
-    max_answer_bytes: int = 64 * 1024 * 1024
+    max_answer_bytes: int | None = None
+    max_answer_values: int = 100_000
     propagate_trace: bool = False
     max_concurrency: int | None = None
     breaker: Breaker | None = field(default_factory=Breaker)

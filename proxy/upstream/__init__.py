@@ -47,7 +47,7 @@ class Upstreams:
     """The upstreams of the policies, behind one client.
 
     ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1. ``offload`` is
-    where large questions are written.
+    where large questions are written, and large answers read.
     """
 
     http: Http
@@ -166,6 +166,6 @@ class Upstreams:
         if meaning not in ("answer", "flagged"):
             raise await refusal(reply, asked.target.upstream)
         head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
-        answer = Forwarded(head, reply, reader_of(asked, reply), asked)
+        answer = Forwarded(head, reply, reader_of(asked, reply), asked, self.offload)
         asked.attempt.began = asked.record.now()
         return await answer.begin()

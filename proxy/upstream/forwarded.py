@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.asking import Question
+from proxy.dialects.documents import Documents
 from proxy.dialects.findings import find_findings, merge_findings
-from proxy.dialects.reading import AnswerReader, StreamReader, WholeReader, turning
+from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
@@ -21,13 +24,18 @@ from proxy.errors import (
     UpstreamStale,
     UpstreamTimeout,
 )
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
 
+MIB = 1024 * 1024
+ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
+VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
+BURST = 16 * 1024  # bytes of events that have come at once
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
@@ -79,7 +87,8 @@ class Asked:
 
 @dataclass(slots=True)
 class Forwarded:
-    """One upstream's answer, begun. Its attempt ends when it is left, whatever way.
+    """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
+    of it is read by ``offload``.
 
     Entering owns the reply; until it has begun, whoever made it does.
     """
@@ -88,6 +97,7 @@ class Forwarded:
     reply: Reply
     reader: AnswerReader
     asked: Asked
+    offload: Offload
     _source: AsyncIterator[Chunk] | None = None
     _first: Chunk | None = None
     _left: bool = False
@@ -111,19 +121,36 @@ class Forwarded:
             raise self.asked.fail(error) from None
 
     async def _read(self) -> AsyncIterator[Chunk]:
-        while piece := await self.reply.piece():
+        while not self.asked.attempt.finished and (piece := await self.reply.piece()):
             has_content = False
-            for chunk in self.reader.feed(piece):
-                has_content = True
-                if chunk.last:
+            for document in self.reader.feed(piece):
+                is_small = len(document) <= LARGE_BYTES
+                made = self.reader.read(document) if is_small else await self._aside(document)
+                if made and made[-1].last:
                     self.reply.finish()
+                for chunk in made:
+                    has_content = True
                     yield self._noted(chunk)
-                    return
-                yield self._noted(chunk)
             if self._keepalive_due(has_content=has_content):
                 yield Chunk(None, leg=self.asked.attempt.leg)
-        for chunk in self.reader.close():
+            if len(piece) > BURST:  # of what made no chunk nobody else counts the work
+                await asyncio.sleep(0)
+        async for chunk in self._rest():
+            yield chunk
+
+    async def _rest(self) -> AsyncIterator[Chunk]:
+        """Yield what follows the last byte; nothing where the answer said that it was whole."""
+        if self.asked.attempt.finished:
+            return
+        for document in self.reader.close():
+            for chunk in await self._aside(document):
+                yield self._noted(chunk)
+        for chunk in self.reader.end():
             yield self._noted(chunk)
+
+    async def _aside(self, document: Document) -> list[Chunk]:
+        """Return the chunks of a document that may be large. Raise ``ProxyError``."""
+        return await self.offload.run(len(document), partial(self.reader.read, document))
 
     def _keepalive_due(self, *, has_content: bool) -> bool:
         """Note that bytes have come. True if a stream that has begun sent only comments, or a part
@@ -156,7 +183,7 @@ class Forwarded:
         if chunk.data is None or not DIALECTS[asked.call.door.dialect].client.reads_times:
             return chunk
         spent = round((asked.record.now() - asked.attempt.started) * 1000)
-        return Chunk({**chunk.data, "prediction_time_ms": spent}, leg=chunk.leg, last=True)
+        return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
 
     def _leave(self) -> None:
         if not self._left:
@@ -186,13 +213,13 @@ def reader_of(asked: Asked, reply: Reply) -> AnswerReader:
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server
     turn = turning(call, goes, DIALECTS[call.door.dialect], spoken)
+    documents = Documents(upstream.max_answer_values, vectors=goes == "embeddings")
     if media_type == "text/event-stream" and call.stream:
-        return StreamReader(leg, turn, server)
+        return StreamReader(leg, turn, server, documents)
     if media_type != "application/json":
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
-    wants = "data" if goes == "embeddings" else "choices"
-    limit = upstream.max_answer_bytes
-    return WholeReader(leg, turn, server, wants=wants, stream=call.stream, limit=limit)
+    limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
+    return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit)
 
 
 def shown_of(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:

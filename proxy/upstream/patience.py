@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proxy.errors import (
+    AnswerTooLarge,
     CircuitOpen,
     ProxyError,
     UpstreamBusy,
@@ -14,10 +15,12 @@ from proxy.errors import (
 )
 from proxy.types import Retry
 
+BEYOND_RETRIES = (AnswerTooLarge, CircuitOpen, UpstreamBusy)
+
 
 def cause(failure: ProxyError) -> int | str | None:
     """Name a failure as the policy's ``on`` does; None for one that no retry can mend."""
-    if isinstance(failure, (CircuitOpen, UpstreamBusy)) or not isinstance(failure, UpstreamError):
+    if isinstance(failure, BEYOND_RETRIES) or not isinstance(failure, UpstreamError):
         return None
     if isinstance(failure, UpstreamTimeout):
         return {"upstream_connect_timeout": "connect", "upstream_total_timeout": None}.get(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from types import TracebackType
 from typing import Self
@@ -33,7 +33,7 @@ class Together:
     begin: Sequence[Begin]
     review: Review
     head: Head = WHOLE
-    _done: asyncio.Queue[tuple[int, Json | ProxyError]] = field(default_factory=asyncio.Queue)
+    _done: asyncio.Queue[tuple[int, Chunk | ProxyError]] = field(default_factory=asyncio.Queue)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -44,7 +44,8 @@ class Together:
             if isinstance(part, ProxyError):
                 failures.append((leg, part))
             else:
-                yield Chunk(part, leg=leg, last=remaining == 0 and not failures)
+                last = remaining == 0 and not failures
+                yield replace(part, data=part.data or {}, raw=None, leg=leg, last=last)
         if len(failures) == len(self.begin):
             raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
         for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
@@ -54,7 +55,7 @@ class Together:
     async def _ask(self, leg: int) -> None:
         try:
             async with await self.begin[leg]() as answer:
-                parts = [chunk.data or {} async for chunk in answer.chunks()]
+                parts = [chunk async for chunk in answer.chunks()]
         except ProxyError as error:
             let_frames_go(error)
             self._done.put_nowait((leg, error))

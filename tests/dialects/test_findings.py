@@ -9,6 +9,7 @@ import pytest
 from proxy.dialects.detections import detections
 from proxy.dialects.findings import (
     MAX_FINDINGS,
+    MAX_NAMES,
     find_findings,
     is_flagged,
     join_detections,
@@ -106,3 +107,18 @@ def test_hooks_are_joined_with_ours_and_detections_are_hooks() -> None:
     assert before == [("words", False), *theirs, ("mails", False)]
     assert after == [("links", True), ("on_topic", False), ("topic", True)]
     assert said["before_request_hooks"][0] == HOOKED["before_request_hooks"][0]
+
+
+def test_no_more_names_are_looked_at_than_any_upstream_has() -> None:
+    class Counted(dict[str, int]):
+        looked = 0
+
+        def items(self) -> Any:
+            for each in super().items():
+                self.looked += 1
+                yield each
+
+    summary = Counted({f"not a name! {number}": 1 for number in range(10 * MAX_NAMES)})
+
+    assert not is_flagged({"enkrypt_policy_detections": {"input_guardrails": {"summary": summary}}})
+    assert summary.looked <= MAX_NAMES + 1

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.documents import Documents
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.reading import StreamReader, WholeReader, turning
 from proxy.errors import UpstreamError, UpstreamInvalid
@@ -22,12 +23,15 @@ BROKEN = b"".join(map(event, legacy_events(" Par", "is.")[:2])) + event(b"{oops"
 
 def read(pieces: list[bytes]) -> tuple[list[Chunk], str | None]:
     """Give the chunks and the fault's code."""
-    reader = StreamReader(0, None, OPENAI.server)
+    reader = StreamReader(0, None, OPENAI.server, Documents())
     chunks: list[Chunk] = []
     try:
         for piece in pieces:
-            chunks += reader.feed(piece)
-        chunks += reader.close()
+            for document in reader.feed(piece):
+                chunks += reader.read(document)
+        for document in reader.close():
+            chunks += reader.read(document)
+        chunks += reader.end()
     except UpstreamError as error:
         return chunks, error.code
     return chunks, None
@@ -61,10 +65,12 @@ def test_a_stream_that_never_finished_was_cut() -> None:
 
 
 def whole(data: Any, **options: Any) -> list[Chunk]:
-    chosen = {"wants": "choices", "stream": False, "limit": 10_000, **options}
-    reader = WholeReader(0, chosen.pop("turn", None), OPENAI.server, **chosen)
+    chosen = {"stream": False, "limit": 10_000, **options}
+    reader = WholeReader(0, chosen.pop("turn", None), OPENAI.server, Documents(), **chosen)
     raw = json.dumps(data).encode()
-    return [*reader.feed(raw[:5]), *reader.feed(raw[5:]), *reader.close()]
+    assert [*reader.feed(raw[:5]), *reader.feed(raw[5:])] == []
+    [document] = reader.close()
+    return [*reader.read(document), *reader.end()]
 
 
 def test_a_whole_answer_is_one_chunk() -> None:
@@ -91,10 +97,11 @@ def test_a_whole_chat_becomes_the_events_of_a_stream() -> None:
 
 def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
     call = Call(Door("openai", "completions", "/", "r"), {}, stream=True)
-    reader = StreamReader(0, turning(call, "chat", OPENAI, OPENAI), OPENAI.server)
+    turn = turning(call, "chat", OPENAI, OPENAI)
+    reader = StreamReader(0, turn, OPENAI.server, Documents())
     wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")
 
-    chunks = list(reader.feed(wire))
+    chunks = [chunk for document in reader.feed(wire) for chunk in reader.read(document)]
 
     said = [c.data["choices"][0]["text"] for c in chunks if c.data and c.data["choices"]]
     assert said == ["Par", "is.", ""]

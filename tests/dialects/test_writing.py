@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.writing import EventWriter, WholeWriter, answer_status, refusal
@@ -114,3 +115,23 @@ def test_only_portkeys_clients_get_statuses_of_their_own() -> None:
 
 def test_what_is_only_in_shadow_changes_no_status() -> None:
     assert answer_status(DIALECTS["portkey"].client, FOUND[1:], flagged=False) == 200
+
+
+def test_what_is_large_is_written_as_what_is_small() -> None:
+    data = legacy("\n" * 200_000)
+    large = Chunk(data, last=True, size=200_000)
+
+    for dialect in ("openai", "enkrypt"):
+        client = DIALECTS[dialect].client
+        small = WholeWriter(client, CALL).feed(Chunk(data, last=True))
+        assert WholeWriter(client, CALL).feed(large) == small
+        assert events(dialect).feed(large) == events(dialect).feed(Chunk(data, last=True))
+
+
+def test_the_weight_of_a_whole_answer_is_that_of_all_its_legs() -> None:
+    writer = WholeWriter(DIALECTS["multimodel"].client, replace(CALL, models=("a", "b")))
+
+    assert writer.weight(Chunk(legacy(), size=70)) == 0
+    writer.feed(Chunk(legacy(), size=70))
+    assert writer.weight(Chunk(legacy(), leg=1, last=True, size=30)) == 100
+    assert events("openai").weight(Chunk(legacy(), size=30)) == 30

@@ -12,7 +12,7 @@ import pytest
 from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, hidden_tokens
 from proxy.policy.suppose import suppose
 from proxy.record import Record, TraceIds
-from proxy.types import Bound, Call, Changes, Leg, Plan, Target, Upstream
+from proxy.types import Bound, Call, Changes, Chunk, Leg, Plan, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
@@ -121,7 +121,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     attempt = record.attempt(CHEAP if price else Target(UP, "m"), 0, "")
     attempt.began, attempt.finished = 0.0, True
     record.serve(0, attempt)
-    record.account(0, legacy())
+    record.account(Chunk(legacy()))
     return record
 
 

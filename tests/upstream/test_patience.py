@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import (
+    AnswerTooLarge,
     BadField,
     CircuitOpen,
     ProxyError,
@@ -37,6 +38,7 @@ def unavailable(status: int | None, asked: float | None = None) -> UpstreamUnava
         (UpstreamTimeout("idle"), "timeout"),
         (UpstreamTimeout("total"), None),
         (UpstreamInvalid("x"), "invalid"),
+        (AnswerTooLarge("x"), None),
         (UpstreamRefused("x", upstream_status=409), 409),
         (UpstreamRejectedKey("x", upstream_status=401), 401),
         (CircuitOpen(1), None),

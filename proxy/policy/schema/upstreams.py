@@ -106,8 +106,11 @@ class Upstream(Section):
     refuse: Annotated[list[FieldName], Field(max_length=200)] = Field(default_factory=list)
     """Request fields that a client may not say, beside those that choose a model, an address or a
     key; `drop` or `accepts` takes one of these off."""
-    max_answer_bytes: Size = 64 * 1024 * 1024
-    """The largest answer that is not streamed; 64MiB."""
+    max_answer_bytes: Size | None = None
+    """The largest answer that is not streamed; 64MiB, of embeddings 256MiB."""
+    max_answer_values: Annotated[int, Field(ge=1_000, le=10_000_000)] = 100_000
+    """How many values an answer, or an event of a stream, may hold; ten times as many where the
+    others are of log-probabilities, and numbers of embeddings beside."""
     propagate_trace: bool = False
     """Whether it gets a traceparent."""
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

@@ -1,0 +1,138 @@
+"""Documents of upstreams as JSON: read as leniently as the parser in C does, and within bounds of
+their values and their depth. A large one is read in pieces, by who calls this beside the loop."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import orjson
+
+from proxy.dialects.counting import count_values, values_of
+from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
+from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.offload import LARGE_BYTES
+from proxy.types import Json
+
+MOST_VALUES = 100_000
+LOGPROBS_TIMES = 10  # as many values, if they are of log-probabilities
+DEEPER = "abcdefgh"  # so many levels may be put around an answer on its way to a client
+SHALLOW = 2 * (MOST_DEPTH - len(DEEPER))  # bytes of what cannot be too deep
+
+_LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(word)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("out of range")
+    return number
+
+
+def _number(text: str) -> float:
+    if len(text) < len(str(_LEAST_INT)) or _LEAST_INT <= int(text) <= _MOST_INT:
+        return int(text)
+    return _finite(text)
+
+
+def _loads(raw: bytes) -> Any:
+    """Return a small document. Raises ``TypeError`` for what is too deep."""
+    whole = orjson.loads(raw)
+    if len(raw) > SHALLOW and raw.count(b"[") + raw.count(b"{") > MOST_DEPTH - len(DEEPER):
+        orjson.dumps(_deeper(whole))
+    return whole
+
+
+def _deeper(whole: Any) -> Any:
+    """Return a document as deep as it may become: no deeper one could be written again."""
+    for name in DEEPER:
+        whole = {name: whole}
+    return whole
+
+
+_decoder = json.JSONDecoder(
+    object_pairs_hook=dict, parse_constant=_no_constant, parse_float=_finite, parse_int=_number
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Documents:
+    """Reads documents of ``most_values`` at the most, or ten times as many where the others are of
+    log-probabilities.
+
+    Where there are ``vectors``, lists of numbers do not count: those of a large document are not
+    made, but written again as they came.
+    """
+
+    most_values: int = MOST_VALUES
+    vectors: bool = False
+
+    def read(self, raw: bytes) -> Json:
+        """Return an object. Raises ``AnswerTooLarge``, and ``UpstreamInvalid`` for what is none."""
+        try:
+            if len(raw) > LARGE_BYTES or len(raw) > self.most_values:  # a value has a byte at least
+                whole = self._read(raw)
+            else:
+                whole = _loads(raw)
+        except (RecursionError, TypeError):
+            raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
+        except ValueError:
+            raise UpstreamInvalid("The upstream sent something that is not JSON.") from None
+        if not isinstance(whole, dict):
+            raise UpstreamInvalid("The upstream sent JSON that is not an object.")
+        return whole
+
+    def _read(self, raw: bytes) -> Any:
+        beyond = not self.vectors and self._is_beyond(raw)
+        if len(raw) <= LARGE_BYTES:
+            whole = _loads(raw)
+        else:
+            allowance = Allowance(self.most_values) if self.vectors else None
+            whole = PieceReader(decode_pieces(raw), _decoder, allowance=allowance).read()
+            check_pieces(_deeper(whole))
+        if beyond:
+            self._check_beside_logprobs(whole)
+        return whole
+
+    def _is_beyond(self, raw: bytes) -> bool:
+        """True if a document has more values than it may have without log-probabilities. They are
+        counted before the first of them is made. Raises ``AnswerTooLarge``."""
+        most = self.most_values * LOGPROBS_TIMES
+        count = count_values(raw, most)
+        if count > most:
+            raise too_many_values()
+        return count > self.most_values
+
+    def _check_beside_logprobs(self, whole: Any) -> None:
+        choices = whole.get("choices") if isinstance(whole, dict) else None
+        listed = choices if isinstance(choices, list) else []
+        theirs = [each["logprobs"] for each in listed if _has_logprobs(each)]
+        if values_of(whole) - sum(map(values_of, theirs)) > self.most_values:
+            raise too_many_values()
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many more values a document may have."""
+
+    left: int
+
+    def take(self) -> None:
+        """Take one. Raises ``AnswerTooLarge``."""
+        self.left -= 1
+        if self.left < 0:
+            raise too_many_values()
+
+
+def too_many_values() -> AnswerTooLarge:
+    return AnswerTooLarge("The upstream sent an answer of too many values.")
+
+
+def _has_logprobs(choice: Any) -> bool:
+    return isinstance(choice, dict) and "logprobs" in choice

@@ -1,0 +1,334 @@
+"""Whatever an upstream answers, within the bounds of an answer or beyond them, keeps nobody else
+waiting: the event loop never works on one for long, from its first byte to the last word of the
+log, be it whole or streamed, turned, guarded, kept or shown again. What is beyond the bounds is the
+upstream's fault, and what it cost is booked.
+
+The measure is that of ``test_large_bodies``. A call that held the loop is sent again, as to touch
+memory for the first time may take longer than all else on a machine that is short of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.ledger.audit import audit
+from proxy.settings import LedgerAt
+from tests.adversary.house import LAG_S
+from tests.adversary.others import Loop, loop_of_others, patient
+from tests.adversary.test_large_bodies import TRIES, Heart
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import Asked, ScriptedUpstream, Wire, chat, event, head, legacy, usage
+from tests.ledger.kept import kept
+from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
+
+MOST_S = LAG_S / 2
+VALUES = 40_000
+MIB = 1024 * 1024
+POLICY = """
+policies:
+  default:
+    match: all
+    input: [{guard: pii, entities: [email], action: mask, restore: true}]
+    output:
+      - {guard: keywords, words: [zqforbidden], action: flag, on_error: open, deadline: 300ms}
+      - {guard: secrets, action: mask, on_error: open, deadline: 300ms}
+    cache: {ttl: 1h, max_bytes: 64MiB}
+    capture: {share: 100%, fields: [input, output]}
+"""
+Json = dict[str, Any]
+
+
+def choice(message: Json, **more: Any) -> Json:
+    whole = {"role": "assistant", "content": "Hi", **message}
+    return {"index": 0, "message": whole, "finish_reason": "stop", **more}
+
+
+def called(count: int, arguments: str = '{"a": 1}') -> Json:
+    function = {"name": "f", "arguments": arguments}
+    calls = [{"index": n, "id": "c", "function": function} for n in range(count)]
+    return {"content": None, "tool_calls": calls}
+
+
+def spelled(tokens: int) -> Json:
+    others = [{"token": f"t{n}", "logprob": -1.5, "bytes": [97, 98]} for n in range(20)]
+    item = {"token": "abc", "logprob": -0.125, "bytes": [97, 98, 99], "top_logprobs": others}
+    return {"content": [item] * tokens}
+
+
+def named(count: int, value: Any) -> Json:
+    return {f"n{number}": value for number in range(count)}
+
+
+def hooks(count: int) -> Json:
+    return {"before_request_hooks": [{"id": f"h{n}", "verdict": False} for n in range(count)]}
+
+
+def detections(count: int) -> Json:
+    return {"input_guardrails": {"summary": named(count, 1), "details": named(count, {})}}
+
+
+def shapes() -> Iterator[tuple[str, Json]]:
+    """Give answers that are large in one way each, most of them by the values they hold."""
+    yield "values", chat(x=[{}] * VALUES)
+    yield "texts", chat(x=["ab cd\n"] * VALUES)
+    yield "numbers", chat(x=[1.5] * VALUES)
+    yield "names", chat(x=named(VALUES, 1))
+    yield "usage", chat(usage={**usage(), **named(VALUES, 1)})
+    yield "choices", chat(choices=[{**choice({}), "index": n} for n in range(VALUES // 8)])
+    yield "calls", chat(choices=[choice(called(VALUES // 8))])
+    yield "arguments", chat(choices=[choice(called(1, json.dumps(["x y"] * VALUES)))])
+    yield "logprobs", chat(choices=[choice({}, logprobs=spelled(5 * VALUES // 130))])
+    yield "hooks", chat(hook_results=hooks(VALUES // 4))
+    yield "detections", chat(enkrypt_policy_detections=detections(VALUES // 3))
+    yield "a long id", chat(id="x y" * MIB, model="z")
+    yield "a text", chat("abcdefg " * (7 * MIB // 8))
+    yield "a text of line ends", chat("\n" * (3 * MIB))
+    yield "a text of many scripts", chat("aaa漢😀" * (3 * MIB // 10))
+
+
+def as_event(document: Json) -> Json:
+    """Return a whole chat as the one event of a stream."""
+    choices = [
+        {("delta" if name == "message" else name): value for name, value in each.items()}
+        for each in document["choices"]
+    ]
+    return {**document, "object": "chat.completion.chunk", "choices": choices}
+
+
+def whole(document: Any) -> list[bytes]:
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return [head(200, "application/json", f"content-length: {len(data)}"), data]
+
+
+def streamed(*events: Any) -> list[bytes]:
+    data = b"".join(map(event, (*events, b"[DONE]")))
+    return [head(200, "text/event-stream", f"content-length: {len(data)}"), data]
+
+
+@dataclass
+class World:
+    """A proxy, and an upstream and a client on a loop of their own. ``answers`` is what the
+    upstream sends."""
+
+    proxy: Proxy
+    others: Loop
+    sent: list[bytes]
+    ledger: Path
+
+    async def post(self, path: str, body: Json, headers: dict[str, str] = BEARER) -> Any:
+        """Send a body; return the status, the error header and what came back."""
+
+        async def ask() -> tuple[int, str | None, bytes]:
+            async with (
+                aiohttp.ClientSession() as client,
+                client.post(self.proxy.url + path, json=body, headers=headers) as response,
+            ):
+                error = response.headers.get("x-headrace-error")
+                return response.status, error, await response.read()
+
+        return await asyncio.wait_for(self.others.run(ask()), 120)
+
+    async def held(self, path: str, body: Json, **how: Any) -> tuple[float, set[int], Any]:
+        """Send a body until it does not hold the loop; return for how many seconds it was held at
+        the least, every status, and the last record. No body is sent twice: it may be kept."""
+        least, statuses, record = inf, set[int](), None
+        for number in range(16, 16 + TRIES):
+            sent = body if "input" in body else {**body, "max_tokens": number}
+            heart = Heart()
+            status, _, _ = await self.post(path, sent, **how)
+            statuses.add(status)
+            [record] = await self.proxy.sink.wait()
+            least = min(least, heart.stop())
+            self.proxy.sink.forget()
+            if least <= MOST_S:
+                break
+        return least, statuses, record
+
+    async def kept(self, path: str, body: Json) -> tuple[float, set[str]]:
+        """Send the same body until it does not hold the loop; return for how many seconds it was
+        held at the least, and what the cache had to do with it."""
+        least, results = inf, set()
+        for _ in range(TRIES):
+            self.proxy.sink.forget()
+            heart = Heart()
+            status, _, _ = await self.post(path, body)
+            [record] = await self.proxy.sink.wait()
+            least = min(least, heart.stop())
+            assert (status, record.bug) == (200, False)
+            results.add(record.cache)
+            if least <= MOST_S:
+                break
+        self.proxy.sink.forget()
+        return least, results
+
+
+@asynccontextmanager
+async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> AsyncIterator[World]:
+    sent: list[bytes] = []
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        await wire.send(*sent)
+
+    async def started() -> asyncio.Server:
+        upstream = ScriptedUpstream()
+        upstream.answer_with(script)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(upstream.protocol, "127.0.0.1", 0)
+
+    async def stopped(server: asyncio.Server) -> None:
+        server.close()
+
+    ledger = folder / "ledger.db"
+    with loop_of_others() as others:
+        server: Any = await others.run(started())
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            async with running_proxy(
+                folder / "policies",
+                patient(world(url)) + policies,
+                ledger=LedgerAt("sqlite", ledger),
+                **settings,
+            ) as proxy:
+                yield World(proxy, others, sent, ledger)
+        finally:
+            await others.run(stopped(server))
+
+
+CHAT = "/v1/chat/completions"
+MESSAGES = [{"role": "user", "content": "Hi, a@b.example"}]
+WAYS: dict[str, tuple[str, Json]] = {
+    "whole": (CHAT, {"model": "support-chat", "messages": MESSAGES}),
+    "stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
+    "made a stream": (CHAT, {"model": "support-chat", "messages": MESSAGES, "stream": True}),
+    "turned": ("/v1/completions", {"model": "search-answers", "prompt": "Hi, a@b.example"}),
+    "turned stream": (
+        "/v1/completions",
+        {"model": "search-answers", "prompt": "Hi, a@b.example", "stream": True},
+    ),
+}
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("way", WAYS)
+async def test_nobody_waits_for_a_large_answer(way: str, tmp_path: Path) -> None:
+    path, body = WAYS[way]
+    async with world_of(tmp_path) as place:
+        for name, document in shapes():
+            events = way.endswith("stream") and not way.startswith("made")
+            place.sent[:] = streamed(as_event(document)) if events else whole(document)
+
+            held, statuses, record = await place.held(path, body)
+
+            assert statuses == {200}, name
+            assert (record.outcome, record.bug) == ("success", False), name
+            assert held <= MOST_S, name
+
+
+CLIENTS: dict[str, tuple[str, dict[str, str], Json]] = {
+    "portkey": (CHAT, PORTKEY, {"messages": MESSAGES}),
+    "enkrypt": ("/ai-proxy/chat/completions", ENKRYPT, {"messages": MESSAGES}),
+    "multimodel": ("/v1/completion", BEARER, {"prompt": "Hi"}),
+    "fireworks": ("/inference/v1/completions", BEARER, {"prompt": "Hi"}),
+}
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("client", CLIENTS)
+async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> None:
+    path, headers, said = CLIENTS[client]
+    model = ["third", "second"] if client == "multimodel" else "search-answers"
+    async with world_of(tmp_path) as place:
+        for name, document in shapes():
+            if name not in ("names", "choices", "hooks", "detections", "a text of line ends"):
+                continue
+            place.sent[:] = whole(document)
+
+            held, statuses, record = await place.held(
+                path, {"model": model, **said}, headers=headers
+            )
+
+            assert statuses <= {200, 246, 502}, name  # a leg of legacy text may have no choices
+            assert not record.bug, name
+            assert held <= MOST_S, name
+
+
+def deep(depth: int) -> Json:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return chat(x=value)
+
+
+TOO_MUCH = {
+    "values": (chat(x=[{}] * 500_000), "upstream_answer_too_large"),
+    "values in log-probabilities": (
+        chat(choices=[choice({}, logprobs=spelled(8000))]),
+        "upstream_answer_too_large",
+    ),
+    "bytes": (chat("x" * (65 * MIB)), "upstream_answer_too_large"),
+    "depth": (deep(300), "upstream_invalid_response"),
+    "depth of a large one": (
+        {**deep(300), "y": "x" * MIB},
+        "upstream_invalid_response",
+    ),
+}
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("way", WAYS)
+async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
+    way: str, tmp_path: Path
+) -> None:
+    path, body = WAYS[way]
+    async with world_of(tmp_path) as place:
+        for name, (document, code) in TOO_MUCH.items():
+            events = way.endswith("stream") and not way.startswith("made")
+            place.sent[:] = streamed(as_event(document)) if events else whole(document)
+
+            held, statuses, record = await place.held(path, body)
+            _, error, said = await place.post(path, body)
+            place.proxy.sink.forget()
+
+            assert statuses == {502}, name
+            assert error == code == json.loads(said)["error"]["code"], name
+            [attempt] = record.attempts
+            [bill] = record.bills()
+            assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
+            assert bill.usage.source == "partial_estimate"
+            assert bill.usage.tokens.input > 0
+            assert (bill.use, bill.loss) == ("abandoned", "upstream_broke")
+            assert held <= MOST_S, name
+    assert audit(place.ledger).violations == ()
+    assert {row["error"] for row in kept(place.ledger, "attempts")} == {
+        code for _, code in TOO_MUCH.values()
+    }
+
+
+async def test_the_bounds_are_the_policys(tmp_path: Path) -> None:
+    path, body = WAYS["whole"]
+    async with world_of(tmp_path) as place:
+        policies = place.proxy.policies / "policies.yaml"
+        text = policies.read_text()
+        bound = "{max_answer_values: 1000, max_answer_bytes: 10kB, dialect: openai,"
+        policies.write_text(text.replace("{dialect: openai,", bound, 1))
+        fresh = BEARER | {"x-headrace-refresh-cache": "true"}
+        for document, status in (
+            (chat(x=[1] * 900), 200),
+            (chat(x=[1] * 1000), 502),
+            (legacy("x" * 9000), 200),
+            (legacy("x" * 10_000), 502),
+        ):
+            place.sent[:] = whole(document)
+            asked = {**body, "max_tokens": len(str(document))}
+            got, _, _ = await place.post(path, asked, headers=fresh)
+            assert got == status
