@@ -1,8 +1,8 @@
 """What happened to one call: the only mutable thing that travels with it.
 
 Rooms write into it as they go, the emitters read it once at the end. Of prompts and answers it
-holds only what policy lets be ``captured``. Its ``door`` has the caller's credential and headers,
-which no emitter may write. Moments are seconds of ``time.monotonic``.
+holds only what policy lets be ``captured``. Its ``door`` has headers of the caller's that no
+emitter may write; the key's text is not among them. Moments are seconds of ``time.monotonic``.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ Nothing in this room reads or writes a socket.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,7 +18,8 @@ from proxy.dialects.fields import Fields, check_body
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
 from proxy.offload import LARGE_BYTES
-from proxy.types import EPOCH, Call, Door, Endpoint, Json
+from proxy.types import EPOCH, Call, Door, Endpoint, Json, Secret
+from proxy.types.target import CREDENTIAL_WORDS
 from proxy.words import MAX_NAME
 
 DIALECTS: dict[str, Dialect] = {
@@ -46,6 +48,7 @@ ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
 }
 
 
+_CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
 
 
@@ -75,17 +78,28 @@ def greeted(method: str, path: str, headers: Headers, came: Came) -> Door:
             raise MethodNotAllowed(", ".join(allowed))
         raise NotFound("There is no such path.")
     dialect = speak(path, headers)
+    credential = dialect.client.credential(headers)
     door = Door(
         dialect=dialect.name,
         endpoint=found[1],
         route=path,
         request_id=came.request_id,
         nonce=came.nonce,
-        headers=headers,
+        headers=_without_credentials(headers, credential),
         at=came.at,
-        credential=dialect.client.credential(headers),
+        digest=None if credential is None else credential.digest,
     )
     return dialect.client.greet(headers, greet.common(headers, door))
+
+
+def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
+    """Return the headers that carry no credential, the caller's own under no name."""
+    own = credential.reveal() if credential is not None else None
+    return {
+        name: value
+        for name, value in headers.items()
+        if _CREDENTIAL.search(name) is None and (own is None or own not in value)
+    }
 
 
 def read_call(door: Door, body: Json, size: int = 0) -> Call:

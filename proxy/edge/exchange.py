@@ -81,7 +81,7 @@ class HttpExchange:
         if door.endpoint == "models":
             self._call = Call(door, {})
         else:
-            self._share.of(door.credential and hash(door.credential.reveal()))
+            self._share.of(door.digest)
             raw = await self._incoming.body()
             self._call = await self._read(raw, partial(dialects.read_call, door, size=len(raw)))
         return self._call

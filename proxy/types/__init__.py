@@ -42,7 +42,8 @@ class Door:
     ``tags`` are the caller's own, as pairs; a bare label has no value. ``user`` is the end user
     that a header names. ``timeout_s`` is the time that the client allows. ``echo`` are response
     headers that the dialect promises whatever happens. ``via`` are the marks of the proxies of
-    this kind that the call has come through. ``headers`` are all of the request's, by lower-case
+    this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
+    kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
     name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
     guard that asks, where it is the proxy itself that calls.
     """
@@ -52,7 +53,7 @@ class Door:
     route: str
     request_id: str
     nonce: str = ""
-    credential: Secret | None = None
+    digest: bytes | None = field(default=None, repr=False)
     deployment: str | None = None
     tags: tuple[tuple[str, str | None], ...] = ()
     user: str | None = None

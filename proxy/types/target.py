@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Literal
 
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
 from proxy.usage import Price
+
+CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
+"""Patterns of which one is in the name of each header that carries a credential."""
 
 
 class Secret:
@@ -21,6 +25,11 @@ class Secret:
 
     def reveal(self) -> str:
         return self._value
+
+    @property
+    def digest(self) -> bytes:
+        """Its SHA-256, by which it is known again."""
+        return sha256(self._value.encode("utf-8", "surrogateescape")).digest()
 
     def __repr__(self) -> str:
         return "Secret(***)"

@@ -23,7 +23,7 @@ from proxy.types import Call, Door, Json, Plan, Secret
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream
 
-DOOR = Door("multimodel", "completions", "/v1/completion", "req_1", credential=Secret(KEY))
+DOOR = Door("multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest)
 MODELS = ("internal", "public", "partner")
 GUARDS = ("secrets", "dear", "words", "code")
 LIMITS = ("calls", "tokens", "money", "own")

@@ -8,11 +8,11 @@ import gc
 import io
 import json
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import FrameType
+from types import CellType, FrameType, MappingProxyType, MethodType
 from typing import Any
 
 import aiohttp
@@ -21,10 +21,10 @@ import pytest
 import proxy
 from tests.adversary.crossings import ASKED, CASES, Fickle, Step, policies
 from tests.adversary.test_crossings import Crossing
-from tests.conftest import running_proxy
-from tests.doubles import Json, scripted_upstream
+from tests.conftest import KEY, Proxy, running_proxy
+from tests.doubles import Json, ScriptedUpstream, answer, chat, legacy, scripted_upstream
 from tests.servers import eventually
-from tests.test_pipeline import BEARER
+from tests.test_pipeline import BEARER, ROUTES
 
 TIMES = 8
 SERVER = "proxy.edge.server"
@@ -172,6 +172,68 @@ async def test_a_call_leaves_nothing_behind(name: str, tmp_path: Path) -> None:
 
     assert found == {}
     assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
+
+
+def holders(text: str) -> list[str]:
+    """Return the names of the types of ours, and of spans, of which an instance has this text."""
+    found = set()
+    for each in gc.get_objects():
+        module = str(type(each).__module__)
+        if module.startswith(("proxy.", "opentelemetry.")) and text in _texts(each):
+            found.add(type(each).__qualname__)
+    return sorted(found)
+
+
+def _texts(value: object) -> str:
+    """Return all texts that a value has itself, or in containers of Python's own."""
+    texts, seen, stack = [], set(), [value]
+    while stack:
+        for each in gc.get_referents(stack.pop()):
+            if isinstance(each, str):
+                texts.append(each)
+            elif isinstance(each, bytes):
+                texts.append(each.decode("latin-1"))
+            elif id(each) not in seen and isinstance(each, CONTAINERS):
+                seen.add(id(each))
+                stack.append(each)
+    return "\n".join(texts)
+
+
+CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType, CellType, MethodType)
+
+
+@pytest.mark.parametrize("name", WAYS)
+async def test_nothing_that_outlives_a_call_holds_its_key(name: str, tmp_path: Path) -> None:
+    async with crossing(tmp_path) as running:
+        running.calls = 1
+        await WAYS[name](running, 0)
+        await running.proxy.sink.wait()  # it keeps the record, as any sink may for a while
+        await eventually(lambda: holders(KEY) == [])
+
+
+@pytest.mark.parametrize("name", ROUTES)
+async def test_a_key_is_kept_nowhere_by_whatever_header_it_was_sent(
+    name: str, proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    route = ROUTES[name]
+    upstream.answer_with(answer(chat() if route.chat else legacy()))
+    others = {
+        **{each: "sk-of-another" for each in ("x-api-key", "apikey", "cookie", "authorization")},
+        "x-session-token": "sk-of-another",
+    }
+    own = {**others, **route.credential, "x-copy": f"my key is {KEY}"}
+    wrong = {**others, **dict.fromkeys(route.credential, "Bearer hr-wrong")}
+    body = route.body(streamed=False)
+    async with aiohttp.ClientSession(
+        base_url=proxy.url, connector=aiohttp.TCPConnector(force_close=True)
+    ) as client:
+        for headers in (own, wrong):
+            async with client.post(route.path, headers=headers, json=body) as response:
+                await response.read()
+    records = await proxy.sink.wait(2)
+
+    assert [record.outcome for record in records] == ["success", "client_error"]
+    await eventually(lambda: holders(KEY) == holders("sk-of-another") == [])
 
 
 async def sentinel(running: Crossing) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 
 from proxy.dialects import Came, greeted, speak
@@ -25,8 +27,7 @@ def test_any_portkey_header_makes_the_dialect() -> None:
 def test_the_idle_authorization_is_not_the_credential() -> None:
     door = knock(authorization="Bearer OPENAI_API_KEY")
 
-    assert door.credential is not None
-    assert door.credential.reveal() == "pk"
+    assert door.digest == sha256(b"pk").digest()
 
 
 def test_a_saved_config_goes_before_a_virtual_key() -> None:

@@ -18,7 +18,7 @@ from tests.conftest import KEY, world
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
 WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
-DOOR = Door("openai", "completions", "/v1/completions", "req_1", credential=Secret(KEY))
+DOOR = Door("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +35,14 @@ def call(*models: str, deployment: str | None = None, **door: Any) -> Call:
 @pytest.mark.parametrize("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
 def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
-        identify(snapshot, replace(DOOR, credential=Secret(token)))
+        identify(snapshot, replace(DOOR, digest=Secret(token).digest))
 
 
 def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized) as none:
-        identify(snapshot, replace(DOOR, credential=None))
+        identify(snapshot, replace(DOOR, digest=None))
     with pytest.raises(Unauthorized) as wrong:
-        identify(snapshot, replace(DOOR, credential=Secret("x")))
+        identify(snapshot, replace(DOOR, digest=Secret("x").digest))
 
     assert str(none.value) == str(wrong.value)
 
@@ -103,13 +103,13 @@ def test_an_unknown_name_is_refused_without_echoing_it_raw(
 
 
 def test_a_key_reaches_only_its_deployments(snapshot: Snapshot) -> None:
-    search = Secret("hr-search-key")
+    search = Secret("hr-search-key").digest
 
-    assert decide(snapshot, call("smol", credential=search)).deployment == "search-answers"
+    assert decide(snapshot, call("smol", digest=search)).deployment == "search-answers"
     for asked in (
-        call("support-chat", credential=search),
-        call("gpt-4o-mini", credential=search),
-        call("smol", deployment="support-chat", credential=search),
+        call("support-chat", digest=search),
+        call("gpt-4o-mini", digest=search),
+        call("smol", deployment="support-chat", digest=search),
     ):
         with pytest.raises(NotFound):
             decide(snapshot, asked)
@@ -181,7 +181,7 @@ def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> No
 
 
 def test_models_lists_what_a_key_may_name(snapshot: Snapshot) -> None:
-    plan = decide(snapshot, call(endpoint="models", credential=Secret("hr-search-key")))
+    plan = decide(snapshot, call(endpoint="models", digest=Secret("hr-search-key").digest))
 
     assert plan.listing == ("openai/smol", "search-answers", "smol")
 

@@ -46,7 +46,7 @@ def written(folder: Path, keys: str = TWO, **more: str) -> Path:
 
 def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
-    door = Door("openai", "chat", "/v1/chat/completions", "r", credential=Secret(text))
+    door = Door("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
         return identify(snapshot, replace(door, at=at)).key.name
     except Unauthorized:

@@ -26,7 +26,7 @@ DOOR = Door(
     "chat",
     "/v1/chat/completions",
     "req_1",
-    credential=Secret(KEY),
+    digest=Secret(KEY).digest,
     headers={"authorization": f"Bearer {KEY}", "x-region": "eu"},
 )
 CALL = Call(
@@ -62,7 +62,7 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
     assert key is not None
     assert kept.body == {"n": 1}
     assert kept.door.headers == {"x-region": "eu"}
-    assert kept.door.credential is None
+    assert kept.door.digest is None
     assert "words" not in repr(kept)
 
 

@@ -34,7 +34,7 @@ deployments:
       - {upstream: openai, model: m, weight: 9}
     fallback: [{upstream: openai, model: last}]
 """
-DOOR = Door("openai", "completions", "/v1/completions", "r", credential=Secret("k"))
+DOOR = Door("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
 
 
 def test_without_weights_the_first_is_tried_alone() -> None:

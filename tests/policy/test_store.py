@@ -22,7 +22,9 @@ from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
-DOOR = Door("openai", "completions", "/v1/completions", "r", credential=Secret(KEY), refresh=True)
+DOOR = Door(
+    "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, refresh=True
+)
 
 
 class Events:
@@ -253,7 +255,7 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
 async def test_a_key_without_the_permission_does_not_touch_the_disk(
     key: str, stored: Stored
 ) -> None:
-    await stored.store.read(Door(**{**_fields(DOOR), "credential": Secret(key)}))
+    await stored.store.read(Door(**{**_fields(DOOR), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
 

@@ -25,6 +25,7 @@ from pydantic_core import CoreSchema
 
 from proxy.policy import units
 from proxy.policy.schema.shapes import Requirement
+from proxy.types.target import CREDENTIAL_WORDS
 
 
 def any_case(word: str) -> str:
@@ -33,7 +34,7 @@ def any_case(word: str) -> str:
 
 
 NAME = r"[a-z0-9][a-z0-9._-]{0,63}"
-CREDENTIAL = "|".join(map(any_case, ("auth", "api-?key", "token", "secret", "password", "cookie")))
+CREDENTIAL = "|".join(map(any_case, CREDENTIAL_WORDS))
 USD = r"\d+(?:\.\d+)?"
 MOMENT = {
     "type": "string",
