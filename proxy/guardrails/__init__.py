@@ -99,10 +99,15 @@ class Gate:
                 replace(rule, action="block") if rule.action == "retry" else rule for rule in rules
             )
         look = self._captured(call, self._look(call, rules))
-        back = Back(self._masks, self.engine, streamed=call.stream) if self._masks else None
+        back = self._back(call)
         guarded = any(not rule.shadow for rule in rules)
         self._watch = Watched(look, back, holds=holds, guarded=guarded)
         return self._watch
+
+    def _back(self, call: Call) -> Back | None:
+        if not self._masks:  # nothing was masked
+            return None
+        return Back(self._masks, self.engine, self.record.key, streamed=call.stream)
 
     def _captured(self, call: Call, look: Look) -> Look:
         """Show the answer in the call's trace, where it may be: as guards leave it, and before
@@ -123,7 +128,7 @@ class Gate:
             desk = Desk(self.engine, self.record, "output", answer_walk)
             return Whole(desk, rules, call.body).feed
         inquiry = partial(self.engine.inquiry, call.body, self.record)
-        watching = self.engine.watch(rules, inquiry)
+        watching = self.engine.watch(rules, inquiry, caller=self.record.key)
         self.record.watched = watching.results
         return watching.feed
 
@@ -192,7 +197,7 @@ class Desk:
             data = safe
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
-            told = await self.engine.ask(services, read, inquiry, self.stead)
+            told = await self.engine.ask(services, read, inquiry, self.stead, caller)
             self.record.guarded(self.stage, told.results)
             data = await self._allowed(told, data)
         return data
@@ -202,7 +207,8 @@ class Desk:
         inspection.permit()
         self.routed = self.routed or inspection.routed
         changes = inspection.changes
-        return await self.engine.aside(EACH * len(changes), partial(replaced, data, changes))
+        job = partial(replaced, data, changes)
+        return await self.engine.aside(EACH * len(changes), job, self.record.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,15 @@ when the first of them has already stopped the call.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from proxy.errors import GuardBlocked
+from proxy.guardrails.aside import Aside
 from proxy.guardrails.asking import Asking, Inquiry, Nowhere, Read, seen, unasked
 from proxy.guardrails.deltas import Deltas
 from proxy.guardrails.feeding import Beside, Feeding
@@ -41,12 +41,6 @@ SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by
 T = TypeVar("T")
 
 
-class Aside(Protocol):
-    """Does what is as much work as to look at texts of a weight where it holds up nobody."""
-
-    def __call__(self, weight: int, job: Callable[[], T]) -> Awaitable[T]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Inspection:
     """What the rules say of texts. ``changes`` are the texts to put in place, by their paths;
@@ -65,8 +59,9 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it; without one
-    all is done on the loop. ``outsides`` gives the ways to those whom rules ask."""
+    """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
+    ``turns`` alone; without one all is done on the loop. ``outsides`` gives the ways to those whom
+    rules ask."""
 
     clock: Clock
     pool: Executor | None = None
@@ -89,21 +84,20 @@ class Engine:
         if unread is not None:
             return _inspection(_failed(tallies, unread), texts, replace)
         if self.pool is not None and _weight(rules, texts) > self.above:
-            threads = Threads.of(self.pool, self.clock, self.turns.of(caller), tallies)
-            looks = await threads.look(texts)
+            aside = self.beside(caller)
+            looks = await Threads.of(aside, self.clock, tallies).look(texts)
             made = partial(_inspection, looks, texts, replace)
-            return await asyncio.get_running_loop().run_in_executor(self.pool, made)
+            return await aside(made) if _is_to_mask(looks) else made()
         return _inspection(_looked(tallies, texts), texts, replace)
 
-    async def aside(self, weight: int, job: Callable[[], T]) -> T:
-        """Do what is as much work as to look at texts of a weight where it holds up nobody."""
-        return job() if weight <= self.above else await self.beside(job)
+    async def aside(self, weight: int, job: Callable[[], T], caller: object) -> T:
+        """Return what a caller's work gives: what is as much as to look at texts of a weight is
+        done where it holds up nobody."""
+        return job() if weight <= self.above else await self.beside(caller)(job)
 
-    async def beside(self, job: Callable[[], T]) -> T:
-        """Do work where it holds up nobody."""
-        if self.pool is None:
-            return job()
-        return await asyncio.get_running_loop().run_in_executor(self.pool, job)
+    def beside(self, caller: object) -> Aside:
+        """Return where work of a caller holds up nobody, in its turns."""
+        return Aside(self.pool, self.turns.of(caller))
 
     async def read(
         self,
@@ -116,12 +110,10 @@ class Engine:
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
             return await in_steps(walk(data))
-        gathering = Gathering(walk(data))
+        gathering, aside = Gathering(walk(data)), self.beside(caller)
         more = True
         while more:  # each step has its turn, and a call that is cancelled has no more of them
-            async with self.turns.of(caller):
-                loop = asyncio.get_running_loop()
-                more = await loop.run_in_executor(self.pool, gathering.go_on, STEP_ASIDE)
+            more = await aside(partial(gathering.go_on, STEP_ASIDE))
         return gathering.texts
 
     async def ask(
@@ -130,6 +122,7 @@ class Engine:
         texts: Texts | Sequence[Text],
         inquiry: Inquiry,
         replace: Replace = named,
+        caller: object = None,
     ) -> Inspection:
         """Ask services of whole texts; like ``inspect`` in all else."""
         if isinstance(texts, Texts) and texts.unread is not None:
@@ -137,7 +130,7 @@ class Engine:
             return _inspection(failed, texts.texts, replace)
         texts, opaque = _told(texts)
         weight = _weight((), texts)
-        reads = await self.aside(weight, partial(_reads, texts))
+        reads = await self.aside(weight, partial(_reads, texts), caller)
         tallies = await inquiry.tallies(rules, reads)
         for tally in tallies:
             tally.opaque = opaque
@@ -145,7 +138,7 @@ class Engine:
         def looked() -> Inspection:
             return _inspection(_looked(tallies, texts), texts, replace)
 
-        return await self.aside(weight, looked)
+        return await self.aside(weight, looked, caller)
 
     def inquiry(self, body: Json, record: Record) -> Inquiry:
         """Prepare to ask about one call, whose request this is."""
@@ -156,16 +149,22 @@ class Engine:
         return [tally.result() for tally in unasked(services, self.clock)]
 
     def watch(
-        self, rules: Sequence[Rule], inquiry: Callable[[], Inquiry], replace: Replace = named
+        self,
+        rules: Sequence[Rule],
+        inquiry: Callable[[], Inquiry],
+        replace: Replace = named,
+        caller: object = None,
     ) -> Watching:
-        """Start to look at a stream; ``inquiry`` is called where a rule asks somebody."""
+        """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
+        asks somebody."""
         own, services = parted(rules)
         tallies = [Tally(rule, self.clock) for rule in own]
+        beside = self.beside(caller)
         if not services:
-            return Watching(tallies, replace, self.beside)
+            return Watching(tallies, replace, beside)
         ask = partial(inquiry().tallies, services)
-        asking = Asking(services, self.clock, ask, replace, self.beside)
-        return Watching(tallies, replace, self.beside, asking)
+        asking = Asking(services, self.clock, ask, replace, beside)
+        return Watching(tallies, replace, beside, asking)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +261,7 @@ def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) 
     blocked = _first_block(found)
     by_text: dict[int, list[Spot]] = {}
     for each in found:
-        if each.tally.rule.masks and each.tally.error is None:
+        if _has_to_mask(each):
             for place, spot in each.spots:
                 by_text.setdefault(place, []).append(spot)
     changes: dict[Path, str] = {}
@@ -274,6 +273,16 @@ def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) 
     routed = (each.tally.rule for each in found if each.spots and each.tally.error is None)
     to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
     return Inspection(tuple(each.tally.result() for each in found), changes, blocked, to)
+
+
+def _has_to_mask(look: Look) -> bool:
+    return bool(look.spots) and look.tally.rule.masks and look.tally.error is None
+
+
+def _is_to_mask(found: Sequence[Look]) -> bool:
+    """True if texts are to be masked: all else that follows from looks is no work, and a call that
+    is blocked as its turn was late waits for no other."""
+    return any(map(_has_to_mask, found)) and _first_block(found) is None
 
 
 def _first_block(found: Sequence[Look]) -> GuardBlocked | None:

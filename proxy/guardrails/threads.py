@@ -8,34 +8,29 @@ take do not grow with how many calls there are; to wait for a turn counts for th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from proxy.guardrails.aside import Aside
 from proxy.guardrails.looking import Look, Sheet, sheets
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Text
-from proxy.guardrails.turns import Turn
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The rules of one call at work in threads of ``pool``."""
+    """The rules of one call at work in the turns of its caller."""
 
-    pool: Executor
+    aside: Aside
     clock: Clock
-    turn: Turn
     looks: Sequence[Look]
     ends: list[float]
 
     @classmethod
-    def of(cls, pool: Executor, clock: Clock, turn: Turn, tallies: Sequence[Tally]) -> Threads:
+    def of(cls, aside: Aside, clock: Clock, tallies: Sequence[Tally]) -> Threads:
         now = clock()
         looks = [Look(_apart(tally), number) for number, tally in enumerate(tallies)]
-        return cls(pool, clock, turn, looks, [now + tally.rule.deadline_s for tally in tallies])
+        return cls(aside, clock, looks, [now + tally.rule.deadline_s for tally in tallies])
 
     async def look(self, texts: Sequence[Text]) -> list[Look]:
         """Return what each rule has found in the texts."""
@@ -54,8 +49,8 @@ class Threads:
 
     async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[Look]) -> bool:
         """Read the next sheet and let all rules look at it; False if there is none."""
-        async with self.turn:
-            sheet = await self._run(lambda: next(coming, None))
+        async with self.aside.turn:
+            sheet = await self.aside.within(lambda: next(coming, None))
             if sheet is None:
                 return False
             async with asyncio.TaskGroup() as group:
@@ -69,7 +64,7 @@ class Threads:
         """Let a rule look at a sheet; return when it was done."""
         try:
             async with asyncio.timeout(self._left_s(look)):
-                return await self._run(lambda: self._seen(look, sheet))
+                return await self.aside.within(lambda: self._seen(look, sheet))
         except TimeoutError:
             _leave(look)
         return self.clock()
@@ -78,9 +73,6 @@ class Threads:
         """Return when it was done: the loop may come to hear of it much later."""
         look.see(sheet)
         return self.clock()
-
-    async def _run(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self.pool, job)
 
     def _left_s(self, look: Look) -> float:
         return self.ends[look.number] - self.clock()

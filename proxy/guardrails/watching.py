@@ -30,19 +30,23 @@ async def nothing(chunk: Chunk) -> Sequence[Chunk]:
 class Back:
     """The way back of what was masked in a question, into one answer."""
 
-    __slots__ = ("_engine", "_feeding", "_masks")
+    __slots__ = ("_caller", "_engine", "_feeding", "_masks")
 
-    def __init__(self, masks: Masks, engine: Engine, *, streamed: bool) -> None:
+    def __init__(self, masks: Masks, engine: Engine, caller: object, *, streamed: bool) -> None:
         self._masks = masks
         self._engine = engine
-        self._feeding = Feeding(Deltas(masks), engine.beside) if streamed else None
+        self._caller = caller
+        self._feeding = Feeding(Deltas(masks), engine.beside(caller)) if streamed else None
 
     async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Give chunks with the values put back, as far as they are certain."""
         if self._feeding is not None:
             return await self._feeding.feed_all(chunks, self._engine.clock)
-        aside, masks = self._engine.aside, self._masks
-        return [await aside(_weight(each), partial(_whole, each, masks)) for each in chunks]
+        return [await self._whole(each) for each in chunks]
+
+    async def _whole(self, chunk: Chunk) -> Chunk:
+        job = partial(_unmasked, chunk, self._masks)
+        return await self._engine.aside(_weight(chunk), job, self._caller)
 
     def cut(self) -> Sequence[Chunk]:
         """Give the beginning of a placeholder that never came."""
@@ -94,7 +98,7 @@ def _weight(chunk: Chunk) -> int:
     return UNKNOWN if chunk.raw is None else len(chunk.raw)
 
 
-def _whole(chunk: Chunk, masks: Masks) -> Chunk:
+def _unmasked(chunk: Chunk, masks: Masks) -> Chunk:
     if chunk.data is None:
         return chunk
     data = masks.unmasked(chunk.data)

@@ -184,7 +184,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
     ]
     inspection = await engine.inspect(rules, read)
     changed = await engine.aside(
-        len(inspection.changes), partial(replaced, body, inspection.changes)
+        len(inspection.changes), partial(replaced, body, inspection.changes), "somebody"
     )
     beside.cancel()
 
