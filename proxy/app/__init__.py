@@ -141,7 +141,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         readiness = Readiness()
         look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
         otherwise = candidate.explain if candidate else None
-        told = Told(look_up, site.metrics.render, site.levels, past.explain, otherwise)
+        told = Told(look_up, site.metrics.render, site.levels, past, otherwise)
         admin, *_ = await _listen(opened, back(told, readiness, _access(settings)), settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)

@@ -44,6 +44,14 @@ class Explanation(Protocol):
     def text(self) -> str: ...
 
 
+class RecentCalls(Protocol):
+    """The last calls, each by its request id and the name of its key."""
+
+    def callers(self, request_id: str) -> list[str]: ...
+
+    def explain(self, request_id: str, caller: str | None = None) -> Explanation | None: ...
+
+
 @dataclass(slots=True)
 class Readiness:
     """Whether new calls are welcome: policies are in force, listeners are up, no stop is asked."""
@@ -63,7 +71,7 @@ class Told:
     look: Callable[[], Awaitable[None]]
     render: Render
     levels: Levels
-    explain: Callable[[str], Explanation | None]
+    calls: RecentCalls
     candidate: Callable[[], Explanation] | None = None
 
 
@@ -88,7 +96,10 @@ def back(
         if path == "/readyz":
             ready = readiness.ready
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
-        return _of(told, path, as_json="json" in request.headers.get("accept", ""))
+        as_json = "json" in request.headers.get("accept", "")
+        if path.startswith(EXPLAIN):
+            return _explained(told.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
+        return _of(told, path, as_json=as_json)
 
     return handle
 
@@ -103,13 +114,22 @@ def _of(told: Told, path: str, *, as_json: bool) -> web.Response:
         return web.Response(text="alive\n")
     if path == LOG_LEVEL:
         return _level(told.levels)
-    if path.startswith(EXPLAIN):
-        return _shown(told.explain(path.removeprefix(EXPLAIN)), as_json=as_json)
     if path == "/candidate":
         if told.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
         return _shown(told.candidate(), as_json=as_json)
     return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
+
+
+def _explained(
+    calls: RecentCalls, request_id: str, request: web.BaseRequest, *, as_json: bool
+) -> web.Response:
+    """Explain a call; where several keys have used its id, say by ``?key=NAME`` whose it is."""
+    caller, callers = request.query.get("key"), calls.callers(request_id)
+    if caller is None and len(callers) > 1:
+        text = f"Several keys have used this id: add ?key= and one of {', '.join(callers)}.\n"
+        return web.Response(status=300, text=text)
+    return _shown(calls.explain(request_id, caller), as_json=as_json)
 
 
 def _put_level(levels: Levels, request: web.BaseRequest) -> web.Response:

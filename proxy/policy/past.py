@@ -27,6 +27,7 @@ from proxy.types.limit import Limit
 from proxy.usage import usd_text
 from proxy.words import MAX_NAME, few
 
+Name = tuple[str, str | None]  # the request id, and the name of the key that has used it
 MAX_CALLS = 1000
 MAX_STRANGERS = 20
 MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
@@ -88,8 +89,8 @@ class Past:
     ) -> None:
         self._find = find
         self._candidate = candidate
-        self._calls: OrderedDict[str, Kept] = OrderedDict()
-        self._strangers: OrderedDict[str, Kept] = OrderedDict()
+        self._calls: OrderedDict[Name, Kept] = OrderedDict()
+        self._strangers: OrderedDict[Name, Kept] = OrderedDict()
 
     def begin(self, record: Record) -> None:
         return None
@@ -102,15 +103,24 @@ class Past:
         calls, most = self._calls, MAX_CALLS
         if record.key is None:  # who is nobody pushes out nobody but others of the kind
             calls, most = self._strangers, MAX_STRANGERS
-        calls[record.door.request_id] = _kept(record, headers)
-        calls.move_to_end(record.door.request_id)  # a client may use an id again
+        name = record.door.request_id, record.key  # whose id another key uses keeps its own
+        calls[name] = _kept(record, headers)
+        calls.move_to_end(name)  # a client may use an id again
         if len(calls) > most:
             calls.popitem(last=False)
 
-    def explain(self, request_id: str) -> Explanation | None:
-        """Explain a call by its request id; of several with the same id the last. None when it is
-        not known, or no longer."""
-        kept = self._calls.get(request_id) or self._strangers.get(request_id)
+    def callers(self, request_id: str) -> list[str]:
+        """Return the names of the keys by which calls of this id were made, the last one first."""
+        return [key for known, key in reversed(self._calls) if known == request_id and key]
+
+    def explain(self, request_id: str, caller: str | None = None) -> Explanation | None:
+        """Explain a call by its request id and the name of its key, without one the last caller's.
+        Of several calls of one key with the same id it is the last. None when it is not known, or
+        no longer."""
+        callers = self.callers(request_id)
+        by = caller if caller is not None or not callers else callers[0]
+        calls = self._strangers if by is None else self._calls
+        kept = calls.get((request_id, by))
         if kept is None:
             return None
         snapshot = self._find(kept.revision or "")

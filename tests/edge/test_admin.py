@@ -71,3 +71,28 @@ async def test_without_a_candidate_it_is_said_that_none_is_served(
     async with client.get(f"{proxy.admin}/candidate") as response:
         assert response.status == 404
         assert "No candidate is served" in await response.text()
+
+
+async def test_an_id_that_two_keys_have_used_is_explained_for_each(
+    proxy: Proxy, client: aiohttp.ClientSession
+) -> None:
+    for key, model in ((KEY, "support-chat"), ("hr-search-key", "search-answers")):
+        headers = {"authorization": f"Bearer {key}", "x-request-id": "mine"}
+        body = {"model": model, "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=headers, json=body) as response:
+            await response.read()
+    await proxy.sink.wait(2)
+
+    found = {}
+    for whose in ("", "?key=support-widget", "?key=search-box", "?key=nobody"):
+        async with client.get(f"{proxy.admin}/explain/mine{whose}") as response:
+            found[whose] = response.status, await response.text()
+
+    assert found[""] == (
+        300,
+        "Several keys have used this id: add ?key= and one of search-box, support-widget.\n",
+    )
+    assert found["?key=nobody"][0] == 404
+    assert "support-chat" in found["?key=support-widget"][1]
+    assert "support-chat" not in found["?key=search-box"][1]
+    assert "search-answers" in found["?key=search-box"][1]

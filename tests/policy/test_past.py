@@ -111,6 +111,27 @@ def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot)
     assert past.explain("r-0") is None
 
 
+def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    mine, other, stranger = (recorded(snapshot, request="mine") for _ in range(3))
+    other.key, other.status = "search-box", 429
+    stranger.key, stranger.status = None, 401
+    for record in (mine, other, stranger):
+        past.end(record)
+
+    ended = {}
+    for caller in ("support-widget", "search-box", "nobody", None):
+        told = past.explain("mine", caller)
+        ended[caller] = told.reasons[-1].decided if told else None
+    assert past.callers("mine") == ["search-box", "support-widget"]
+    assert ended == {
+        "support-widget": "success, status 200",
+        "search-box": "success, status 429",
+        "nobody": None,
+        None: "success, status 429",
+    }
+
+
 def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
     past = Past(lambda revision: snapshot)
     for number in range(MAX_CALLS + 5):
