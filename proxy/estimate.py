@@ -12,7 +12,10 @@ from types import MappingProxyType
 from typing import Any
 
 QUARTERS = 4  # a token has so many
+MEMBER = 6  # quarters of what stands around a name and its value
 SLICE = 64 * 1024  # characters of one call into C, so that other threads have their turn
+IDS = 10**7  # no tokenizer has as many tokens
+PROMPTS = frozenset({"prompt", "input"})  # texts, or the ids of their tokens
 SILENT = frozenset({"model"})  # no model reads it, and an upstream gets another
 
 NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
@@ -38,45 +41,63 @@ def text_quarters(text: str) -> int:
 
 
 def value_quarters(value: Any) -> int:
-    """Return the estimate for all strings in a JSON value, but for the names of members.
-
-    An integer is one token, as in a prompt of token ids.
-    """
+    """Return the estimate for what a JSON value holds, but for the names of members and for what
+    stands around values: for texts and numbers."""
     if isinstance(value, str):
         return text_quarters(value)
     if isinstance(value, dict):
         return sum(map(value_quarters, value.values()))
     if isinstance(value, list):
         return sum(map(value_quarters, value))
-    return QUARTERS if type(value) is int else 0
+    return _number_quarters(value) if type(value) in (int, float) else 0
 
 
 def named_quarters(value: Any) -> int:
-    """Return the same with the names of members: a model reads those of a schema, say."""
-    total = 0
+    """Return the estimate for a JSON value as it is written: a model reads the names of a schema,
+    say, and its numbers.
+
+    Each value within it is a token more, or one and a half where it has a name, for the quotes,
+    brackets, colons and commas that it takes.
+    """
+    if isinstance(value, str):
+        return text_quarters(value)
     if isinstance(value, dict):
+        total = MEMBER * len(value)
         for name, each in value.items():
-            total += text_quarters(name)
-            total += text_quarters(each) if isinstance(each, str) else named_quarters(each)
-    elif isinstance(value, list):
-        for each in value:
-            total += named_quarters(each)
-    else:
-        return value_quarters(value)
-    return total
+            total += text_quarters(name) + named_quarters(each)
+        return total
+    if isinstance(value, list):
+        return QUARTERS * len(value) + sum(map(named_quarters, value))
+    return _number_quarters(value) if type(value) in (int, float) else QUARTERS  # true, null
+
+
+def _number_quarters(number: float) -> int:
+    """Return a token for each character: many tokenizers have one for each digit."""
+    return QUARTERS * len(repr(number))
+
+
+def prompt_quarters(value: Any) -> int:
+    """Return the estimate for one prompt or a list of them: a text, or the ids of tokens. Each of
+    a list is a token at least."""
+    if isinstance(value, list):
+        return sum([max(QUARTERS, prompt_quarters(each)) for each in value])
+    if type(value) is int and 0 <= value < IDS:
+        return QUARTERS
+    return text_quarters(value) if isinstance(value, str) else QUARTERS + named_quarters(value)
 
 
 def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
-    """Return the estimate for each field of a request that holds strings."""
+    """Return the estimate for each field of a request that may be long; a number or a switch
+    of the request itself is no part of a prompt."""
     return {
-        name: named_quarters(value)
+        name: prompt_quarters(value) if name in PROMPTS else named_quarters(value)
         for name, value in body.items()
         if isinstance(value, (str, list, dict)) and name not in SILENT
     }
 
 
 def body_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN) -> int:
-    """Return the estimate for a request: for every string in it, whatever field it stands in.
+    """Return the estimate for a request: for every value in it, whatever field it stands in.
 
     ``known`` are the estimates of fields that were made before.
     """

@@ -1,6 +1,6 @@
 """What a call claims of its limits before it is forwarded, and what it turns out to have used.
 
-The estimate errs on the high side: every string of the request, and for each choice of each prompt
+The estimate errs on the high side: every value of the request, and for each choice of each prompt
 as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
 estimated for the dearest target whose price is known. What is not used is given back when the call
 ends.

@@ -52,9 +52,9 @@ def plan(*bounds: Bound, legs: tuple[Leg, ...] = (Leg("m", (CHEAP, DEAR)),)) -> 
         (
             {"messages": [{"role": "user", "content": "x" * 36}], "max_completion_tokens": 7},
             Changes(),
-            (13, 7),
+            (17, 7),
         ),
-        ({"prompt": "x" * 40, "guided_json": {"title": "y" * 35}}, Changes(), (20, ASSUMED_TOKENS)),
+        ({"prompt": "x" * 40, "guided_json": {"title": "y" * 35}}, Changes(), (22, ASSUMED_TOKENS)),
         ({"prompt": "注文" * 120, "max_tokens": 7}, Changes(), (240, 7)),
     ],
 )
