@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, NamedTuple, Self
 
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.weight import EACH, weight_of
-from proxy.guardrails.window import Pane, Piece, Window
+from proxy.guardrails.window import Piece, WholePane, Window
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
 
@@ -26,6 +27,7 @@ PIECE = 64 * 1024  # characters of one call into C
 _INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
 _OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
 _SPACE = " \t\r\n"
+_END: tuple[Kind, str] = ("end", "")
 _LITERALS = frozenset({"true", "false", "null"})
 
 
@@ -58,35 +60,31 @@ class Splitter:
             yield "plain", text[at:]
             return
         while at < len(text):
-            for kind, part in (
-                self._inside(text, at) if self._state == "string" else self._outside(text, at)
-            ):
-                at += len(part)
-                yield kind, part
+            inside = self._state == "string"
+            found = self._inside(text, at) if inside else self._outside(text, at)
+            yield from found
+            at += len(found[-1][1])
 
-    def _inside(self, text: str, at: int) -> Iterator[tuple[Kind, str]]:
+    def _inside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
         if self._escape:
             self._escape = False
-            yield "string", text[at]
-            return
+            return (("string", text[at]),)
         match = _INSIDE.match(text, at, at + PIECE)
         part = match.group() if match else text[at]
         if part == '"':
             self._state = "frame"
-            yield "end", ""
-            yield "frame", part
-            return
+            return (_END, ("frame", part))
         self._escape = part == "\\"
-        yield "string", part
+        return (("string", part),)
 
-    def _outside(self, text: str, at: int) -> Iterator[tuple[Kind, str]]:
+    def _outside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
         match = _OUTSIDE.match(text, at, at + PIECE)
         part = match.group() if match else text[at]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
-        if self._state == "bare" and not bare:
-            yield "end", ""
+        ends = self._state == "bare" and not bare
         self._state = "bare" if bare else "string" if part == '"' else "frame"
-        yield ("bare" if bare else "frame"), part
+        found: tuple[Kind, str] = ("bare" if bare else "frame", part)
+        return (_END, found) if ends else (found,)
 
 
 def segments(arguments: str) -> Iterator[Segment]:
@@ -99,8 +97,7 @@ def values(arguments: str) -> Iterator[Segment | None]:
     string, true, false or null."""
     at = begun = 0
     open_kind: Kind | None = None
-    end: tuple[Kind, str] = ("end", "")
-    for kind, part in chain(Splitter().feed(arguments), [end]):
+    for kind, part in chain(Splitter().feed(arguments), [_END]):
         if kind in ("frame", "end"):
             if open_kind is not None:
                 says = arguments[begun:at] not in _LITERALS
@@ -134,18 +131,45 @@ def weight_of_parts(arguments: str) -> int:
     return EACH * (arguments.count('"') + arguments.count(","))
 
 
+@dataclass(slots=True)
+class _Released:
+    """Pieces in their order; those that are as they came are put together, as there are many."""
+
+    unchanged: list[str] = field(default_factory=list)
+    _pieces: list[Piece] = field(default_factory=list)
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if piece.changed:
+                self._join()
+                self._pieces.append(piece)
+            else:
+                self.unchanged.append(piece.text)
+
+    def all(self) -> list[Piece]:
+        self._join()
+        return self._pieces
+
+    def _join(self) -> None:
+        if self.unchanged:
+            text = "".join(self.unchanged)
+            self._pieces.append(Piece(text, len(text), changed=False))
+            self.unchanged.clear()
+
+
 class ArgumentsWindow:
     """A window on the arguments of one call, as they come, made of one for what strings of JSON
     say, and one for all else."""
 
-    __slots__ = ("_bare", "_plain", "_splitter", "_string", "_tallies")
+    __slots__ = ("_bare", "_goes_on", "_plain", "_splitter", "_string", "_tallies")
 
-    def __init__(self, string: Pane, plain: Pane, tallies: Sequence[Tally] = ()) -> None:
+    def __init__(self, string: WholePane, plain: WholePane, tallies: Sequence[Tally] = ()) -> None:
         self._tallies = tallies
         self._splitter = Splitter()
         self._string = string
         self._plain = plain
         self._bare = ""
+        self._goes_on = False  # a string of which some was fed
 
     @classmethod
     def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
@@ -170,21 +194,44 @@ class ArgumentsWindow:
         return ends + weight_of(self._bare)
 
     def feed(self, text: str) -> list[Piece]:
-        """Take the next characters, give what they release."""
-        pieces: list[Piece] = []
+        """Take the next characters, give what they release. A string that begins and ends in them
+        is read once."""
+        released = _Released()
+        begun = ""
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
-                pieces.append(Piece(part, len(part), changed=False))
-            elif kind == "string":
-                pieces += self._string.feed(part)
-            elif kind == "plain":
-                pieces += self._plain.feed(part)
-            elif kind == "bare":
-                self._bare += part
-            if kind == "end" or len(self._bare) > MOST_BARE:
-                pieces += self._ended()
+                released.unchanged.append(part)
+            elif kind == "string" and not (begun or self._goes_on):
+                begun = part
+            elif kind == "end" and begun:
+                released.add(self._string.take(begun))
                 self._count()
-        return pieces
+                begun = ""
+            else:
+                if begun:
+                    released.add(self._going_on(begun))
+                    begun = ""
+                released.add(self._fed(kind, part))
+        if begun:
+            released.add(self._going_on(begun))
+        return released.all()
+
+    def _going_on(self, text: str) -> list[Piece]:
+        """Take the beginning of a string that goes on."""
+        self._goes_on = True
+        return self._string.feed(text)
+
+    def _fed(self, kind: Kind, part: str) -> list[Piece]:
+        if kind == "string":
+            return self._string.feed(part)
+        if kind == "plain":
+            return self._plain.feed(part)
+        self._bare += part
+        if kind == "end" or len(self._bare) > MOST_BARE:
+            pieces = self._ended()
+            self._count()
+            return pieces
+        return []
 
     def flush(self) -> list[Piece]:
         """The arguments have ended: give all that is left of them."""
@@ -199,11 +246,12 @@ class ArgumentsWindow:
 
     def _ended(self) -> list[Piece]:
         if not self._bare:
+            self._goes_on = False
             return self._string.flush()
         said, self._bare = self._bare, ""
         if said in _LITERALS:
             return [Piece(said, len(said), changed=False)]
-        pieces = [*self._plain.feed(said), *self._plain.flush()]
+        pieces = self._plain.take(said)
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)

@@ -172,6 +172,10 @@ class Unmasker:
         self._held = text[certain:]
         return self._restored(text[:certain])
 
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it with its values back."""
+        return [*self.feed(text), *self.flush()]
+
     def flush(self) -> list[Piece]:
         """Give what was held back, as it is: no more text comes."""
         held, self._held = self._held, ""

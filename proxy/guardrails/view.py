@@ -31,6 +31,7 @@ _LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
 _SHADOWS = re.compile(f"[{TAGS}]+")
 _TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
 _SINGLES = 3  # letters that stand apart, before they are read as one word
+_NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
 _GAP = r"[\s._*·•|/\\,~-]"
 _SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
 _DIGITS = re.compile(r"[^\D0-9]")
@@ -199,10 +200,12 @@ def _read(
 ) -> tuple[tuple[View, ...], View, View, View]:
     """Give the readings, that in which letters apart are looked for, that in which marks join
     letters, and that without escapes."""
+    itself = View(text)
+    if _NUMBER.fullmatch(text):
+        return (itself,), itself, itself, itself
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
     runs = encoded.possible(raw)
-    itself = View(text)
     odd = "&" in text or "%" in text or "\\" in text or runs or _apart(raw) or _controlled(raw)
     if ascii_only and not odd:
         return (itself,), itself, itself, itself

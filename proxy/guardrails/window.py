@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import replace as copied
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
@@ -26,6 +27,8 @@ from proxy.types.guard import weighs
 
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
+MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
+MOST_KNOWN_SIZE = 32  # characters of one of them
 PACE = 8  # how often a letter may be read that has to be read by itself
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
 
@@ -61,6 +64,13 @@ class Pane(Protocol):
         """The text has ended: give all that is left of it. What is fed next is another text."""
 
 
+class WholePane(Pane, Protocol):
+    """One that takes texts that do not come in pieces, too."""
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give."""
+
+
 class Window:
     """Feed it a text; it gives the pieces that may be shown. Raises ``GuardBlocked``.
 
@@ -69,9 +79,10 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_begun", "_beside", "_cursor", "_done", "_escaped", "_eyes", "_fresh",
-        "_last", "_limit", "_longest", "_near", "_parts", "_pause", "_pending", "_plain",
-        "_replace", "_seen", "_spent", "_tallies", "_text", "_unread", "_whole",
+        "_base", "_before", "_begun", "_beside", "_clean", "_cursor", "_done", "_escaped", "_eyes",
+        "_fresh", "_in_turn", "_last", "_limit", "_longest", "_near", "_parts", "_pause",
+        "_pending", "_plain", "_replace", "_seen", "_spent", "_tallies", "_text", "_unread",
+        "_whole",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +99,8 @@ class Window:
         self._eyes = [Eye(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)]
         holding = [eye.reach for eye in self._eyes if eye.holds]
         self._whole = None in holding
+        self._clean: set[str] = set()
+        self._in_turn = self._eyes if self._whole else sorted(self._eyes, key=_judges)
         finite = [eye.reach for eye in self._eyes if eye.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
@@ -146,6 +159,43 @@ class Window:
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
             self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
             pieces += self._release()
+        return pieces
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give. What
+        is short and comes between two texts is read once, and leaves no trace."""
+        if len(text) > MOST_RUN or self._seen != self._begun:
+            return [*self.feed(text), *self.flush()]
+        if not text:
+            return []
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for tally in self._tallies:
+            tally.fields += 1
+            tally.bytes += size
+        found = [] if text in self._clean else self._found(text)
+        if found:
+            return self._masked(text, found)
+        return [Piece(text, len(text), changed=False)]
+
+    def _found(self, text: str) -> list[Spot]:
+        """Return what is to be masked of a short text that is whole; what is only counted is."""
+        views = readings(text, escaped=self._escaped)
+        found = [(eye, spot) for eye in self._in_turn for spot in spots(eye.tally, eye.rule, views)]
+        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+            self._clean.add(text)
+        for eye, spot in found:
+            if not eye.tally.rule.enforces:
+                eye.tally.count(spot.kind, spot.score)
+        return [spot for eye, spot in found if eye.tally.rule.enforces]
+
+    def _masked(self, text: str, found: list[Spot]) -> list[Piece]:
+        """Return a short text that is whole, masked."""
+        pieces: list[Piece] = []
+        self._text, base = text, self._base
+        for spot in sorted(found, key=_order):
+            self._mask(copied(spot, start=spot.start + base, end=spot.end + base), pieces)
+        self._show(base + len(text), pieces)
+        self._text, self._cursor = "", base
         return pieces
 
     def _note(self, text: str) -> None:
@@ -276,6 +326,10 @@ class Window:
             text = self._text[self._cursor - self._base : upto - self._base]
             pieces.append(Piece(text, len(text), changed=False))
             self._cursor = upto
+
+
+def _judges(eye: Eye) -> bool:
+    return eye.reach is None
 
 
 def _order(spot: Spot) -> tuple[int, int, int]:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from proxy.guardrails.encoded import RUN
 from proxy.guardrails.lookalikes import FOLDS, UNSEEN
 from proxy.guardrails.view import View, beginning, folded, readings
 
@@ -175,3 +176,10 @@ def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> N
     ended = [view.whole for view in readings(text + more) if view.whole]
 
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
+
+
+@pytest.mark.parametrize("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
+def test_a_number_has_no_other_reading(number: str) -> None:
+    assert [view.cased for view in readings(number)] == [number]
+    assert View.of(number).cased == number
+    assert len(number) < RUN

@@ -100,6 +100,48 @@ def test_any_cut_gives_what_one_piece_gives(
             assert told(at_work) == told(once)
 
 
+def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released of texts that are each whole, and what blocked."""
+    try:
+        return "".join(piece.text for each in texts for piece in window.take(each)), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give the same of a window that is fed them one after the other."""
+    try:
+        return "".join(
+            p.text for each in texts for p in (*window.feed(each), *window.flush())
+        ), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+@given(st.lists(TEXT, max_size=5), st.sampled_from(RULES), st.booleans())
+@example(["x" * 40 + RUN + "x", "x" * MOST_RUN + " secret", "secret"], RULES[0], False)
+@example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
+@example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
+def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
+    texts: list[str], rules: tuple[Rule, ...], escaped: bool
+) -> None:
+    one, other = tallies(*rules), tallies(*rules)
+    at_once = taken(Window(one, replace=_bracketed, escaped=escaped), texts)
+
+    assert at_once == fed(Window(other, replace=_bracketed, escaped=escaped), texts)
+    if at_once[1] is None:
+        assert told(one) == told(other)
+
+
+def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
+    heard: list[Read] = []
+    window = Window(tallies(Rule("ear", Ear("content", heard, reach=400), "block")))
+    for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
+        window.take(text)
+
+    assert [read.text for read in heard] == ["1", "2", "x" * 100, "x" * 100]
+
+
 def _bracketed(rule: Rule, kind: str, text: str) -> str:
     return f"[{kind}]"
 

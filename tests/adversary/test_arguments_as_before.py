@@ -1,0 +1,87 @@
+"""Reading the values of arguments in one go finds what reading them piece by piece does."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.arguments import ArgumentsWindow
+from proxy.guardrails.rule import Tally
+from proxy.guardrails.window import Piece, Window
+from proxy.types.guard import Action, Rule
+from tests.adversary.places import FORMS, PLANTS, says
+from tests.guardrails.doubles import Ticks
+from tools.hidden import detector
+
+FINDERS = {
+    "keywords": detector(
+        "keywords", words=["forbidden"], words_from="", patterns=[r"\d{3}-\d{2}"], whole_words=True
+    ),
+    "secrets": detector("secrets", reach=1200),
+    "pii": detector("pii", entities=["card", "email", "iban", "ip"], regions=[], threshold=0.5),
+    "code": detector("code"),
+    "toxicity": detector("toxicity", threshold=0.5),
+    "length": detector("length", tokens=3),
+}
+MARKS = ("\uff46\uff4f\uff52bidden", 'a "b" \\', "x\n", "e\u0301", "%41", "&#102;orbidden", "f o r")
+VALUES: dict[str, Callable[[random.Random], object]] = {
+    "numbers": lambda draw: draw.randrange(10 ** draw.randrange(1, 20)),
+    "numbers with points": lambda draw: draw.random() * 10 ** draw.randrange(8),
+    "words that say nothing": lambda draw: draw.choice([True, False, None, ""]),
+    "words": lambda draw: draw.choice(["all", "is", "well", "a@b.example", "10.0.0.1", "123-45"]),
+    "marks": lambda draw: draw.choice(MARKS),
+    "plants": lambda draw: draw.choice(
+        [form(PLANTS[name]) for each, form in FORMS.items() for name in PLANTS if says(each, name)]
+    ),
+    "long words": lambda draw: "word " * draw.randrange(2000),
+    "members": lambda draw: {str(draw.randrange(99)): ["forbidden", draw.randrange(9)]},
+}
+
+
+class PieceByPiece(Window):
+    """A window that knows of no text that it is whole."""
+
+    __slots__ = ()
+
+    def take(self, text: str) -> list[Piece]:
+        return [*self.feed(text), *self.flush()]
+
+
+def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
+    shown = ""
+    try:
+        for part in parts:
+            shown += "".join(piece.text for piece in window.feed(part))
+        return shown + "".join(piece.text for piece in window.flush()), ""
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+def window(kind: type[Window], tallies: Sequence[Tally]) -> ArgumentsWindow:
+    return ArgumentsWindow(kind(tallies, escaped=True), kind(tallies), tallies)
+
+
+def at_work(names: Sequence[str], action: Action) -> list[Tally]:
+    rules = [Rule(each, FINDERS[each], action, cased=each != "keywords") for each in names]
+    return [Tally(each, Ticks()) for each in rules]
+
+
+@pytest.mark.parametrize("action", ["mask", "flag", "block"])
+@pytest.mark.parametrize("shape", VALUES)
+def test_the_same_is_found_in_values_of_arguments(shape: str, action: Action) -> None:
+    draw = random.Random(shape)  # noqa: S311  # the same values each time
+    for names in (*([each] for each in FINDERS), ["keywords", "secrets", "pii"], [*FINDERS]):
+        for ascii_only in (True, False):
+            values = [VALUES[shape](draw) for _ in range(12)]
+            text = json.dumps(values, ensure_ascii=ascii_only)
+            cut = draw.randrange(len(text))
+            one, other = at_work(names, action), at_work(names, action)
+
+            got = read(window(Window, one), [text[:cut], text[cut:]])
+            assert got == read(window(PieceByPiece, other), [text[:cut], text[cut:]])
+            if not got[1]:
+                assert [each.result() for each in one] == [each.result() for each in other]
