@@ -52,10 +52,22 @@ class UnreadableFile(Exception):
     """A file that holds no answers any more; the message says why."""
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+DAMAGE = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,  # a table or a column is not there: what is asked is always the same
+        sqlite3.SQLITE_CONSTRAINT,
+        sqlite3.SQLITE_MISMATCH,
+    }
+)
+"""What SQLite says of a file that is broken, or whose tables somebody has changed."""
+
+
+def is_damage(error: Exception) -> bool:
     """True if the file itself is at fault, and not the disk, a lock or a permission."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return isinstance(error, UnreadableFile) or code in DAMAGE
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -74,12 +86,22 @@ def open_file(path: Path) -> sqlite3.Connection:
         _check(database)
         database.executescript(NUMBERS + SCHEMA)
         database.execute(COUNT)
+        sums(database)
     except BaseException as error:
         database.close()
         if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
             raise UnreadableFile("damaged") from None
         raise
     return database
+
+
+def sums(database: sqlite3.Connection) -> tuple[int, int]:
+    """Return how many entries the file holds, and their bytes. Raise ``UnreadableFile`` where
+    these are no numbers: somebody else has written, or made, what holds them."""
+    row = database.execute("SELECT entries, size FROM held").fetchone()
+    if row is None or not all(type(each) is int for each in row):
+        raise UnreadableFile("damaged")
+    return row[0], row[1]
 
 
 def connect(path: Path) -> sqlite3.Connection:

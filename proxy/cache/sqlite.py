@@ -169,7 +169,7 @@ class Sqlite:
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, files.UnreadableFile) as error:
                 if not files.is_damage(error):
                     raise
         self._begin_anew()
@@ -189,7 +189,7 @@ class Sqlite:
             database.executemany(TOUCH, [(used, key) for key, used in touched])
             expired = database.execute(EXPIRE, (now,)).rowcount
             full = self._make_room(database)
-            entries, size = _held(database)
+            entries, size = files.sums(database)
             database.execute("COMMIT")
         except BaseException:
             if database.in_transaction:  # an error of the file itself has ended it
@@ -201,7 +201,7 @@ class Sqlite:
         """Let the oldest go until the rest fits. The sums are counted anew where they are wrong:
         there is always an end."""
         gone = 0
-        while (held := _held(database))[1] > self._max_bytes:
+        while (held := files.sums(database))[1] > self._max_bytes:
             went = database.execute(OLDEST, (max(1, held[0] // SHARE),)).rowcount
             gone += went
             if not went:
@@ -262,8 +262,3 @@ class Sqlite:
         for lane in (self._reader, self._writer):
             await asyncio.get_running_loop().run_in_executor(lane.thread, lane.close)
             lane.thread.shutdown()
-
-
-def _held(database: sqlite3.Connection) -> tuple[int, int]:
-    entries, size = database.execute("SELECT entries, size FROM held").fetchone()
-    return entries, size

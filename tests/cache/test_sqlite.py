@@ -69,21 +69,77 @@ async def test_the_file_stays_near_the_bound(tmp_path: Path) -> None:
     assert (tmp_path / "cache.db").stat().st_size < ROOM + 30 * 22_000 + WAITING_BYTES / 10
 
 
-async def test_a_file_that_breaks_is_a_miss_and_is_told(tmp_path: Path) -> None:
+async def test_a_file_that_somebody_holds_is_told_and_written_later(tmp_path: Path) -> None:
+    told = Told()
+    async with store(tmp_path, told) as opened:
+        other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        other.close()
+        opened.put(OTHER, b"value", 60)
+        await opened.written()
+        assert (await opened.get(KEY), await opened.get(OTHER)) == (None, b"value")
+    assert (told.failures, told.gone["dropped"], told.files) == (1, 1, [])
+
+
+EDITS = {
+    "sums as texts": "DROP TABLE held; CREATE TABLE held (one INTEGER PRIMARY KEY, entries TEXT,"
+    " size TEXT); INSERT INTO held VALUES (1, '0', '0')",
+    "a sum as a text": "DROP TABLE held; CREATE TABLE held (one INTEGER PRIMARY KEY, entries,"
+    " size TEXT); INSERT INTO held VALUES (1, 0, '0')",
+    "sums of parts": "DROP TABLE held; CREATE TABLE held (one INTEGER PRIMARY KEY, entries REAL,"
+    " size REAL); INSERT INTO held VALUES (1, 0.5, 0.5)",
+    "sums unknown": "UPDATE held SET entries = NULL, size = NULL",
+    "sums gone": "DELETE FROM held",
+    "no table of sums": "DROP TABLE held",
+    "no table of answers": "DROP TABLE answers",
+    "no such column": "ALTER TABLE answers RENAME COLUMN used TO touched",
+    "one column more": "ALTER TABLE answers ADD COLUMN tenant TEXT NOT NULL DEFAULT 'x'",
+    "a table for texts": "DROP TABLE answers; CREATE TABLE answers (key TEXT PRIMARY KEY,"
+    " value TEXT, size TEXT, expires TEXT, used TEXT) STRICT",
+    "a trigger that refuses": "CREATE TRIGGER no BEFORE INSERT ON answers"
+    " BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "an index that is full": "CREATE UNIQUE INDEX few ON answers (used)",
+}
+"""What hands, and other versions, may have made of the file."""
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["while it runs", "before a start"])
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+async def test_a_file_that_somebody_has_edited_never_ends_the_keeping_of_answers(
+    edit: str, runs: bool, tmp_path: Path
+) -> None:
     told = Told()
     async with store(tmp_path, told) as opened:
         opened.put(KEY, b"value", 60)
         await opened.written()
-        other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
-        other.execute("DROP TABLE answers")
-        other.close()
+        if runs:
+            _edit(tmp_path / "cache.db", edit)
+            await _keeps_on(opened)
+    if not runs:
+        _edit(tmp_path / "cache.db", edit)
+        async with store(tmp_path, told) as opened:
+            await _keeps_on(opened)
 
-        assert await opened.get(KEY) is None
-        opened.put(OTHER, b"value", 60)
-        await opened.written()
-        assert await opened.get(OTHER) is None
-    assert told.failures == 3
-    assert told.gone["dropped"] == 1
+    assert told.broken == []
+    assert told.files in ([], [("damaged", "cache.db.damaged")])
+
+
+def _edit(file: Path, edit: str) -> None:
+    other = sqlite3.connect(file, isolation_level=None)
+    other.executescript(edit)
+    other.close()
+
+
+async def _keeps_on(opened: Sqlite) -> None:
+    """Keep answers, two in a batch, and let one be used."""
+    for number in range(4):
+        opened.put(bytes([number] * 32), b"value", 60)
+        if number % 2:
+            await opened.written()
+            assert await opened.get(bytes([number] * 32)) == b"value"
+    assert await opened.get(bytes([2] * 32)) == b"value"
 
 
 async def test_a_batch_that_cannot_be_written_is_told_and_the_next_is_written(
