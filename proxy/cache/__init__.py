@@ -34,7 +34,7 @@ class Forgetful:
 class Exact:
     """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
     gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so;
-    ``offload`` is where the keys of large ones are made.
+    ``offload`` is where the keys of large ones are made, and large answers read and written.
 
     A call passes by that no rule covers, whose store is not there, or that asks several models:
     their answers succeed and fail one by one, and are each other's context in one document.
@@ -77,7 +77,7 @@ class Exact:
         if self.alike is not None and wishes.keep:
             asking = (shelf.secret, plan, call, record, wishes.namespace)
             question = await self.alike.question(*asking, self.offload)
-        return Asked(plan, call, rule, shelf, key, wishes, self.now, question)
+        return Asked(plan, call, rule, shelf, key, wishes, self.now, question, self.offload)
 
     def _wishes(self, plan: Plan, call: Call, record: Record) -> Wishes:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""

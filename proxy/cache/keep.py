@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from proxy.dialects.findings import is_flagged
+from proxy.dialects.pieces import dump
 from proxy.types import CacheRule, Call, Chunk, Json
 
 _AMISS = frozenset({"content_filter", "error"})
@@ -25,6 +24,15 @@ def choices_wanted(call: Call, body: Json) -> int:
 def _texts(said: Any) -> int:
     """Return how many texts there are; a list of numbers is one text in tokens."""
     return len(said) if isinstance(said, list) and said and not isinstance(said[0], int) else 1
+
+
+def line_of(chunk: Chunk) -> bytes:
+    """Return a chunk as JSON on one line."""
+    raw = chunk.raw
+    if raw is not None and b"\n" not in raw:
+        return raw
+    # A copy, as the writer keeps some 4 KiB for each of its results, however short.
+    return bytes(bytearray(dump(chunk.data, chunk.size)))
 
 
 class Keep:
@@ -56,18 +64,17 @@ class Keep:
     def oversize(self) -> bool:
         return self.size > self._rule.max_bytes
 
-    def feed(self, chunk: Chunk) -> None:
-        """Take the next chunk. What is too large is counted no further and holds no memory."""
+    def feed(self, chunk: Chunk, line: bytes | None = None) -> None:
+        """Take the next chunk, and its line where that was made before. What is too large is
+        counted no further and holds no memory."""
         if chunk.data is not None and not self.oversize:
-            self._take(chunk.data, chunk.raw)
+            self._take(chunk.data, line_of(chunk) if line is None else line)
         if chunk.last:
             enough = len(self._seen) + self._vectors >= self._wanted
             good = self._good and not self.flagged and enough
             self.whole = good and self._seen == self._finished
 
-    def _take(self, data: Json, raw: bytes | None) -> None:
-        # A copy, as the writer keeps some 4 KiB for each of its results, however short.
-        line = raw if raw is not None and b"\n" not in raw else bytes(bytearray(orjson.dumps(data)))
+    def _take(self, data: Json, line: bytes) -> None:
         self.size += len(line) + 1
         self._good = self._good and not self.oversize and not data.get("error")
         self.flagged = self.flagged or is_flagged(data)

@@ -18,10 +18,14 @@ import orjson
 from proxy.cache.key import BYTES
 from proxy.cache.merging import merged
 from proxy.dialects import hub
+from proxy.dialects.documents import Documents
+from proxy.errors import UpstreamInvalid
 from proxy.types import Chunk, Json
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
 VERSION = b"\x01"
+RATIO = 16  # what is stored becomes hardly more than so many times as long, or is made in no time
+NO_BOUND = 10**9  # of values: there was one when the answer came
 LEVEL = 1  # half the size of level 6 costs three times the time on the loop
 ABOUT_BYTES = 4096  # more than the first line ever has
 ANSWERS = ("choices", "data")  # a whole answer is one of these lists
@@ -50,22 +54,28 @@ class Kept:
     events: tuple[Json, ...]
     likeness: float | None = None
 
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return sum(map(len, self.lines))
+
     def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
         """Give it in the form that is wanted; in the one it came in, byte for byte."""
         if streamed:
             yield from self._events()
         elif self.about.streamed:
-            yield Chunk(merged(self.events), last=True)
+            yield Chunk(merged(self.events), last=True, size=self.size)
         else:
-            yield Chunk(self.events[0], self.lines[0], last=True)
+            yield Chunk(self.events[0], self.lines[0], last=True, size=self.size)
 
     def _events(self) -> Iterator[Chunk]:
         if self.about.streamed:
             for event, line in zip(self.events, self.lines, strict=True):
-                yield Chunk(event, line)
+                yield Chunk(event, line, size=len(line))
         else:
+            size = self.size
             for event in hub.as_stream(self.events[0]):
-                yield Chunk(event)
+                yield Chunk(event, size=size)
         yield Chunk(None, last=True)
 
 
@@ -77,22 +87,33 @@ def dump(key: bytes, about: About, lines: Sequence[bytes]) -> bytes:
     return b"".join((VERSION, key, zlib.compress(text, LEVEL)))
 
 
-def load(key: bytes, value: bytes, max_bytes: int) -> Kept | None:
-    """Read what was stored; None for another version, another key, more than ``max_bytes`` of
-    answer, or anything else that is not what ``dump`` gives."""
+def load(key: bytes, value: bytes, max_bytes: int, *, vectors: bool = False) -> Kept | None:
+    """Read what was stored: see ``inflate`` and ``parse``."""
+    text = inflate(key, value, max_bytes)
+    return None if text is None else parse(text, vectors=vectors)
+
+
+def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
+    """Return the lines of what was stored; None for another version, another key, or more than
+    ``max_bytes`` of answer."""
     prefix = VERSION + key
     if not value.startswith(prefix) or len(key) != BYTES:
         return None
-    limit = max_bytes + ABOUT_BYTES
+    reading = zlib.decompressobj()
     try:
-        reading = zlib.decompressobj()
-        text = reading.decompress(memoryview(value)[len(prefix) :], limit)
-        if not reading.eof:
-            return None
-        first, *lines = text.split(b"\n")
+        text = reading.decompress(memoryview(value)[len(prefix) :], max_bytes + ABOUT_BYTES)
+    except zlib.error:
+        return None
+    return text if reading.eof else None
+
+
+def parse(text: bytes, *, vectors: bool = False) -> Kept | None:
+    """Read lines, which may be of ``vectors``; None for what ``dump`` does not give."""
+    first, *lines = text.split(b"\n")
+    try:
         about = _about(orjson.loads(first))
-        events = tuple(map(orjson.loads, lines))
-    except (zlib.error, ValueError, TypeError, AttributeError):
+        events = tuple(map(Documents(NO_BOUND, vectors).read, lines))
+    except (ValueError, TypeError, AttributeError, UpstreamInvalid):
         return None
     if not _is_answer(events, streamed=about.streamed):
         return None
@@ -107,9 +128,9 @@ def _about(value: Any) -> About:
     return About(float(at), bool(streamed), str(upstream), str(model), Tokens(**counts))
 
 
-def _is_answer(events: Sequence[Any], *, streamed: bool) -> bool:
+def _is_answer(events: Sequence[Json], *, streamed: bool) -> bool:
     """True if these are the events of a stream, or one whole answer."""
-    if not all(isinstance(event, dict) and _has_choices(event) for event in events):
+    if not all(map(_has_choices, events)):
         return False
     if streamed:
         return any(event.get("choices") for event in events)

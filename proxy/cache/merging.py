@@ -18,7 +18,7 @@ _ONCE = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
 def merged(events: Iterable[Json]) -> Json:
     """Give the whole answer. Its number, its time and its model are those of the first event."""
     whole: Json = {}
-    choices: dict[int, Json] = {}
+    choices: dict[int, Any] = {}
     for event in events:
         for name, value in event.items():
             if name == "choices":
@@ -30,51 +30,98 @@ def merged(events: Iterable[Json]) -> Json:
     chat = whole.get("object") == "chat.completion.chunk"
     if chat:
         whole["object"] = "chat.completion"
-    whole["choices"] = [_finished(choices[index], chat=chat) for index in sorted(choices)]
+    grown = (_ended(choices[index]) for index in sorted(choices))
+    whole["choices"] = [_finished(choice, chat=chat) for choice in grown]
     if whole.get("usage", whole) is None:
         del whole["usage"]
     return whole
 
 
-def _add_choices(choices: dict[int, Json], events: Any) -> None:
+def _add_choices(choices: dict[int, Any], events: Any) -> None:
     for event in events if isinstance(events, list) else ():
         if isinstance(event, dict):
             index = event.get("index")
             index = index if type(index) is int else 0
-            choices[index] = _joined("choice", choices.get(index), event)
+            choices[index] = _grown("choice", choices.get(index), event)
 
 
-def _joined(name: str, old: Any, new: Any) -> Any:
-    """Give the value that two pieces of a field make together."""
-    if old is None or new is None:
-        return old if new is None else new
-    if type(old) is not type(new):
-        return new
-    if isinstance(old, dict):
-        fields = {**old, **new}
-        return {each: _joined(each, old.get(each), new.get(each)) for each in fields}
-    if isinstance(old, list):
-        return _joined_lists(old, new)
-    if isinstance(old, str):
-        return (new or old) if name in _ONCE else old + new
-    return new
+class _Text:
+    """A text that comes in pieces: it is joined once, however many there are."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, *pieces: str) -> None:
+        self.pieces = [*pieces]
 
 
-def _joined_lists(old: list[Any], new: list[Any]) -> list[Any]:
-    """Items with an ``index`` (tool calls) are pieces of one another, others follow."""
-    joined = list(old)
-    for item in new:
-        index = item.get("index") if isinstance(item, dict) else None
-        at = next((i for i, each in enumerate(joined) if _index(each) == index), None)
-        if index is None or at is None:
-            joined.append(item)
+class _Items:
+    """A list that comes in pieces. Items with an ``index`` (tool calls) are pieces of one another,
+    others follow."""
+
+    __slots__ = ("_places", "items")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.items = [_begun(value) for value in values]
+        self._places: dict[Any, int] = {}
+        for place, value in enumerate(values):
+            self._places.setdefault(_index(value), place)
+
+    def add(self, value: Any) -> None:
+        index = _index(value)
+        place = None if index is None else self._places.get(index)
+        if place is None:
+            self._places.setdefault(index, len(self.items))
+            self.items.append(_begun(value))
         else:
-            joined[at] = _joined("item", joined[at], item)
-    return joined
+            self.items[place] = _grown("item", self.items[place], value)
+
+
+def _grown(name: str, old: Any, new: Any) -> Any:
+    """Return the value that what there is of a field and its next piece make together."""
+    if old is None or new is None:
+        return old if new is None else _begun(new)
+    if isinstance(old, dict) and isinstance(new, dict):
+        for each, value in new.items():
+            old[each] = _grown(each, old.get(each), value)
+        return old
+    if isinstance(old, _Items) and isinstance(new, list):
+        for value in new:
+            old.add(value)
+        return old
+    if isinstance(old, str | _Text) and isinstance(new, str):
+        return _longer(name, old, new)
+    return _begun(new)
+
+
+def _longer(name: str, old: str | _Text, new: str) -> str | _Text:
+    if name in _ONCE:
+        return new or old
+    if isinstance(old, str):
+        return _Text(old, new)
+    old.pieces.append(new)
+    return old
+
+
+def _begun(value: Any) -> Any:
+    """Return a copy of a first piece that may grow."""
+    if isinstance(value, dict):
+        return {name: _begun(each) for name, each in value.items()}
+    return _Items(value) if isinstance(value, list) else value
+
+
+def _ended(value: Any) -> Any:
+    """Return what has grown as plain JSON."""
+    if isinstance(value, dict):
+        return {name: _ended(each) for name, each in value.items()}
+    if isinstance(value, _Items):
+        return [_ended(each) for each in value.items]
+    return "".join(value.pieces) if isinstance(value, _Text) else value
 
 
 def _index(item: Any) -> Any:
-    return item.get("index") if isinstance(item, dict) else None
+    """Return by what an item is told from others; None where that is nothing."""
+    index = item.get("index") if isinstance(item, dict) else None
+    return None if isinstance(index, list | dict) else index
 
 
 def _finished(choice: Json, *, chat: bool) -> Json:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from proxy.cache.alike import Question
 from proxy.cache.flight import Flight, Place
-from proxy.cache.keep import Keep, choices_wanted
-from proxy.cache.kept import About, Kept, dump, load
+from proxy.cache.keep import Keep, choices_wanted, line_of
+from proxy.cache.kept import RATIO, About, Kept, dump, inflate, parse
 from proxy.cache.store import Shelf
 from proxy.cache.wishes import Wishes
 from proxy.dialects.asking import parameters
 from proxy.errors import ProxyError, UpstreamError
+from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record, Saved
 from proxy.turn import Turn
@@ -33,7 +35,8 @@ Flights = dict[object, Flight]
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A question that may be answered from a shelf, under its key. ``now`` gives seconds since
-    the epoch, as stores may outlive a process. ``question`` is how it may be found in other words.
+    the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
+    ``offload`` is where large answers are read and written.
     """
 
     plan: Plan
@@ -44,6 +47,7 @@ class Asked:
     wishes: Wishes
     now: Callable[[], float]
     question: Question | None = None
+    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
 
     @property
     def flight(self) -> object:
@@ -85,7 +89,14 @@ class Asked:
 
     async def _take(self, key: bytes) -> Kept | None:
         value = await self.shelf.get(key)
-        kept = None if value is None else load(key, value, self.rule.max_bytes)
+        if value is None:
+            return None
+        larger = partial(inflate, key, value, self.rule.max_bytes)
+        text = await self.offload.run(len(value) * RATIO, larger)
+        if text is None:
+            return None
+        vectors = self.call.door.endpoint == "embeddings"
+        kept = await self.offload.run(len(text), partial(parse, text, vectors=vectors))
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     def _age(self, kept: Kept) -> float:
@@ -95,13 +106,14 @@ class Asked:
         """Whether it is young enough for the client, too."""
         return self.wishes.max_age is None or self._age(kept) <= self.wishes.max_age
 
-    def store(self, keep: Keep, record: Record) -> None:
+    async def store(self, keep: Keep, record: Record) -> None:
         """Keep an answer that is whole, as ``record`` accounts for it."""
         bill = record.served()
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = About(self.now(), self.call.stream, upstream, model, used)
-        self.shelf.put(self.key, dump(self.key, about, keep.lines), self.rule.ttl)
+        value = await self.offload.run(keep.size, partial(dump, self.key, about, keep.lines))
+        self.shelf.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
 
@@ -169,9 +181,11 @@ class Visit:
         self.record.saved = self.asked.worth(kept, self.record)
         streamed = self.asked.call.stream
         await self.client.begin(Head(streamed), self.record)
+        made = partial(_chunks, kept, streamed=streamed)
+        chunks = await self.asked.offload.run(kept.size, made)
         turn = Turn(self.record.now)
         turn.begin()
-        for chunk in kept.chunks(streamed=streamed):
+        for chunk in chunks:
             await self._send(chunk, turn)
 
     async def _join(self, flight: Flight) -> bool:
@@ -229,7 +243,7 @@ class Visit:
                 await self._show_all(place)
 
     async def _show_all(self, place: Place) -> None:
-        """Show an answer that is being fetched. Raises what went wrong, also before its first
+        """Show an answer that is being fetched. Raise what went wrong, also before its first
         chunk."""
         turn = Turn(self.record.now)
         async for chunk in place:
@@ -240,6 +254,10 @@ class Visit:
         await self.client.send(chunk)
         if turn.is_over():
             await turn.rest()
+
+
+def _chunks(kept: Kept, *, streamed: bool) -> list[Chunk]:
+    return [*kept.chunks(streamed=streamed)]
 
 
 @dataclass(slots=True)
@@ -296,11 +314,14 @@ class Fetch:
     async def send(self, chunk: Chunk) -> None:
         """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks
         again on seeing it finds it kept."""
-        self._keep.feed(chunk)
+        line = None
+        if chunk.data is not None and not self._keep.oversize:
+            line = await self.asked.offload.run(chunk.size, partial(line_of, chunk))
+        self._keep.feed(chunk, line)
         self.flight.oversize = self._keep.oversize
         if chunk.last:
             if self._keep.whole:
-                self.asked.store(self._keep, self._record)
+                await self.asked.store(self._keep, self._record)
             bill = self._record.served()
             self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         await self.flight.add(chunk)

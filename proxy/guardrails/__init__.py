@@ -24,6 +24,7 @@ from proxy.guardrails.watching import Back, Look, Watched, nothing
 from proxy.guardrails.weight import EACH
 from proxy.ports import Watch
 from proxy.record import Record
+from proxy.turn import Turn
 from proxy.types import Call, Chunk, Json, Plan
 from proxy.types.guard import Rule, Stage
 
@@ -147,8 +148,12 @@ class Seen:
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         safe = await self.look(chunk)
-        for each in safe:
+        turn = Turn(self.capturing.clock)
+        turn.begin()
+        for each in safe:  # all that was held back may be shown at once
             self.capturing.feed(each)
+            if turn.is_over():
+                await turn.rest()
         return safe
 
 

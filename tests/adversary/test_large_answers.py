@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import orjson
 import pytest
 
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.house import LAG_S
-from tests.adversary.others import Loop, loop_of_others, patient
+from tests.adversary.others import Loop, patient, upstream_aside
 from tests.adversary.test_large_bodies import TRIES, Heart
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, ScriptedUpstream, Wire, chat, event, head, legacy, usage
+from tests.doubles import Asked, Wire, chat, event, head, legacy, usage
 from tests.ledger.kept import kept
 from tests.test_pipeline import BEARER, ENKRYPT, PORTKEY
 
@@ -179,29 +180,17 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
     async def script(asked: Asked, wire: Wire) -> None:
         await wire.send(*sent)
 
-    async def started() -> asyncio.Server:
-        upstream = ScriptedUpstream()
-        upstream.answer_with(script)
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(upstream.protocol, "127.0.0.1", 0)
-
-    async def stopped(server: asyncio.Server) -> None:
-        server.close()
-
     ledger = folder / "ledger.db"
-    with loop_of_others() as others:
-        server: Any = await others.run(started())
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        try:
-            async with running_proxy(
-                folder / "policies",
-                patient(world(url)) + policies,
-                ledger=LedgerAt("sqlite", ledger),
-                **settings,
-            ) as proxy:
-                yield World(proxy, others, sent, ledger)
-        finally:
-            await others.run(stopped(server))
+    async with (
+        upstream_aside(script) as (others, url),
+        running_proxy(
+            folder / "policies",
+            patient(world(url)) + policies,
+            ledger=LedgerAt("sqlite", ledger),
+            **settings,
+        ) as proxy,
+    ):
+        yield World(proxy, others, sent, ledger)
 
 
 CHAT = "/v1/chat/completions"
@@ -260,6 +249,74 @@ async def test_nobody_waits_in_other_dialects(client: str, tmp_path: Path) -> No
             assert statuses <= {200, 246, 502}, name  # a leg of legacy text may have no choices
             assert not record.bug, name
             assert held <= MOST_S, name
+
+
+@pytest.mark.usefixtures("collected")
+async def test_nobody_waits_for_what_was_kept(tmp_path: Path) -> None:
+    """In the form in which it came, and in the other."""
+    path, body = WAYS["whole"]
+    async with world_of(tmp_path) as place:
+        never = ("calls", "arguments", "hooks", "detections")
+        for name, document in (each for each in shapes() if each[0] not in never):
+            for came_streamed in (False, True):
+                events = streamed(as_event(document)) if came_streamed else whole(document)
+                place.sent[:] = events
+                asked = {**body, "stop": [name, str(came_streamed)], "stream": came_streamed}
+                await place.post(path, asked)
+                await place.proxy.sink.wait()
+                for stream in (False, True):
+                    held, results = await place.kept(path, {**asked, "stream": stream})
+
+                    assert results == {"hit"}, name
+                    assert held <= MOST_S, (name, came_streamed, stream)
+
+
+@pytest.mark.usefixtures("collected")
+async def test_nobody_waits_for_many_small_events_at_once(tmp_path: Path) -> None:
+    path, body = WAYS["stream"]
+    small = as_event(chat("Hi"))
+    small["choices"][0]["finish_reason"] = None
+    last = as_event(chat(""))
+    bursts = {
+        "words": [small] * 5000,
+        "nothing": [{"choices": []}] * 20_000,
+        "choices": [
+            {**small, "choices": [{**last["choices"][0], "index": n}]} for n in range(3000)
+        ],
+    }
+    async with world_of(tmp_path) as place:
+        for name, events in bursts.items():
+            place.sent[:] = streamed(*events, last)
+
+            held, statuses, record = await place.held(path, body)
+
+            assert statuses == {200}, name
+            assert (record.outcome, record.bug) == ("success", False), name
+            assert held <= MOST_S, name
+
+
+@pytest.mark.usefixtures("collected")
+@pytest.mark.parametrize("client", ["openai", "portkey"])
+async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
+    """2,048 vectors of 3,072 numbers. A guard has words for clients of Portkey, so that their
+    document is written anew."""
+    numbers = b"[" + b",".join(b"-0.0%08d" % (n * 31) for n in range(3072)) + b"]"
+    each = b'{"object":"embedding","index":7,"embedding":' + numbers + b"}"
+    sent = b'{"object":"list","data":[' + b",".join([each] * 2048) + b"],"
+    sent += orjson.dumps({"model": "m", "usage": {"prompt_tokens": 9, "total_tokens": 9}})[1:]
+    headers = BEARER if client == "openai" else PORTKEY
+    async with world_of(tmp_path) as place:
+        place.sent[:] = whole(sent)
+
+        body = {"model": "gpt-4o-mini", "input": ["Hi"] * 2048}
+        held, statuses, record = await place.held("/v1/embeddings", body, headers=headers)
+        _, _, said = await place.post("/v1/embeddings", body, headers=headers)
+
+    assert statuses == {200}
+    assert record.tokens.total == 9
+    assert held <= MOST_S
+    assert said == sent if client == "openai" else said.startswith(sent[:-1])
+    assert (b'"hook_results"' in said) == (client == "portkey")
 
 
 def deep(depth: int) -> Json:

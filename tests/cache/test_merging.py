@@ -104,3 +104,36 @@ def test_what_makes_no_sense_breaks_nothing() -> None:
     said = merged([{"choices": None}, {"choices": ["x", {"index": "?", "text": "a"}]}, {}])
 
     assert said["choices"] == [{"index": "?", "text": "a"}]
+
+
+def calls_of(count: int) -> list[dict[str, Any]]:
+    return [{"index": n, "function": {"arguments": "x"}} for n in range(count)]
+
+
+@pytest.mark.parametrize("count", [1, 30_000])
+def test_many_pieces_are_joined_in_one_go(count: int) -> None:
+    """Were each joined to all before it, the larger would take minutes."""
+    pieces = [{"content": "ab " * 30} for _ in range(count)]
+    calls = [{"tool_calls": calls_of(count)}, {"tool_calls": calls_of(count)}]
+
+    said = message(*pieces, *calls)
+
+    assert len(said["content"]) == 90 * count
+    assert [call["function"]["arguments"] for call in said["tool_calls"]] == ["xx"] * count
+
+
+def test_the_events_stay_as_they_are() -> None:
+    said = events(
+        {"content": "a", "audio": {"data": "A"}}, {"content": "b", "audio": {"data": "B"}}
+    )
+    before = repr(said)
+
+    merged(said)
+
+    assert repr(said) == before
+
+
+def test_items_are_told_apart_by_what_can_tell_them_apart() -> None:
+    odd = [{"index": [1], "a": "x"}, {"index": None, "a": "y"}]
+
+    assert message({"content": "c", "b": odd}, {"b": odd})["b"] == odd + odd
