@@ -18,7 +18,7 @@ from proxy.limits.alone import Alone, has_closed
 from proxy.limits.losses import Losses
 from proxy.limits.store import Store, StoreUnavailable
 from proxy.types.limit import Claim
-from proxy.types.outcome import Outcome, Standing
+from proxy.types.outcome import READING, WAIT, Outcome, Standing
 
 FAILURES = 3
 REST_S = 0.5
@@ -44,13 +44,21 @@ class Remote(Store, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A call under way. If the shared store was ``asked``, it may have charged it; it has where it
-    ``decided``, at a moment of the monotonic clock."""
+    """A call under way, as it was ``decided``. If the shared store was ``asked``, it may have
+    charged it; it has where it decided itself, at a moment of the monotonic clock."""
 
     claims: Sequence[Claim]
     asked: bool
     decided: Outcome | None = None
-    at_ms: int = 0
+    shared_at_ms: int | None = None
+
+    def counted(self, actuals: Sequence[int]) -> Sequence[int]:
+        """Return what is counted of what was used: nothing by a limit in shadow that would have
+        refused the call, be it for the store that is away."""
+        waits = self.decided.readings[WAIT::READING] if self.decided is not None else ()
+        if not any(waits):
+            return actuals
+        return [0 if wait else actual for wait, actual in zip(waits, actuals, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +130,7 @@ class Sheltered:
         self._take_over()
         decided = self.alone.admit(request_id, claims)
         if decided.admitted:
-            self._calls[request_id] = Going(claims, asked)
+            self._calls[request_id] = Going(claims, asked, decided)
         elif asked:
             self._later(request_id, [0] * len(claims))
         return decided
@@ -170,9 +178,10 @@ class Sheltered:
         going = self._calls.pop(request_id, None)
         if going is None:
             return
+        actuals = going.counted(actuals)
         self.alone.settle(request_id, going.claims, actuals)
-        if going.decided is not None:
-            self.alone.correct(going.decided, going.at_ms, actuals)
+        if going.decided is not None and going.shared_at_ms is not None:
+            self.alone.correct(going.decided, going.shared_at_ms, actuals)
         if not going.asked:
             self._owe(going, actuals)
         elif self._away:

@@ -15,9 +15,10 @@ import pytest
 
 from proxy.beside import beside
 from proxy.limits.alone import Alone
+from proxy.limits.claims import charges_of
 from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
-from proxy.types.limit import Claim, Limit
+from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
@@ -114,6 +115,34 @@ async def test_calls_go_on_without_the_store_and_it_is_found_again(
         standings = await one.store.read(claims((BUDGET, 0), (PLACES, 0)))
         assert [standing.used for standing in standings] == [2000, 0]
         assert one.store.lost == 0
+
+
+@pytest.mark.parametrize("shadow", [True, False], ids=["in shadow", "in force"])
+@pytest.mark.parametrize("amount", [1_000_000, 25], ids=["much", "little"])
+@pytest.mark.parametrize("on_store_error", ["local", "open", "closed"])
+async def test_a_budget_is_told_what_it_counted_and_no_more(
+    on_store_error: OnStoreError, amount: int, shadow: bool, server: Server
+) -> None:
+    limit = replace(BUDGET, amount=amount, shadow=shadow, on_store_error=on_store_error)
+    charged: list[int] = []
+
+    async def call(one: Instance, name: str) -> None:
+        decided = await one.store.admit(name, claims((limit, 10)))
+        if decided.admitted:
+            await one.store.settle(name, [10])
+            charged.extend(charge.cost for charge in charges_of(decided, [10]))
+
+    async with instance(server) as one:
+        await call(one, "before")
+        come_back = await _stop(server)
+        for number in range(8):
+            await call(one, f"away-{number}")
+        come_back()
+        await one.recovered()
+        await call(one, "after")
+
+        [standing] = await one.store.read(claims((limit, 0)))
+        assert standing.used == sum(charged)
 
 
 @pytest.mark.parametrize("go_away", [_stop, _pause], ids=["stop", "pause"])
