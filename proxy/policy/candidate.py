@@ -12,7 +12,7 @@ from collections.abc import Callable
 from proxy.errors import Unauthorized
 from proxy.plural import counted
 from proxy.policy import identify
-from proxy.policy.compare import Divergence, decided, divergences, other_key
+from proxy.policy.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.explanation import Explanation, Reason
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.record import Record
@@ -32,8 +32,8 @@ class Candidate:
     def __init__(self, current: Callable[[], Snapshot], tell: Tell) -> None:
         self.current = current
         self._tell = tell
-        self._seen: OrderedDict[tuple[str, str], list[Reason]] = OrderedDict()
-        self._counts: dict[tuple[str, str], int] = {}
+        self._seen: OrderedDict[Way, list[Reason]] = OrderedDict()
+        self._counts: dict[Way, int] = {}
 
     def begin(self, record: Record) -> None:
         return None
@@ -44,9 +44,9 @@ class Candidate:
             return
         if not found:
             self._tell("same", "")
-        for each in found:
-            self._tell(each.kind, each.rule)
-            self._note(record.door.request_id, each)
+        for way, change in by_way(found).items():
+            self._tell(*way)
+            self._note(record.door.request_id, way, change)
 
     def _divergences(self, record: Record) -> list[Divergence] | None:
         """Decide the call once more; None for one that no policy decided."""
@@ -66,13 +66,12 @@ class Candidate:
             return [other_key(name, None, lapse or "unknown")]
         return divergences(call, was, decided(self.current(), key, call))
 
-    def _note(self, request_id: str, found: Divergence) -> None:
-        way = (found.kind, found.rule)
+    def _note(self, request_id: str, way: Way, change: str) -> None:
         self._counts[way] = self._counts.get(way, 0) + 1
         examples = self._seen.setdefault(way, [])
         self._seen.move_to_end(way)
-        change = word(f"{found.was} -> {found.now}", MAX_EXAMPLE)  # with tags that a caller wrote
-        examples.append(Reason("call", request_id, change))
+        short = word(change, MAX_EXAMPLE)  # with tags that a caller wrote
+        examples.append(Reason("call", request_id, short))
         del examples[:-EXAMPLES]
         if len(self._seen) > MAX_WAYS:
             gone, _ = self._seen.popitem(last=False)

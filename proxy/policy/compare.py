@@ -3,7 +3,7 @@ the rule that makes the difference."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,6 +21,8 @@ Kind = Literal[
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Outcome = Plan | ProxyError
 Origins = Mapping[str, str]
+Way = tuple[str, str]
+"""A kind and a rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,15 @@ def divergences(call: Call, was: Outcome, now: Outcome) -> list[Divergence]:
         said = _refused(was), _refused(now)
         return [] if said[0] == said[1] else [Divergence("refusal", *said, _refuser(was, now))]
     return list(_of_plans(call, was, now))
+
+
+def by_way(found: Iterable[Divergence]) -> dict[Way, str]:
+    """Return what changes in each way, so that a call counts once in it, however many models it
+    asks."""
+    ways: dict[Way, dict[str, None]] = {}
+    for each in found:
+        ways.setdefault((each.kind, each.rule), {})[f"{each.was} -> {each.now}"] = None
+    return {way: "; ".join(changes) for way, changes in ways.items()}
 
 
 def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:

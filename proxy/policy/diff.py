@@ -12,7 +12,7 @@ import orjson
 
 from proxy.plural import counted
 from proxy.policy import find
-from proxy.policy.compare import Divergence, decided, divergences, other_key
+from proxy.policy.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.schema import Policies
 from proxy.policy.snapshot import Key, Snapshot
 from proxy.types import Call, Door
@@ -169,8 +169,8 @@ class Replayed:
     unread: int = 0
     unsized: int = 0
     unknown: int = 0
-    ways: Counter[tuple[str, str]] = field(default_factory=Counter)
-    examples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    ways: Counter[Way] = field(default_factory=Counter)
+    examples: dict[Way, list[str]] = field(default_factory=dict)
 
     def lines(self) -> Iterator[str]:
         yield f"{self.otherwise} of {counted(self.calls, 'call')} would be decided otherwise"
@@ -216,17 +216,14 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
 def _compare(
     old: Snapshot, new: Snapshot, key: Key, call: Call, found: Replayed, *, sized: bool
 ) -> None:
-    ways = [
-        (each.kind, each.rule, f"{call.door.request_id} ({each.was} -> {each.now})")
-        for each in _divergences(old, new, key, call)
-        if sized or each.kind != "parameters"
-    ]
+    different = _divergences(old, new, key, call)
+    ways = by_way(each for each in different if sized or each.kind != "parameters")
     found.otherwise += bool(ways)
-    for kind, rule, example in ways:
-        found.ways[kind, rule] += 1
-        examples = found.examples.setdefault((kind, rule), [])
+    for way, change in ways.items():
+        found.ways[way] += 1
+        examples = found.examples.setdefault(way, [])
         if len(examples) < EXAMPLES:
-            examples.append(example)
+            examples.append(f"{call.door.request_id} ({change})")
 
 
 def _divergences(old: Snapshot, new: Snapshot, key: Key, call: Call) -> list[Divergence]:

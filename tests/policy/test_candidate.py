@@ -19,6 +19,7 @@ policies:
     match: all
     rules:
       - {name: short, when: {model: support-chat}, cap: {max_tokens: 5}}
+      - {name: wide, when: {model: [first, second]}, cap: {max_tokens: 7}}
       - {name: closed, when: {model: resilient}, refuse: Not any more.}
 """
 
@@ -52,6 +53,22 @@ async def told(proxy: Proxy, path: str) -> str:
         client.get(path) as response,
     ):
         return await response.text()
+
+
+async def test_a_call_of_several_models_is_counted_once(both: Proxy) -> None:
+    body = {"model": ["first", "second"], "prompt": "Hi"}
+    headers = {"authorization": f"Bearer {KEY}", "x-request-id": "call-1"}
+    async with (
+        aiohttp.ClientSession(base_url=both.url) as client,
+        client.post("/v1/completion", headers=headers, json=body) as response,
+    ):
+        assert response.status == 200
+    await both.sink.wait(1)
+
+    counted = 'headrace_candidate_decisions_total{kind="parameters",rule="default/wide"} 1.0'
+    assert counted in await told(both, "/metrics")
+    text = await told(both, "/candidate")
+    assert "parameters: 1 call would be decided otherwise (by default/wide)" in text
 
 
 async def test_divergences_are_counted_by_kind_and_rule_and_change_nothing(
