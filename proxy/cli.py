@@ -6,7 +6,6 @@ import asyncio
 import gc
 import hashlib
 import re
-import secrets
 import signal
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -25,7 +24,7 @@ from proxy.emit import chain, declared
 from proxy.errors import ProxyError
 from proxy.ledger import audit, now_ms, shown, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
-from proxy.policy import diff, editor, verdict
+from proxy.policy import diff, editor, new_key, verdict
 from proxy.policy.compile import compile_policies
 from proxy.policy.explain import explain_of_key
 from proxy.policy.load import read
@@ -249,12 +248,19 @@ def metrics_command(folder: Path) -> None:
 
 @main.command()
 @click.argument("name", type=KeyName())
-def key(name: str) -> None:
-    """Draw a virtual key: the secret to hand out, and the lines for keys.yaml."""
-    secret = f"hr-{secrets.token_urlsafe(32)}"
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    click.echo(f"{secret}\n", err=True)
-    click.echo(f"keys:\n  {name}: {{sha256: {digest}, deployments: []}}")
+@click.option("--deployment", "deployments", multiple=True, help="It may call; may be repeated.")
+@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+def key(name: str, deployments: tuple[str, ...], policies: Path) -> None:
+    """Draw a virtual key: the secret to hand out, and the lines for keys.yaml.
+
+    Where no --deployment is given, they name all deployments of the policies.
+    """
+    try:
+        text, lines = new_key.draw(name, deployments, read_folder(policies, None).deployments)
+    except (PolicyError, ValueError) as error:
+        raise click.ClickException(f"{policies}: {error}") from None
+    click.echo(f"{text}\n", err=True)
+    click.echo(lines)
 
 
 @main.command("usage")

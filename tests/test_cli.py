@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.ledger.spending import COLUMNS
+from proxy.policy.verdict import judge
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.test_pipeline import BEARER, ROUTES
@@ -120,7 +121,7 @@ async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
 
 
 async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("tags: {team: [support]}\n")
+    (tmp_path / "x.yaml").write_text("tags: {team: [support]}\nkeys: {}\n")
 
     lenient, said = await headrace("check", str(tmp_path))
     strict, listed = await headrace("check", str(tmp_path), "--strict", "--format", "json")
@@ -137,6 +138,42 @@ async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None
         "message": "is set by no deployment and no key, and callers may not set it",
     }
     assert marked.startswith(f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is set")
+
+
+@pytest.mark.parametrize("chosen", [(), ("support-chat",), ("support-chat", "search-answers")])
+def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path: Path) -> None:
+    keyless = re.sub(r"(?s)\nkeys:.*?\ndeployments:", "\ndeployments:", world("https://x.test"))
+    (tmp_path / "policies.yaml").write_text(keyless)
+    flags = [part for name in chosen for part in ("--deployment", name)]
+
+    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+    (tmp_path / "keys.yaml").write_text(drawn.stdout)
+    found = judge(tmp_path, None)
+
+    assert drawn.exit_code == 0
+    assert found.errors == ()
+    assert found.summary.endswith("keys: 1")
+    assert all(name in drawn.stdout for name in chosen)
+
+
+@pytest.mark.parametrize(
+    ("policies", "flags", "why"),
+    [
+        ("tags: {}\n", [], "no deployment yet"),
+        (world("https://x.test"), ["--deployment", "nowhere"], "no deployment 'nowhere'"),
+        ("upstream: {}\n", [], "did you mean upstreams?"),
+    ],
+)
+def test_no_key_is_drawn_whose_lines_a_check_refuses(
+    policies: str, flags: list[str], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policies.yaml").write_text(policies)
+
+    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+
+    assert drawn.exit_code != 0
+    assert why in drawn.output
+    assert "hr-" not in drawn.output
 
 
 async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:

@@ -17,6 +17,7 @@ from proxy.policy.source import Path_, Problem
 from proxy.types import Target
 
 Finding = tuple[Path_, str]
+ROUTES = ("/chat/completions", "/completions", "/completion", "/embeddings")
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
@@ -51,9 +52,19 @@ def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
             yield path, "is used by no deployment and no rule"
         if upstream.api_key and meaning_guards.clear(upstream.base_url):
             yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
+        if (route := _route_of(upstream)) is not None:
+            base = upstream.base_url.rstrip("/").removesuffix(route)
+            said = f"ends in the route {route}, which is put after it once more: write {base}"
+            yield (*path, "base_url"), said
         headers = {header.lower() for header in upstream.headers}
         if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
             yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
+
+
+def _route_of(upstream: schema.Upstream) -> str | None:
+    """Return the route that an address ends in, where requests get it besides."""
+    base = upstream.base_url.rstrip("/")
+    return next((route for route in ROUTES if base.endswith(route)), None)
 
 
 def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:

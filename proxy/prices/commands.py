@@ -14,6 +14,7 @@ from proxy.policy.load import read
 from proxy.policy.source import PolicyError
 from proxy.prices import checking, listing, renewal
 
+UNREADABLE = 2  # as of a folder that is not there
 folder_option = click.option(
     "--policies",
     "folder",
@@ -79,14 +80,18 @@ def refresh(folder: Path, only: bool) -> None:
     """Renew prices.yaml from the installed package genai-prices, without the network.
 
     A price that changes gets a row of its own from today on; those before it stay.
+
+    Exits 0 if it is done, or with --check if nothing would change; 1 with --check if something
+    would; 2 if that cannot be said: the package is missing, or prices.yaml cannot be read.
     """
     try:
         renewed = renewal.renewal(folder, _day(None))
     except (renewal.Unavailable, OSError) as error:
-        raise click.ClickException(str(error)) from None
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(UNREADABLE) from None
     except PolicyError as error:
         click.echo(str(error), err=True)
-        raise SystemExit(1) from None
+        raise SystemExit(UNREADABLE) from None
     changes = renewed.changes
     for word, names in (("is new", changes.added), ("costs otherwise", changes.changed)):
         for name in names:

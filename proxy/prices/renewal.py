@@ -56,7 +56,7 @@ def renewal(folder: Path, today: date) -> Renewal:
     except ImportError:
         raise Unavailable(HINT) from None
     file = folder / FILE
-    before = file.read_text("utf-8") if file.exists() else ""
+    before = file.read_text("utf-8", "replace") if file.exists() else ""  # read strictly below
     old, as_of = _read(file) if before else ({}, None)
     table, changes = merged(old, source.table(), today)
     same = _text(table, source.version(), as_of) if as_of else ""

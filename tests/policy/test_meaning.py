@@ -51,6 +51,24 @@ def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> Non
             "2:29: upstreams.openai.base_url: is not https: the key and all texts go in the clear",
         ),
         (
+            "https://api.example.test",
+            "https://api.example.test/v1/chat/completions",
+            "2:29: upstreams.openai.base_url: ends in the route /chat/completions, which is put "
+            "after it once more: write https://api.example.test/v1",
+        ),
+        (
+            "https://api.example.test",
+            "https://api.example.test/v1/completions/",
+            "2:29: upstreams.openai.base_url: ends in the route /completions, which is put after "
+            "it once more: write https://api.example.test/v1",
+        ),
+        (
+            "https://api.example.test",
+            "https://api.example.test/embeddings",
+            "2:29: upstreams.openai.base_url: ends in the route /embeddings, which is put after "
+            "it once more: write https://api.example.test",
+        ),
+        (
             "dialect: openai",
             "dialect: enkrypt",
             "2:3: upstreams.openai: has no x-enkrypt-deployment under headers, "

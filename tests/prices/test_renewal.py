@@ -85,3 +85,32 @@ async def test_the_command_renews_and_says_what_changes(tmp_path: Path) -> None:
     assert (asked, code, again) == (1, 0, 0)
     assert "openai gpt-4o-mini costs otherwise" in said
     assert nothing.strip() == "nothing changes"
+
+
+@pytest.mark.parametrize("flags", [(), ("--check",)])
+@pytest.mark.parametrize("text", ["prices: {openai: 5}\n", "prices: {\n", "tags: {}\n", b"\xff"])
+async def test_a_file_that_cannot_be_read_is_no_file_that_would_change(
+    text: str | bytes, flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    written = text if isinstance(text, bytes) else text.encode()
+    (tmp_path / renewal.FILE).write_bytes(written)
+
+    code, said = await headrace("prices", "refresh", "--policies", str(tmp_path), *flags)
+
+    assert code == 2
+    assert "Traceback" not in said
+    assert (tmp_path / renewal.FILE).read_bytes() == written
+
+
+async def test_a_folder_that_is_not_there_is_no_folder_that_would_change(tmp_path: Path) -> None:
+    nowhere = str(tmp_path / "nowhere")
+
+    code, _ = await headrace("prices", "refresh", "--policies", nowhere, "--check")
+
+    assert code == 2
+
+
+async def test_the_help_says_how_it_exits() -> None:
+    _, said = await headrace("prices", "refresh", "--help")
+
+    assert all(f"{code} " in said.partition("Exits")[2] for code in (0, 1, 2))
