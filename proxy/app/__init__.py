@@ -185,7 +185,9 @@ async def _rooms(
     upstreams = Upstreams(http, via, new_span_id, health, offload=offload)
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
-    engine = Engine(time.monotonic, pool, outsides=Outside(http, asks.run, new_request_id))
+    outside = Outside(http, asks.run, new_request_id)
+    most_texts = site.settings.body_values
+    engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
     alike = vectors.alike(site, vectors.embeddings(site))
     kept = cache.Exact(await stores.shelves(site), since_epoch, alike, offload)
     return Rooms(limits, Guards(engine), kept, upstreams)

@@ -22,7 +22,6 @@ from proxy.guardrails.window import Piece, WholePane, Window
 Kind = Literal["frame", "string", "bare", "plain", "end"]
 
 MOST_BARE = 4096  # characters of one word outside of strings that are held
-MOST_TEXTS = 100_000  # strings and words that are looked at, of all arguments of one document
 PIECE = 64 * 1024  # characters of one call into C
 _INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
 _OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
@@ -241,7 +240,7 @@ class ArgumentsWindow:
     def _count(self) -> None:
         """Let rules fail that have looked at as many texts as they may."""
         for tally in self._tallies:
-            if tally.fields > MOST_TEXTS and tally.error is None:
+            if tally.fields > tally.most_texts and tally.error is None:
                 tally.fail("too_many_texts")
 
     def _ended(self) -> list[Piece]:

@@ -18,6 +18,7 @@ from proxy.guardrails.question import Raising
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import KINDS
 from proxy.guardrails.view import View
+from proxy.guardrails.weight import MOST_TEXTS
 from proxy.record import Record
 from proxy.types import Chunk
 from proxy.types.guard import Action, Finding, Outside, Piece, Question, Result, Rule, Service, asks
@@ -140,7 +141,8 @@ class Asking:
     """
 
     __slots__ = (
-        "_ask", "_beside", "_clock", "_ears", "_heard", "_kept", "_replace", "_tallies", "holds",
+        "_ask", "_beside", "_clock", "_ears", "_heard", "_kept", "_most_texts", "_replace",
+        "_tallies", "holds",
     )  # fmt: skip
 
     def __init__(
@@ -150,8 +152,10 @@ class Asking:
         ask: Callable[[Iterable[Read]], Awaitable[list[Tally]]],
         replace: Replace,
         beside: Beside,
+        most_texts: int = MOST_TEXTS,
     ) -> None:
         self._ask = ask
+        self._most_texts = most_texts
         self._beside = beside
         self._clock = clock
         self._replace = replace
@@ -160,7 +164,8 @@ class Asking:
         self._heard: list[Read] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        ears = [Tally(_ear(kind, rules, self._heard), clock) for kind in kinds]
+        hearing = (_ear(kind, rules, self._heard) for kind in kinds)
+        ears = [Tally(rule, clock, most_texts=most_texts) for rule in hearing]
         self._ears = Feeding(Deltas.under(ears, to_last=True), beside)
 
     def results(self) -> list[Result]:
@@ -178,6 +183,7 @@ class Asking:
         self._tallies = await self._ask(self._heard)
         for tally in self._tallies:
             tally.opaque = self._ears.opaque
+            tally.most_texts = self._most_texts
         deltas = Deltas.under(self._tallies, self._replace, to_last=True)
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 

@@ -26,7 +26,7 @@ from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.threads import Threads
 from proxy.guardrails.turns import Turns
-from proxy.guardrails.weight import EACH, weight_of
+from proxy.guardrails.weight import EACH, MOST_TEXTS, weight_of
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
 from proxy.record import Record
@@ -61,12 +61,13 @@ class Inspection:
 class Engine:
     """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
     ``turns`` alone; without one all is done on the loop. ``outsides`` gives the ways to those whom
-    rules ask."""
+    rules ask; ``most_texts`` are read of all arguments of one document."""
 
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
     outsides: Outsides = Nowhere()  # noqa: RUF009  # it is frozen
+    most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
 
     async def inspect(
@@ -109,8 +110,8 @@ class Engine:
         """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            return await in_steps(walk(data))
-        gathering, aside = Gathering(walk(data)), self.beside(caller)
+            return await in_steps(walk(data), self.most_texts)
+        gathering, aside = Gathering(walk(data), self.most_texts), self.beside(caller)
         more = True
         while more:  # each step has its turn, and a call that is cancelled has no more of them
             more = await aside(partial(gathering.go_on, STEP_ASIDE))
@@ -158,12 +159,12 @@ class Engine:
         """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
         asks somebody."""
         own, services = parted(rules)
-        tallies = [Tally(rule, self.clock) for rule in own]
+        tallies = [Tally(rule, self.clock, most_texts=self.most_texts) for rule in own]
         beside = self.beside(caller)
         if not services:
             return Watching(tallies, replace, beside)
         ask = partial(inquiry().tallies, services)
-        asking = Asking(services, self.clock, ask, replace, beside)
+        asking = Asking(services, self.clock, ask, replace, beside, self.most_texts)
         return Watching(tallies, replace, beside, asking)
 
 

@@ -11,6 +11,7 @@ from math import inf
 
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.view import View
+from proxy.guardrails.weight import MOST_TEXTS
 from proxy.types.guard import Action, Detector, Finding, NotReady, Result, Rule, Verdict, looks
 
 Clock = Callable[[], float]
@@ -37,7 +38,8 @@ class Tally:
 
     ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
     texts there is what no guard can read, which has not passed any. ``until`` is the moment after
-    which it begins to look at nothing more. The rule is bound to the call already, and what it asks
+    which it begins to look at nothing more, ``most_texts`` how many it looks at where texts are
+    values of arguments. The rule is bound to the call already, and what it asks
     for is answered: its detector looks. Raises ``TypeError`` if not.
     """
 
@@ -53,6 +55,7 @@ class Tally:
     blocked: bool = False
     opaque: bool = False
     until: float = inf
+    most_texts: int = MOST_TEXTS
     detector: Detector = field(init=False)
 
     def __post_init__(self) -> None:

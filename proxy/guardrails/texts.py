@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from proxy.guardrails.arguments import MOST_TEXTS, values
+from proxy.guardrails.arguments import values
 from proxy.guardrails.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.logprobs import beside
 from proxy.guardrails.opaque import FOR_DATA, PAYLOAD, is_data, is_opaque, kind_of
 from proxy.guardrails.payloads import LEAST_OPAQUE, Payload, data_of
+from proxy.guardrails.weight import MOST_TEXTS
 from proxy.types import Json
 
 REQUEST: Mapping[str, str] = {
@@ -181,9 +182,10 @@ def answer_texts(data: Json, *, cut: bool = False) -> Texts:
     return gathered(answer_walk(data, cut=cut))
 
 
-async def in_steps(walk: Iterator[Found]) -> Texts:
-    """Give what a walk finds; others have their turn while it takes long."""
-    gathering = Gathering(walk)
+async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
+    """Give what a walk finds; others have their turn while it takes long.
+    Of values within arguments at most so many are read."""
+    gathering = Gathering(walk, most)
     while gathering.go_on(STEP):  # noqa: ASYNC110  # others have their turn, nothing is awaited
         await asyncio.sleep(0)
     return gathering.texts

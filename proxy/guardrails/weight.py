@@ -7,6 +7,7 @@ weighed by how long it took the last time.
 
 from __future__ import annotations
 
+MOST_TEXTS = 100_000  # strings and words that are looked at, of all arguments of one document
 LIGHT = 1024  # what is read where it comes: some milliseconds of work at most
 SHEET = 32 * 1024  # characters that are read together
 EACH = 32  # what a text counts for by itself: many small ones take long too

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.arguments import MOST_TEXTS
 from proxy.guardrails.texts import answer_texts, request_texts
+from proxy.guardrails.weight import MOST_TEXTS
 from tests.adversary.house import LAG_S, Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Json, ScriptedUpstream, answer, chat, stream
@@ -172,3 +172,24 @@ async def test_a_stream_ends_where_it_has_more_values_than_are_read(
     assert b'"guardrail_blocked"' in got.text or b'"guard_unavailable"' in got.text
     assert got.spent < FREE_S
     assert got.lag < LAG_S
+
+
+@pytest.mark.parametrize("side", ["question", "answer", "stream"])
+@pytest.mark.parametrize(("values", "passes"), [(900, True), (1100, False)])
+async def test_a_process_that_takes_fewer_values_reads_fewer(
+    values: int, passes: bool, side: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    given = call(many("1,", 2 * values))
+    message = {"role": "assistant", "tool_calls": [{"index": 0, **given}]}
+    form = "delta" if side == "stream" else "message"
+    choice = {"index": 0, form: message, "finish_reason": "tool_calls"}
+    said = {**chat(""), "choices": [choice]}
+    upstream.answer_with(stream([said]) if side == "stream" else answer(said))
+    body = asked(given["function"]["arguments"]) if side == "question" else QUESTION
+    where = "input" if side == "question" else "output"
+    policy = POLICY.replace("SIDE", where).replace("MODE", "")
+    folder = tmp_path / "policies"
+    async with running_proxy(folder, world(upstream.url) + policy, body_values=1000) as proxy:
+        got = await held(proxy, {**body, "stream": side == "stream"})
+
+    assert (b"guardrail_blocked" not in got.text) == passes
