@@ -28,7 +28,7 @@ from proxy.guardrails.parting import (
     tail,
     texts_of,
 )
-from proxy.guardrails.replacing import replaced
+from proxy.guardrails.replacing import moved, replaced
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.texts import Key, Path, Text
 from proxy.guardrails.weight import EACH, weight_of
@@ -291,10 +291,17 @@ class Deltas:
                 changes[text.path] = "".join(piece.text for piece in pieces)
             if self._goes_unread(chunk.data or {}, text):
                 changes[text.path] = ""
-        joined = [self._joined(spot, parts, changes) for spot, parts in going.items()]
+        on = [each for spot, parts in going.items() for each in self._joined(spot, parts, changes)]
         if changes and chunk.data is not None:
-            chunk = replace(chunk, data=replaced(chunk.data, changes), raw=None)
-        return chunk, [each for parts in joined for each in parts]
+            data = replaced(chunk.data, changes)
+            if any(isinstance(path[-1], Key) for path in changes):
+                paths = moved(chunk.data, data, [text.path for _, text in on])
+                on = [
+                    (spot, text._replace(path=path))
+                    for (spot, text), path in zip(on, paths, strict=True)
+                ]
+            chunk = replace(chunk, data=data, raw=None)
+        return chunk, on
 
     def _joined(
         self, spot: Spot, parts: list[Text], changes: dict[Path, str]

@@ -18,6 +18,7 @@ AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut:
 _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _SAID: Path = ("delta", "content")
+_ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
 Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
@@ -73,6 +74,8 @@ def going_on(data: Json, text: Text) -> Spot | None:
     """Tell the choice and the place whose text this is a part of; None for what is never cut."""
     path = text.path
     if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in AT_ONCE:
+        return None
+    if path[2] in _ENDS:
         return None
     return spot_of(data, path)
 
@@ -173,6 +176,6 @@ def tail(data: Json, finished: set[int]) -> Json:
             "finish_reason": choice["finish_reason"],
         }
         for index, choice in _choices(data)
-        if index in finished
+        if index in finished and choice.get("finish_reason")
     ]
     return {**head, "choices": choices}

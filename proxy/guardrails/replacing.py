@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from proxy.guardrails.arguments import spliced
@@ -38,6 +38,26 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
     _rename(copies, texts)
     _unspell(copies, texts)
     return root
+
+
+def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
+    """Return where the values at paths are in a copy whose members may have other names."""
+    names: dict[Path, dict[Any, str]] = {}
+    there: list[Path] = []
+    for path in paths:
+        old: Any = before
+        new: Any = after
+        steps = list(path)
+        for depth, step in enumerate(path):
+            if isinstance(old, dict):
+                if path[:depth] not in names:
+                    names[path[:depth]] = dict(zip(old, new, strict=True))
+                steps[depth] = names[path[:depth]][step]
+            elif not isinstance(old, list):
+                break
+            old, new = old[step], new[steps[depth]]
+        there.append(tuple(steps))
+    return there
 
 
 def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:

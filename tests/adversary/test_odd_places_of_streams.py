@@ -1,0 +1,116 @@
+"""What an upstream writes in places of a stream's choice where few expect a text, how it ends and
+what its members are called: guards read it in any form and in any company, and nothing of it is a
+fault of ours."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.deltas import Deltas
+from proxy.types import Chunk
+from proxy.types.guard import Action
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream, stream
+from tests.guardrails.doubles import rule as rule_of
+from tests.guardrails.doubles import tallies
+from tests.test_pipeline import BEARER
+
+WORD = "hippo"
+SAID_ONLY = {"delta": {"content": "a"}}
+SAID = {"index": 0, **SAID_ONLY}
+TWICE = {"index": 0, "delta": {"content": "a", "reasoning": "b"}}
+ODD: dict[str, list[Any]] = {
+    "alone": [{"index": 0, "delta": {}, "finish_reason": WORD}],
+    "with a text": [{**SAID, "finish_reason": WORD}],
+    "with two texts": [{**TWICE, "finish_reason": WORD}],
+    "a list": [{**TWICE, "finish_reason": [WORD]}],
+    "an object": [{**TWICE, "finish_reason": {"content": WORD}}],
+    "an object, by its name": [{**TWICE, "finish_reason": {WORD: "stop"}}],
+    "one number twice": [{**SAID, "finish_reason": WORD}, SAID],
+    "one number twice, with two texts": [{**TWICE, "finish_reason": WORD}, SAID],
+    "a number": [
+        {"index": {"content": f"the {WORD}"}, **SAID_ONLY, "finish_reason": "stop"},
+        ["b"],
+    ],
+    "a name": [{**SAID, f"the {WORD}": "odd"}],
+    "a name with a text": [{"index": 0, f"the {WORD}": f"the {WORD}"}],
+    "a name, by two texts": [{**TWICE, f"the {WORD}": {f"the {WORD}": "odd"}}],
+    "no number and one": [{"delta": TWICE["delta"], "finish_reason": WORD}, {"index": 0}],
+}
+POLICY = (
+    "policies:\n  default: {{match: all, output: [{{guard: keywords, words: [{}], action: {}}}]}}\n"
+)
+
+
+@pytest.mark.parametrize("action", ["mask", "flag"])
+@pytest.mark.parametrize("name", ODD)
+async def test_an_odd_place_is_read_in_any_form(
+    name: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream([{"choices": ODD[name]}]))
+    policies = world(upstream.url) + POLICY.format(WORD, action)
+    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
+    async with (
+        running_proxy(tmp_path / "p", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+        client.post("/v1/chat/completions", json=body | {"stream": True}) as response,
+    ):
+        text = await response.text()
+        [record] = await proxy.sink.wait()
+
+    assert response.status == 200
+    assert not record.bug
+    assert (WORD in text) == (action == "flag")
+
+
+VALUES = st.recursive(
+    st.sampled_from([None, True, 0, 1, 1.5, "", "stop", "odd", f"the {WORD}"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["content", "text", "index", WORD]), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+FIELDS = ["index", "delta", "message", "text", "finish_reason", "logprobs", "odd"]
+PLACES = ["content", "reasoning", "tool_calls", "role", "function_call", "finish_reason"]
+DELTAS = st.dictionaries(st.sampled_from(PLACES), VALUES, max_size=3) | VALUES
+CHOICES = st.lists(
+    st.dictionaries(st.sampled_from(FIELDS), DELTAS, max_size=4) | VALUES, max_size=3
+)
+CHUNKS = st.lists(
+    st.fixed_dictionaries(
+        {"choices": CHOICES}, optional={"usage": VALUES, "odd": VALUES, "id": VALUES}
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.parametrize("action", ["mask", "flag", "block"])
+def test_no_chunk_is_a_fault_of_ours_and_none_shows_what_is_masked(
+    action: Action, examples: int
+) -> None:
+    @settings(max_examples=examples * 3, deadline=None)
+    @given(CHUNKS)
+    def tried(chunks: list[dict[str, Any]]) -> None:
+        deltas = Deltas.under(tallies(rule_of(WORD, action=action)))
+        shown: list[Chunk] = []
+        try:
+            for data in copy.deepcopy(chunks):
+                shown += deltas.feed(Chunk(data))
+            shown += deltas.feed(Chunk(None, last=True))
+        except GuardBlocked:
+            assert action != "flag"
+        if action != "flag":
+            assert not any(WORD.encode() in orjson.dumps(each.data) for each in shown)
+
+    tried()
