@@ -61,7 +61,7 @@ class _Items:
     __slots__ = ("_places", "items")
 
     def __init__(self, values: list[Any]) -> None:
-        self.items = [_begun(value) for value in values]
+        self.items = [*values]
         self._places: dict[Any, int] = {}
         for place, value in enumerate(values):
             self._places.setdefault(_index(value), place)
@@ -71,26 +71,33 @@ class _Items:
         place = None if index is None else self._places.get(index)
         if place is None:
             self._places.setdefault(index, len(self.items))
-            self.items.append(_begun(value))
+            self.items.append(value)
         else:
             self.items[place] = _grown("item", self.items[place], value)
 
 
+class _Fields(dict[str, Any]):
+    """An object that comes in pieces."""
+
+
 def _grown(name: str, old: Any, new: Any) -> Any:
-    """Return the value that what there is of a field and its next piece make together."""
+    """Return the value that what there is of a field and its next piece make together. A first
+    piece stays as it is, however deep, and is never changed."""
     if old is None or new is None:
-        return old if new is None else _begun(new)
+        return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
+        fields = old if isinstance(old, _Fields) else _Fields(old)
         for each, value in new.items():
-            old[each] = _grown(each, old.get(each), value)
-        return old
-    if isinstance(old, _Items) and isinstance(new, list):
+            fields[each] = _grown(each, fields.get(each), value)
+        return fields
+    if isinstance(old, list | _Items) and isinstance(new, list):
+        items = old if isinstance(old, _Items) else _Items(old)
         for value in new:
-            old.add(value)
-        return old
+            items.add(value)
+        return items
     if isinstance(old, str | _Text) and isinstance(new, str):
         return _longer(name, old, new)
-    return _begun(new)
+    return new
 
 
 def _longer(name: str, old: str | _Text, new: str) -> str | _Text:
@@ -102,16 +109,9 @@ def _longer(name: str, old: str | _Text, new: str) -> str | _Text:
     return old
 
 
-def _begun(value: Any) -> Any:
-    """Return a copy of a first piece that may grow."""
-    if isinstance(value, dict):
-        return {name: _begun(each) for name, each in value.items()}
-    return _Items(value) if isinstance(value, list) else value
-
-
 def _ended(value: Any) -> Any:
     """Return what has grown as plain JSON."""
-    if isinstance(value, dict):
+    if isinstance(value, _Fields):
         return {name: _ended(each) for name, each in value.items()}
     if isinstance(value, _Items):
         return [_ended(each) for each in value.items]

@@ -137,3 +137,13 @@ def test_items_are_told_apart_by_what_can_tell_them_apart() -> None:
     odd = [{"index": [1], "a": "x"}, {"index": None, "a": "y"}]
 
     assert message({"content": "c", "b": odd}, {"b": odd})["b"] == odd + odd
+
+
+def test_events_as_deep_as_they_may_be_are_put_together() -> None:
+    deep: dict[str, Any] = {"x": 1}
+    for _ in range(120):
+        deep = {"index": 0, "parts": [deep]}
+
+    whole = merged([{"choices": [{"index": 0, "delta": deep}]}] * 3)
+
+    assert whole["choices"][0]["delta"]["index"] == 0
