@@ -69,8 +69,12 @@ def model() -> Model:
     return load(PACKAGED)
 
 
-def world(upstream: str) -> str:
-    """The small world of all tests: an upstream of each dialect, two teams, two deployments."""
+def world(upstream: str, *, patient: bool = False) -> str:
+    """The small world of all tests: an upstream of each dialect, two teams, two deployments.
+
+    A ``patient`` one waits for its upstream as long as a busy machine may take: for tests in which
+    no upstream is meant to be too late.
+    """
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     stranger = hashlib.sha256(b"hr-search-key").hexdigest()
     others = ("portkey", "fireworks", "scale", "multimodel", "enkrypt")
@@ -81,7 +85,7 @@ def world(upstream: str) -> str:
     reach = ", ".join(f"via-{d}" for d in others)
     return f"""
 upstreams:
-  openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts()}}}
+  openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts(patient)}}}
 {ups}
 tags:
   team: [support, search]
@@ -123,7 +127,9 @@ def _price() -> str:
     return ", price: {input: 0.15, output: 0.6, cached_input: 0.075}"
 
 
-def _timeouts() -> str:
+def _timeouts(patient: bool) -> str:
+    if patient:
+        return "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
     return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 3s}"
 
 

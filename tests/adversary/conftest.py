@@ -8,6 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
+LONGEST_S = 600
+"""How long one of these tests may take: they draw much, and other programs may be busy too."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the adversary's tests take their time; a `--timeout` of the command line wins."""
+    if config.getoption("timeout") is not None:
+        return
+    for item in items:
+        if "adversary" in item.path.parts and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(LONGEST_S))
+
 
 @pytest.fixture
 def examples(request: pytest.FixtureRequest) -> int:

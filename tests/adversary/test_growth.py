@@ -62,7 +62,7 @@ GUARDS = """
 
 def policies(upstream: str) -> str:
     act = GUARDS.replace("ACT", "mask")
-    return f"""{world(upstream)}
+    return f"""{world(upstream, patient=True)}
 policies:
   default:
     match: all
@@ -152,7 +152,7 @@ async def cost(here: Place, put: Put, shape: str, size: int) -> float:
     body, script = put(text(shape, size))
     here.upstream.answer_with(script)
     started = time.process_time()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):  # other programs may have the processor for most of it
         await here.post({"model": "support-chat", **body})
     return time.process_time() - started
 

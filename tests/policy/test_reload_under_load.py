@@ -41,7 +41,7 @@ from tests.doubles import (
     stream,
     unlimited,
 )
-from tests.policy.test_store import Clock, Events, resident
+from tests.policy.test_store import Clock, Events
 from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES, texts
 
@@ -145,6 +145,12 @@ class Held:
 
     memory_bytes: int
     descriptors: int
+
+
+def resident() -> int:
+    """Return the resident size of this process in bytes."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def held() -> Held:
