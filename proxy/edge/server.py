@@ -39,13 +39,16 @@ class Unframed(Exception):
 
 class Request(web.BaseRequest):
     """A request whose connection ends with its answer once its server is to stop, or once nobody
-    knows where the next one begins."""
+    knows where the next one begins. A chunked one may bring trailers, of which aiohttp's parser
+    makes a header of the next request, maybe another client's: there is no next one."""
 
     server: Server
 
     @property
     def keep_alive(self) -> bool:
-        if self.server.draining or isinstance(self.content.exception(), Unframed):
+        if self.server.draining or self._message.chunked:
+            return False
+        if isinstance(self.content.exception(), Unframed):
             return False
         return super().keep_alive
 
@@ -150,7 +153,7 @@ class QuietHandler(web.RequestHandler):
 
     def _watch_framing(self, size: int, before: int) -> None:
         """Count what came with a body and is none of it: sizes of chunks, what extends them, and
-        trailers, which the parser drops however long they are. While reading is paused the parser
+        trailers, however long they are. While reading is paused the parser
         holds what it has not counted yet."""
         body = self._unfinished_body()
         if body is None or body is not self._body:

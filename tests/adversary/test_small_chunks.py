@@ -78,14 +78,13 @@ async def test_chunks_of_any_size_are_read_as_they_were_sent(
     body = json.dumps({**ROUTE.body(streamed=False), "prompt": text}).encode()
     parts = (body[at : at + size] for at in range(0, len(body), size))
     chunks = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
-    second = STRANGER.replace(b"Transfer-Encoding: chunked", b"Connection: close")
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         reader, writer = await asyncio.open_connection(*of(proxy))
-        writer.write(KEYED + chunks + second)
+        writer.write(KEYED + chunks)
         async with asyncio.timeout(20):
             answer = await reader.read()
         writer.close()
 
-    assert answer.count(b"HTTP/1.1 200") == 1
-    assert answer.count(b"HTTP/1.1 401") == 1
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.count(b"HTTP/1.1") == 1
     assert upstream.requests[0].json["prompt"] == text
