@@ -6,19 +6,33 @@ captures, counts and rewordings never take two pieces for one that another takes
 
 from __future__ import annotations
 
-MOST_DIGITS = 10  # of an index that is written as a string
+MOST = 1024  # characters of a number that is written as a string
 
 
 def index_of(item: object, place: int) -> int:
-    """Return the number by which a client tells an item of a list from others, be it a number or
-    a string; its place where it is neither. Never raise, whatever an upstream has put there."""
+    """Return the number by which a client tells an item of a list from others: a number however
+    it is written, and one for any other word, for all lists and for all objects, wherever the
+    item stands; its place where it has none. Never raise, whatever an upstream has put there."""
     index = item.get("index") if isinstance(item, dict) else None
-    if isinstance(index, int):
-        return int(index)
-    if not isinstance(index, float | str):
+    if index is None:
         return place
-    if isinstance(index, float) and index.is_integer():
-        return int(index)
-    written = str(index)
-    whole = written.isascii() and written.isdigit() and len(written) < MOST_DIGITS
-    return int(written) if whole else hash(written)
+    if isinstance(index, str):
+        return _number(index.strip()) if len(index) <= MOST else hash(index)
+    if isinstance(index, int | float):
+        return int(index) if isinstance(index, int) or index.is_integer() else hash(str(index))
+    return hash(type(index).__name__)
+
+
+def _number(text: str) -> int:
+    for read in (int, float, _prefixed):
+        try:
+            number = read(text)
+        except ValueError:
+            continue
+        if number == number // 1:
+            return int(number)
+    return hash(text)
+
+
+def _prefixed(text: str) -> int:
+    return int(text, 0)

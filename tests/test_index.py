@@ -37,18 +37,18 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("index", [1, 1.0, "1", "01"])
+@pytest.mark.parametrize(
+    "index", [1, 1.0, "1", "01", "+1", " 1", "1e0", "0x1", "\u0661", "0" * 500 + "1"]
+)
 def test_an_index_is_read_as_the_most_lenient_client_reads_it(index: object) -> None:
     assert index_of({"index": index}, 0) == 1
 
 
-@pytest.mark.parametrize("index", [None, [], {}, {"a": 1}])
-def test_what_has_no_index_is_told_by_its_place(index: object) -> None:
-    assert index_of({"index": index}, 5) == 5
-    assert index_of({}, 5) == index_of("no object", 5) == 5
+def test_what_has_no_index_is_told_by_its_place() -> None:
+    assert index_of({"index": None}, 5) == index_of({}, 5) == index_of("no object", 5) == 5
 
 
-@pytest.mark.parametrize("index", [1.5, "one", "9" * 5000, "\u0661"])
+@pytest.mark.parametrize("index", [1.5, "one", "nan", "inf", "9" * 5000, [], [0], {}, {"a": 1}])
 def test_what_is_no_number_names_its_item_wherever_it_stands(index: object) -> None:
     here, there = (index_of({"index": index}, place) for place in (0, 2))
 
@@ -64,8 +64,7 @@ def test_all_who_read_an_index_read_the_same(index: object) -> None:
         {"index": number, "text": "gen", "finish_reason": "stop"},
     ]
 
-    [text] = captured(pieces)  # an index that is a word is a text, too
-    assert text.endswith("Hydrogen")
+    assert "Hydrogen" in captured(pieces)  # an index that is a word is another text
     assert metered([{**piece, "finish_reason": "stop"} for piece in pieces]) == {number: "stop"}
     assert roles_of_chat(pieces) == ["assistant", None]
     assert spot_of({"choices": pieces[:1]}, ("choices", 0, "text"))[0] == number

@@ -13,10 +13,10 @@ from itertools import islice
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.masking import masked, named, spots
+from proxy.guardrails.parting import going_on
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Text, answer_walk, request_walk
 from proxy.guardrails.view import readings
-from proxy.index import index_of
 from proxy.record import Captured, Said
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, Rule, asks, binds
@@ -27,8 +27,6 @@ MOST_VALUES = 4096  # of a question, or of a chunk, that are looked through for 
 CUT, WITHHELD = "…", "[WITHHELD]"
 _SHOWN = frozenset({"content", "prompt", "reasoning", "refusal", "arguments", "name", "tool"})
 
-Lane = tuple[int | str, str]  # a choice's index or what else a text is in, and the text's name
-
 
 @dataclass(slots=True)
 class Capturing:
@@ -38,7 +36,7 @@ class Capturing:
     rules: Sequence[Rule]
     asked: Json
     clock: Clock
-    _answers: dict[tuple[int, Lane], list[str]] = field(default_factory=dict)
+    _answers: dict[tuple[int, int], list[str]] = field(default_factory=dict)
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +50,7 @@ class Capturing:
             if self._room <= 0:
                 return
             if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
-                lane = (chunk.leg, _choice(chunk.data, text))
+                lane = (chunk.leg, _lane(chunk.data, text))
                 self._answers.setdefault(lane, []).append(text.text[: self._room])
                 self._room -= len(text.text)
 
@@ -102,12 +100,7 @@ def _is_shown(text: Text) -> bool:
     return text.kind in _SHOWN and not text.decoded
 
 
-def _choice(data: Json, text: Text) -> Lane:
-    """Return which text of which choice goes on: its choice's index and the name of the text."""
-    choices = data.get("choices")
-    place = text.path[1] if len(text.path) > 1 else 0
-    if not isinstance(place, int):
-        return str(place), text.kind
-    if isinstance(choices, list) and place < len(choices):
-        place = index_of(choices[place], place)
-    return place, text.kind
+def _lane(data: Json, text: Text) -> int:
+    """Return by what guards know which texts of a stream are one."""
+    spot = going_on(data, text)
+    return hash(text.path if spot is None else spot)

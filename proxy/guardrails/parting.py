@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.guardrails.frame import is_name, is_silent_choice, is_silent_head
+from proxy.guardrails.frame import Level, is_silent, is_silent_choice, is_silent_head
 from proxy.guardrails.payloads import Payload
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Key, Path, Text, answer_texts, parts_of
@@ -135,7 +135,9 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
             made = [made]
             new.append(0)
             continue
-        kept = {name: above[name] for name in ("index", "id", "type") if _is_kept(name, above)}
+        level = tuple(each for each in path[:depth] if isinstance(each, str))
+        names = ("index", "id", "type")
+        kept = {name: above[name] for name in names if _is_kept(name, above, level)}
         made = {**kept, step: made}
         if depth == 2:
             made |= {name: above[name] for name in beside if name in above}
@@ -145,11 +147,12 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
     return {**head, "choices": made}, ("choices", *reversed(new))
 
 
-def _is_kept(name: str, item: Json) -> bool:
-    """True if what an item has under a name says which item it is, and is no text that goes on."""
+def _is_kept(name: str, item: Json, level: Level) -> bool:
+    """True if what an item has under a name says which item it is, and is no text that goes on: an
+    id is one but where it is never looked at."""
     value = item.get(name)
     if name == "id":
-        return "index" not in item and value is not None and is_name(value)
+        return "index" not in item and value is not None and is_silent(level, name, value)
     return isinstance(value, str | int | float)
 
 
