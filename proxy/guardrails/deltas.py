@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, Self
 
 from proxy.guardrails.arguments import ArgumentsWindow, weight_of_parts
-from proxy.guardrails.first_values import FirstValues, acting, says_more
+from proxy.guardrails.first_values import FirstValues, acting, is_filling, says_more
 from proxy.guardrails.masking import Replace, named
 from proxy.guardrails.parting import (
     Spot,
@@ -37,6 +37,7 @@ from proxy.types import Chunk, Json
 
 MOST_LANES = 1024  # texts of one answer that are held at once
 MOST_NAME = 1024  # characters of the names on the way to one
+
 
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
 
@@ -135,6 +136,9 @@ class Panes(Protocol):
     def miss(self, text: Text) -> None:
         """Note that a text that has ended goes on, and is read in two."""
 
+    def leave_unread(self, text: Text) -> None:
+        """Note that what several chunks say in the place of a text is not read together."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make one; ``crowded`` where there are as many texts as may be held at once."""
 
@@ -154,18 +158,24 @@ class Ruled:
         return bool(acting(self.tallies, text))
 
     def says_more(self, text: Text) -> bool:
-        return says_more(text.text, acting(self.tallies, text))
+        return says_more(text.text, acting(self.tallies, text) or self._applying(text))
 
     def ends(self, text: Text) -> bool:
         return not self.to_last or self.acts(text)
 
     def miss(self, text: Text) -> None:
-        for tally in self.tallies:
-            if tally.rule.applies(text.role, text.kind):
-                tally.fail("text_after_finish")
+        for tally in self._applying(text):
+            tally.fail("text_after_finish")
+
+    def leave_unread(self, text: Text) -> None:
+        for tally in self._applying(text):
+            tally.opaque = True
+
+    def _applying(self, text: Text) -> list[Tally]:
+        return [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
 
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
-        tallies = [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
+        tallies = self._applying(text)
         if crowded:
             for tally in tallies:
                 tally.fail("too_many_texts")
@@ -336,13 +346,18 @@ class Deltas:
         return index in self._ended
 
     def _goes_unread(self, data: Json, text: Text) -> bool:
-        """True if what is looked at chunk by chunk may say something across chunks."""
+        """True if what is looked at chunk by chunk may say something across chunks, and is to be
+        left out; where no rule acts it is noted."""
         path = text.path
-        if isinstance(path[-1], Key) or not self._panes.acts(text):
+        if isinstance(path[-1], Key):
             return False
+        acts = self._panes.acts(text)
         place = spot_of(data, path) if path[0] == "choices" and len(path) > 2 else path
-        hides = place is not path and path[-1] == "logprobs"
-        return hides or not self._firsts.passes(place, text, self._panes.says_more)
+        hides = acts and place is not path and path[-1] == "logprobs"
+        across = hides or not self._firsts.passes(place, text, self._panes.says_more)
+        if across and not acts and not is_filling(text):
+            self._panes.leave_unread(text)
+        return across and acts
 
     def _parted(self, chunk: Chunk, going: list[tuple[Spot, Text]], ends: set[int]) -> list[Chunk]:
         """Part a chunk with several texts: what is no text first, each text, and the end."""

@@ -16,7 +16,9 @@ from proxy.guardrails.texts import Path, Text
 from proxy.guardrails.window import Window
 
 MOST_PLACES = 1024
+MOST_FILLING = 64  # characters of what fills a chunk
 
+_FILLING: Path = ("obfuscation",)
 _DIGEST_BYTES = 16  # so that neither long names nor long values are kept
 
 
@@ -64,7 +66,12 @@ def says_more(text: str, tallies: Sequence[Tally]) -> bool:
         pieces = [*window.feed(text * (2 + window.reach // len(text))), *window.flush()]
     except GuardBlocked:
         return True
-    return any(piece.changed for piece in pieces)
+    return any(piece.changed for piece in pieces) or any(each.findings for each in anew)
+
+
+def is_filling(text: Text) -> bool:
+    """True for what OpenAI has in each chunk so that nobody can tell its size."""
+    return text.path == _FILLING and len(text.text) <= MOST_FILLING and text.text.isalnum()
 
 
 def _digest(text: str) -> bytes:

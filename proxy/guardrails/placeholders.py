@@ -118,6 +118,9 @@ class Masks:
     def miss(self, text: Text) -> None:
         """Nothing is missed: each text gets its values back."""
 
+    def leave_unread(self, text: Text) -> None:
+        """Nothing is left: a placeholder stands in one chunk, or stays."""
+
     def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
         """Make what one text of a stream goes through to have its values back."""
         plain = self.unmasker()

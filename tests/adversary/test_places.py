@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.replacing import replaced
 from proxy.guardrails.texts import Texts, answer_texts, request_texts
+from proxy.types import Chunk
 from proxy.types.guard import Action, Rule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
 from tests.adversary.test_hidden_words import NAMED, documents, event
@@ -126,6 +127,22 @@ async def test_nothing_in_a_stream_reaches_a_client_unread(form: str, action: Ac
         for pieces in cuts(FORMS[form](PLANTS[name])):
             if MARK in texts_of(place):
                 assert await slips_in_a_stream(place, pieces, name, action) is None
+
+
+@pytest.mark.parametrize("form", STREAMED)
+async def test_a_guard_that_only_flags_passes_no_stream_that_it_has_not_read(form: str) -> None:
+    for place, (_, name) in zip(ANSWERS, turns([form]), strict=False):
+        for pieces in cuts(FORMS[form](PLANTS[name])):
+            if MARK not in texts_of(place):
+                continue
+            events = [{**HEAD, "choices": [], **planted(place, piece)} for piece in pieces]
+            watching = Engine(Ticks()).watch([rule(name, "flag")], lambda: pytest.fail("asked"))
+            chunks = [*map(Chunk, events), Chunk(None, last=True)]
+            released = [await watching.feed(chunk) for chunk in chunks]
+            shown = [chunk.data for some in released for chunk in some if chunk.data]
+
+            [result] = watching.results()
+            assert result.verdict != "passed" or spells(shown, PLANTS[name]) is None, place
 
 
 WORDS = st.sampled_from(

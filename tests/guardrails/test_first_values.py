@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import tracemalloc
+from typing import Any
 
 import pytest
 
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.first_values import MOST_PLACES, FirstValues, acting, says_more
 from proxy.guardrails.texts import Text
-from tests.guardrails.doubles import rule, tallies
+from proxy.types import Chunk
+from tests.guardrails.doubles import Ticks, rule, tallies
 
 
 def text(said: str) -> Text:
@@ -68,3 +71,32 @@ def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:
 
     assert passed == [True] * MOST_PLACES + [False]
     assert held < 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("chunks", "verdict"),
+    [
+        ([{"x": "sec"}, {"x": "ret"}], "unseen"),
+        ([{"x": {"y": ["sec"]}}, {"x": {"y": ["ret"]}}], "unseen"),
+        ([{"provider": "openai"}, {"provider": "openai"}], "passed"),
+        ([{"x": "retsec"}, {"x": "retsec"}], "unseen"),
+        ([{"x": "secret"}, {"x": "other"}], "flagged"),
+        ([{"obfuscation": "sec"}, {"obfuscation": "ret7"}], "passed"),
+        ([{"obfuscation": "s e c"}, {"obfuscation": "r e t"}], "unseen"),
+        ([{"obfuscation": "a" * 64}, {"obfuscation": "a" * 65}], "unseen"),
+        ([{"usage": {"completion_tokens": 1}}, {"usage": {"completion_tokens": 2}}], "passed"),
+    ],
+    ids=str,
+)
+async def test_a_guard_that_only_flags_says_what_it_has_not_read_together(
+    chunks: list[dict[str, Any]], verdict: str
+) -> None:
+    watching = Engine(Ticks()).watch([rule("secret", action="flag")], lambda: pytest.fail("asked"))
+    for beside in chunks:
+        data = {"choices": [{"index": 0, "delta": {"content": "all is well "}}], **beside}
+        chunk = Chunk(data)
+        assert await watching.feed(chunk) == [chunk]
+    await watching.feed(Chunk(None, last=True))
+
+    [result] = watching.results()
+    assert result.verdict == verdict
