@@ -167,10 +167,26 @@ def reading(charset: str, size: int) -> float:
 
 
 async def grown(here: Place, put: Put, shape: str) -> str | None:
-    """Return by how much a larger text of a shape costs too much, or None. What seems too much is
-    measured again: the least of several tries counts."""
-    streams = put is streamed
-    size, times, most = (BEYOND_WINDOWS, THRICE, MOST_THRICE) if streams else (SMALL, TIMES, MOST)
+    """Return by how much a larger text of a shape costs too much, or None.
+
+    Windows of streams may fill more slowly than most do: what seems too much is measured once more
+    from where the first measure ended.
+    """
+    if put is not streamed:
+        return await measured(here, put, shape, SMALL, TIMES, MOST)
+    found = None
+    for size in (BEYOND_WINDOWS, BEYOND_WINDOWS * THRICE):
+        found = await measured(here, put, shape, size, THRICE, MOST_THRICE)
+        if found is None:
+            return None
+    return found
+
+
+async def measured(
+    here: Place, put: Put, shape: str, size: int, times: int, most: float
+) -> str | None:
+    """Return what two sizes of a text cost, if the larger one costs too much. What seems too much
+    is measured again: the least of several tries counts."""
     large = small = float("inf")
     for _ in range(TRIES):
         large = min(large, await cost(here, put, shape, size * times))
