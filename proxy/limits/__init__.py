@@ -46,13 +46,13 @@ class Admission:
     _going: dict[str, Admitted] = field(default_factory=dict)
 
     def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
-        """Give what calls under way hold of a limit by estimate, by whose: those that came since a
-        moment, in milliseconds of UTC."""
+        """Return what calls under way hold of a limit by estimate, by whose: those that came since
+        a moment, in milliseconds of UTC, also under policies of before that had the same limit."""
         found: dict[str, int] = {}
         for each in self._going.values():
             if each.at_ms >= since_ms:
                 for claim in each.claims:
-                    if claim.limit is limit:
+                    if claim.limit.key == limit.key:
                         found[claim.scope] = found.get(claim.scope, 0) + claim.amount
         return found
 

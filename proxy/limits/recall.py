@@ -27,11 +27,13 @@ class Unrecalled(Exception):
 
 class Missed(NamedTuple):
     """A budget that began without what its window had seen before: when a call first claimed it
-    and when its window began, in milliseconds of UTC, and when to try again, in seconds."""
+    and when its window began, in milliseconds of UTC, the id of its charge, so that it is charged
+    once however often that is tried, and when to try again, in seconds."""
 
     at_ms: int
     begin_ms: int
-    again: float
+    charge_id: str
+    again: float = 0.0
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Recalls:
     failed: Callable[[Exception], None]
     monotonic: Callable[[], float]
     utc: Callable[[], float]
+    _begun: int = 0
     _under_way: dict[Name, asyncio.Task[bool]] = field(default_factory=dict)
     _missed: dict[Name, Missed] = field(default_factory=dict)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
@@ -56,7 +59,11 @@ class Recalls:
     def begin(self, claim: Claim, at_ms: int) -> None:
         """Have a budget recalled that begins anew with the claim of a call that came at a moment,
         in milliseconds of UTC."""
-        self._start(claim, Missed(at_ms, self._window(claim), 0.0), None)
+        if _name(claim) not in self._under_way:
+            self._begun += 1
+            name = f"{claim.limit.name} {claim.scope}"
+            charge_id = f"recalled {at_ms} {self._begun} {name}"  # another where it begins again
+            self._start(claim, Missed(at_ms, self._window(claim), charge_id), None)
 
     async def known(self, claims: Iterable[Claim]) -> bool:
         """Wait until what the budgets of some claims have seen is charged, or cannot be told. True
@@ -88,9 +95,8 @@ class Recalls:
         try:
             spent = await self.recall(claim, before_ms)
             if spent is not None:
-                charge_id = f"recalled {missed.begin_ms} {claim.limit.name} {claim.scope}"
                 charge = [Claim(claim.limit, claim.scope, spent)]
-                await self.store.charge(charge_id, charge, whole=True)
+                await self.store.charge(missed.charge_id, charge, whole=True)
         except Unrecalled:
             self._miss(name, missed)
             return False

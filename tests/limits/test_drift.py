@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 import pytest
 
 from proxy.limits import Admission
 from proxy.limits.drift import EVERY_S, SHARE, TRIES, Drift
 from proxy.limits.memory import MemoryStore
+from proxy.record import Record, TraceIds
+from proxy.types import Call, Door
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
+from tests.limits.test_recall import plan
 from tests.limits.world import Clock
 
 MONTH = Limit("month", "usd", 1_000_000, Calendar("month"))
@@ -209,3 +213,18 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(world: World) -> None:
 
     assert [type(error) for error in world.failed] == [IndexError]
     assert world.told == [{}, {"month": 0}]
+
+
+async def test_what_calls_hold_is_theirs_under_later_policies_with_the_same_limit(
+    world: World,
+) -> None:
+    at = datetime.fromtimestamp(world.clock.seconds(), UTC)
+    door = Door("openai", "completions", "/v1/completions", "r", "n", at=at)
+    record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
+    call = Call(door, {"model": "m", "prompt": "x", "max_tokens": 5}, ("m",))
+    world.kept = [{}]
+    async with world.admission.admit(plan(MONTH), call, record):
+        for limit in (MONTH, replace(MONTH)):  # policies are read again: an equal limit
+            world.budgets = [BudgetQuery(limit, (), frozenset({"chat"}), frozenset({""}))]
+
+            assert await world.drift.look() == {"month": 0}

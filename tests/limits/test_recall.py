@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,13 +14,18 @@ import pytest
 
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
+from proxy.limits.memory import MemoryStore
 from proxy.limits.recall import AGAIN_S, Recalls, Unrecalled
+from proxy.limits.redis import TIMEOUT_S, RedisStore
+from proxy.limits.store import StoreUnavailable
 from proxy.record import Record, TraceIds
+from proxy.redis import connect
 from proxy.types import Bound, Call, Door, Leg, Plan, Target, Upstream
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
 from tests.limits.world import NOON, Clock, claims
+from tests.servers import Server
 
 DEAR = Target(
     Upstream("openai", "openai", "http://127.0.0.1:9"),
@@ -222,3 +228,40 @@ async def test_each_window_is_recalled(world: World) -> None:
             [day] = await admission.store.read(claims((DAY, 0), scope=""))
             assert day.used == LEFT
             world.clock.ms += 86_400_000
+
+
+async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, world: World) -> None:
+    world.ledger.go.set()
+    store, now = RedisStore(connect(server.at, TIMEOUT_S), time.time), time.time
+    world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
+    async with store, Recalls(store, world.ledger.recall, world.failed.append, now, now) as recalls:
+        admission = Admission(store, lambda standing: None, recalls)
+        for _ in range(3):
+            with pytest.raises(BudgetExceeded):
+                await world.call(admission, MONTH)
+            lost = [key for key in server.admin.keys("*") if b"call:" not in key]
+            server.admin.delete(*lost)
+
+    assert len(world.ledger.asked) == 3
+
+
+async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) -> None:
+    world.ledger.go.set()
+    charged: list[str] = []
+
+    class Failing(MemoryStore):
+        async def charge(
+            self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False
+        ) -> None:
+            charged.append(charge_id)
+            raise StoreUnavailable("away")
+
+    store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
+    async with Recalls(store, world.ledger.recall, world.failed.append, now, now) as recalls:
+        admission = Admission(store, lambda standing: None, recalls)
+        await world.call(admission, MONTH)
+        world.clock.ms += int(AGAIN_S * 1000)
+        await world.call(admission, MONTH)
+
+    assert len(charged) == 2
+    assert len(set(charged)) == 1
