@@ -86,7 +86,7 @@ class Sqlite:
         run = asyncio.get_running_loop().run_in_executor
         try:
             value = await run(self._reader.thread, self._read, key, self._now())
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:  # the folder may be out of reach
             self._tell.failed(NAME)
             if files.is_damage(error) and self._reading == self._identity:
                 self._damaged = True

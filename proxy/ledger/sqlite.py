@@ -112,7 +112,7 @@ class SqliteStore:
         self._written += len(rows.calls)
 
     def prune(self) -> bool:
-        if self._node is not None and self._node != identity(self._path):
+        if self._node is not None and self._is_another():
             with self._writing():  # nobody calls, and the file is gone all the same
                 pass
         now, keep = self._run.now_ms(), self._run.keep_ms
@@ -132,6 +132,14 @@ class SqliteStore:
             self._note(file, counts, self._written, 0)
             file.execute("UPDATE runs SET closed_ms = seen_ms WHERE id = ?", [self._id])
         self._let_go()
+
+    def _is_another(self) -> bool:
+        """True if the file is not that of before; False where nobody can tell, which the next
+        batch does."""
+        try:
+            return self._node != identity(self._path)
+        except OSError:
+            return False
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -350,3 +350,15 @@ async def test_sums_that_turn_wrong_while_it_runs_hold_up_nothing(tmp_path: Path
         opened.put(KEY, b"value", 60)
 
     assert (told.entries, told.size) == (0, 0)
+
+
+async def test_a_folder_that_is_out_of_reach_is_a_miss(tmp_path: Path) -> None:
+    folder, told = tmp_path / "cache", Told()
+    folder.mkdir()
+    async with store(folder, told) as opened:
+        opened.put(KEY, b"value", 60)
+        await opened.written()
+        shutil.rmtree(folder)
+        folder.write_text("a file in its place")
+
+        assert await opened.get(KEY) is None

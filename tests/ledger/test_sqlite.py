@@ -288,3 +288,18 @@ def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
     }
     assert kept(path, "runs")[0] == {**now["runs"][0], "charges": 0}
     assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}
+
+
+def test_a_folder_that_is_out_of_reach_ends_no_round_of_who_prunes(tmp_path: Path) -> None:
+    folder = tmp_path / "ledger"
+    folder.mkdir()
+    kept_there, _ = store(folder / "ledger.db")
+    kept_there.write(batch(1), counted(1))
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    folder.write_text("a file in its place")
+
+    assert not kept_there.prune()
+    with pytest.raises(Unwritten):
+        kept_there.write(batch(2), counted(2))
