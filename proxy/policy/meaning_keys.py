@@ -3,7 +3,7 @@ that revoke nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime
 
 from proxy.policy import schema
@@ -12,9 +12,15 @@ from proxy.policy.snapshot import Snapshot
 from proxy.policy.source import Path_
 
 Finding = tuple[Path_, str]
+REFUSED = "every call is refused"
 NOT_WANTED = (
     "say keys: {} where that is meant, as a process that has keys in force does not take it"
 )
+
+
+def _revoked(name: str, key: schema.Key, revoked: Collection[str]) -> list[bool]:
+    """Return of each text of a key whether it is revoked, by itself or by the name of the key."""
+    return [name in revoked or each.digest in revoked for each in key.sha256]
 
 
 def findings(policies: schema.Policies, snapshot: Snapshot, at: datetime) -> Iterator[Finding]:
@@ -32,11 +38,14 @@ def findings(policies: schema.Policies, snapshot: Snapshot, at: datetime) -> Ite
         if lapse is None:
             continue
         path: Path_ = ("keys", name)
-        if lapse == "revoked":
-            yield path, "the key is revoked: every call is refused"
+        expired = key.expires is not None and key.expires <= at
+        revoked = _revoked(name, key, policies.revoked)
+        ended = [expired or (each.until is not None and each.until <= at) for each in key.sha256]
+        if all(revoked):
+            too = ", and has expired too" if all(ended) else ""
+            yield path, f"the key is revoked{too}: every call is refused"
+        elif all(ended):
+            field = "expires" if expired else "sha256"
+            yield (*path, field), f"the key {lapse}: every call is refused"
         else:
-            ended = key.expires is not None and key.expires <= at
-            yield (
-                (*path, "expires" if ended else "sha256"),
-                f"the key {lapse}: every call is refused",
-            )
+            yield (*path, "sha256"), "each text of the key is revoked or has expired: " + REFUSED

@@ -59,6 +59,29 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
             [],
         ),
         (
+            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
+            f"revoked: [{ONE}]",
+            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+        ),
+        (
+            f"sha256: {ONE}, expires: 2026-06-30",
+            "revoked: [old]",
+            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+        ),
+        (
+            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]",
+            f"revoked: [{TWO}]",
+            [
+                "keys.old.sha256: each text of the key is revoked or has expired: "
+                "every call is refused"
+            ],
+        ),
+        (
+            f"sha256: [{ONE}, {TWO}], expires: 2026-06-30",
+            f"revoked: [{ONE}]",
+            ["keys.old.expires: the key expired at 2026-07-01 00:00 UTC: every call is refused"],
+        ),
+        (
             f"sha256: {ONE}",
             "revoked: [ol]",
             ["revoked.0: there is no key 'ol', so it revokes nothing, did you mean old?"],
