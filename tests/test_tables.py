@@ -193,6 +193,7 @@ DEFAULTS = {
     "HEADRACE_MAX_BODIES_BYTES": "bodies_bytes",
     "HEADRACE_CACHE_BYTES": "cache_bytes",
     "HEADRACE_REPLICAS": "replicas",
+    "HEADRACE_SETTLE_SECONDS": "settle_seconds",
 }
 OFF = {"HEADRACE_LEDGER": "ledger"}
 
