@@ -2,14 +2,15 @@
 
 The estimate errs on the high side: every value of the request, and for each choice of each prompt
 as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
-estimated for the dearest target whose price is known. What is not used is given back when the call
-ends.
+estimated for the dearest target whose price is known, at the dearest rates that may apply. What is
+not used is given back when the call ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
+from typing import NamedTuple
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
@@ -18,16 +19,26 @@ from proxy.dialects.bounds import most_thought, most_tokens
 from proxy.dialects.crossing import Fitted
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
+from proxy.limits.dearest import most_cost
 from proxy.record import BudgetCharge, Record
 from proxy.types import UNCHANGED, Call, Changes, Json, Leg, Plan, Target
 from proxy.types.limit import MOST, Claim
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
-from proxy.usage import Price, Tokens, in_force
+from proxy.usage import in_force
 
 ASSUMED_TOKENS = 1024
-Sizes = list[tuple[Target, tuple[int, int]]]
-"""Targets, and for each the tokens of the prompt and the most that the answers may have."""
+
+
+class Size(NamedTuple):
+    """The tokens of a prompt and the most that its answers may have, by the body that is sent."""
+
+    prompt: int
+    answers: int
+    body: Json
+
+
+Sizes = list[tuple[Target, Size]]
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
@@ -97,24 +108,24 @@ def predicted(plan: Plan, call: Call) -> int | None:
 def _sizes(call: Call, plan: Plan, leg: Leg) -> Sizes:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
-    sizes: dict[tuple[str | None, ...], tuple[int, int] | None] = {}
+    sizes: dict[tuple[str | None, ...], Size | None] = {}
     found: Sizes = []
     targets = (*leg.targets, *plan.guards.detours)
     for target in targets:
         own = target.title if target.title in leg.others else None
         form = target.upstream.name, target.endpoint, own  # its bodies differ in the model's name
         if form not in sizes:
-            sizes[form] = estimated(call, target, leg.changes_for(target))
+            sizes[form] = _size(call, _sent(call, target, leg.changes_for(target)))
         if (size := sizes[form]) is not None:
             found.append((target, size))
-    return found or [(target, (0, 0)) for target in targets]
+    return found or [(target, Size(0, 0, {})) for target in targets]
 
 
 def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple[int, int] | None:
     """Return the tokens of the prompt and the most that the answers may have, by the very body that
     the target would get; None where it cannot be asked."""
-    sent = _sent(call, target, changes)
-    return _size(call, sent) if sent else None
+    size = _size(call, _sent(call, target, changes))
+    return (size.prompt, size.answers) if size else None
 
 
 def _sent(call: Call, target: Target, changes: Changes) -> Fitted | None:
@@ -125,9 +136,11 @@ def _sent(call: Call, target: Target, changes: Changes) -> Fitted | None:
         return None
 
 
-def _size(call: Call, sent: Fitted) -> tuple[int, int]:
+def _size(call: Call, sent: Fitted | None) -> Size | None:
+    if sent is None:
+        return None
     prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
-    return prompt, _answers(call, sent)
+    return Size(prompt, _answers(call, sent), sent.body)
 
 
 def _known(call: Call, body: Json) -> Mapping[str, int]:
@@ -165,22 +178,21 @@ def _prompts(body: Json) -> int:
 
 
 def _tokens(sizes: Sizes) -> int:
-    return min(max([sum(size) for _, size in sizes], default=0), MOST)
+    return min(max([size.prompt + size.answers for _, size in sizes], default=0), MOST)
 
 
 def _cost(call: Call, sizes: Sizes) -> int | None:
     """Give the nano-USD of the dearest target; None where no target has a known price."""
     day = call.door.at.date()
-    costs = [
-        _at(target.prices, day, Tokens(input=prompt, output=answer))
-        for target, (prompt, answer) in sizes
-    ]
+    costs = [_most_cost(target, day, size) for target, size in sizes]
     return max([cost for cost in costs if cost is not None], default=None)
 
 
-def _at(prices: Sequence[Price], day: date, tokens: Tokens) -> int | None:
-    price = in_force(prices, day)
-    cost = price.cost(tokens) if price else None
+def _most_cost(target: Target, day: date, size: Size) -> int | None:
+    price = in_force(target.prices, day)
+    if price is None:
+        return None
+    cost = most_cost(price, size.prompt, size.answers, target.model, size.body)
     return None if cost is None else min(cost, MOST)
 
 

@@ -26,6 +26,12 @@ def reasons(model: str, body: Mapping[str, Any]) -> bool:
     return _asked(body) or (bool(_NAMES.search(model)) and not _NOT.search(model))
 
 
+def may_reason(model: str, body: Mapping[str, Any]) -> bool:
+    """True unless the model is known by its name not to reason, and the request does not ask it
+    to."""
+    return _asked(body) or not _NOT.search(model)
+
+
 def _asked(body: Mapping[str, Any]) -> bool:
     thinking = body.get("thinking")
     if isinstance(thinking, dict):

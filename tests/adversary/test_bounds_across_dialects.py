@@ -199,8 +199,8 @@ def test_every_choice_is_claimed_under_any_name(multiplier: str) -> None:
 
 
 def extra(body: dict[str, int]) -> int:
-    """The names within a group of options are strings that are sent."""
-    return 1 if any("." in name for name in body) else 0
+    """The names and numbers within a group of options are sent."""
+    return 3 if any("." in name for name in body) else 0
 
 
 OPEN = Target(Upstream("up", "openai", "http://127.0.0.1:9", open_ranges=True), "m")

@@ -1,0 +1,78 @@
+"""The most that a call may cost, whatever type its tokens turn out to be of.
+
+An upstream says only afterwards how many tokens were text, audio or reasoning, were written to a
+cache, or fell in a tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from proxy.types.reasoning import may_reason
+from proxy.usage import Price, Tokens
+
+_PROMPT = ("cached_input", "cache_write")
+_WISHES = ("modalities", "response_modalities", "output_modalities")
+_ASKED_IN = ("messages", "input", "prompt")
+_RECORDED = ("audio", "video", "file", "media", "document")
+"""Words in the names of parts that a model may hear, files of an unknown kind among them."""
+
+
+def most_cost(
+    price: Price, prompt: int, answer: int, model: str, body: Mapping[str, Any]
+) -> int | None:
+    """Return the most nano-USD of a call for so many tokens at most, by the body that a model gets;
+    None where text has no price."""
+    text = price.cost(Tokens(input=prompt, output=answer))
+    if text is None:
+        return None
+    heard = ("audio_input",) if price.audio_input is not None and _brings_audio(body) else ()
+    prompts = ("input", *_priced(price, _PROMPT), *heard)
+    answers = ("output", *_priced(price, _answer_types(model, body)))
+    if len(prompts) == len(answers) == 1 and not price.tiers:
+        return text
+    reached = [tier for tier in price.tiers if prompt > tier.above]
+    every = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
+    costs = [
+        each.cost(Tokens(**{asked: prompt, answered: answer}))
+        for each, asked, answered in product(every, prompts, answers)
+    ]
+    return max([cost for cost in costs if cost is not None], default=text)
+
+
+def _priced(price: Price, types: tuple[str, ...]) -> tuple[str, ...]:
+    prices = (price, *price.tiers)  # a tier has no price of its own for audio and reasoning
+    return tuple(
+        name for name in types if any(getattr(each, name, None) is not None for each in prices)
+    )
+
+
+def _answer_types(model: str, body: Mapping[str, Any]) -> tuple[str, ...]:
+    reasoning = ("reasoning",) if may_reason(model, body) else ()
+    return (*reasoning, "audio_output") if _wants_audio(body) else reasoning
+
+
+def _wants_audio(body: Mapping[str, Any]) -> bool:
+    """True if the answer may be spoken."""
+    spoken = any("audio" in str(body[name]).lower() for name in _WISHES if name in body)
+    return spoken or body.get("audio") is not None
+
+
+def _brings_audio(body: Mapping[str, Any]) -> bool:
+    """True if a part of the prompt may be heard."""
+    waiting = [body[name] for name in _ASKED_IN if name in body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            names = f"{value.get('type')} {' '.join(value)}".lower()
+            if any(word in names for word in _RECORDED):
+                return True
+            waiting += value.values()
+        elif isinstance(value, str) and value.startswith("data:audio"):
+            return True
+    return False

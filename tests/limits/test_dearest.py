@@ -1,0 +1,115 @@
+"""No mix of tokens costs more than what a call claims for as many of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from decimal import Decimal
+from itertools import product
+from typing import Any
+
+import pytest
+
+from proxy.limits.claims import claims_of
+from proxy.policy.suppose import suppose
+from proxy.types import Bound, Leg, Target
+from proxy.usage import TOKEN_TYPES, Price, Tier, Tokens
+from tests.limits.test_claims import AT, MONEY, UP, plan
+
+PLAIN = Price(Decimal(10), Decimal(20))
+
+
+def own(**prices: Decimal) -> Price:
+    """Return the price of text with these beside it."""
+    return Price(PLAIN.input, PLAIN.output, **prices)  # type: ignore[arg-type]  # names of prices
+
+
+OWN = ("cached_input", "cache_write", "reasoning", "audio_input", "audio_output")
+PRICES = {
+    "text alone": PLAIN,
+    **{f"dear {name}": own(**{name: Decimal(800)}) for name in OWN},
+    **{f"cheap {name}": own(**{name: Decimal(1)}) for name in OWN},
+    "all": own(**dict.fromkeys(OWN, Decimal(300))),
+    "a dearer tier": replace(PLAIN, tiers=(Tier(20, Decimal(90), output=Decimal(200)),)),
+    "a cheaper tier": replace(PLAIN, tiers=(Tier(20, Decimal(1), output=Decimal(2)),)),
+    "a tier of writes alone": replace(PLAIN, tiers=(Tier(20, cache_write=Decimal(400)),)),
+    "tiers of writes": replace(
+        PLAIN,
+        cache_write=Decimal(40),
+        tiers=(Tier(5, cache_write=Decimal(400)), Tier(20, cache_write=Decimal(50))),
+    ),
+}
+WORDS = {"role": "user", "content": "x" * 400}
+HEARD = {"type": "input_audio", "input_audio": {"data": "x" * 400, "format": "wav"}}
+FILED = {"type": "file", "file": {"file_data": "data:audio/wav;base64," + "x" * 400}}
+ASKS: dict[str, tuple[dict[str, Any], frozenset[str]]] = {
+    "text": ({"messages": [WORDS]}, frozenset()),
+    "an answer in audio": (
+        {"messages": [WORDS], "modalities": ["text", "audio"], "audio": {"voice": "a"}},
+        frozenset({"audio_output"}),
+    ),
+    "a question in audio": (
+        {"messages": [WORDS, {"role": "user", "content": [HEARD]}]},
+        frozenset({"audio_input"}),
+    ),
+    "a file": ({"messages": [{"role": "user", "content": [FILED]}]}, frozenset({"audio_input"})),
+    "an answer before in audio": (
+        {"messages": [{"role": "assistant", "audio": {"id": "a"}}, WORDS]},
+        frozenset({"audio_input"}),
+    ),
+    "both": (
+        {"messages": [{"role": "user", "content": [HEARD]}], "modalities": ["audio"]},
+        frozenset({"audio_input", "audio_output"}),
+    ),
+}
+AUDIO = frozenset({"audio_input", "audio_output"})
+MOST = 40  # tokens of an answer
+
+
+def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
+    call = suppose({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
+    legs = (Leg("m", (Target(UP, model, prices=(price,)),)),)
+    [claim] = claims_of(plan(Bound(MONEY), legs=legs), call)
+    return claim.amount
+
+
+def mixes(types: frozenset[str]) -> list[Tokens]:
+    """Return what may be billed: the whole of a side as each of its types, and halves."""
+    sides = [TOKEN_TYPES[:3] + TOKEN_TYPES[5:6], TOKEN_TYPES[3:5] + TOKEN_TYPES[6:]]
+    asked, answered = ([name for name in side if name in types] for side in sides)
+    return [
+        Tokens(**{a: 50}) + Tokens(**{b: 50}) + Tokens(**{c: 20}) + Tokens(**{d: 20})
+        for (a, b), (c, d) in product(product(asked, asked), product(answered, answered))
+    ] + [Tokens(input=10, output=MOST), Tokens(input=15, output=MOST)]
+
+
+def test_the_sides_hold_every_type_of_tokens() -> None:
+    assert [field.name for field in fields(Tokens)] == list(TOKEN_TYPES)
+    assert {*OWN, "input", "output"} == set(TOKEN_TYPES)
+
+
+@pytest.mark.parametrize("asks", ASKS)
+@pytest.mark.parametrize("price", PRICES)
+def test_no_mix_of_tokens_costs_more_than_is_claimed(price: str, asks: str) -> None:
+    body, audio = ASKS[asks]
+    claim = claimed(PRICES[price], body)
+
+    for tokens in mixes(frozenset(TOKEN_TYPES) - (AUDIO - audio)):
+        cost = PRICES[price].cost(tokens)
+        assert cost is not None
+        assert claim >= cost, tokens
+
+
+@pytest.mark.parametrize("name", ["audio_input", "audio_output"])
+def test_a_call_of_text_alone_claims_no_audio(name: str) -> None:
+    dear = own(**{name: Decimal(800)})
+
+    assert claimed(dear, ASKS["text"][0]) == claimed(PLAIN, ASKS["text"][0])
+
+
+def test_a_model_that_never_reasons_claims_no_reasoning_unless_it_is_asked_to() -> None:
+    dear, body = replace(PLAIN, reasoning=Decimal(800)), ASKS["text"][0]
+
+    assert claimed(dear, body, "m-non-thinking") == claimed(PLAIN, body)
+    assert claimed(dear, {**body, "reasoning_effort": "low"}, "m-non-thinking") > 2 * claimed(
+        PLAIN, body
+    )
