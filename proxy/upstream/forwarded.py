@@ -28,6 +28,7 @@ from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
+from proxy.upstream.own_secrets import conceal
 from proxy.upstream.reply import Reply
 from proxy.words import MAX_WORD, few
 
@@ -54,7 +55,8 @@ class Asked:
     slot: Slot
 
     def fail(self, error: BaseException) -> BaseException:
-        """Note how the attempt failed, by the name of the error that is returned. Call it once.
+        """Note how the attempt failed, by the name of the error that is returned, which holds no
+        part of our credential. Call it once.
 
         Time that the client itself has set is the client's: it says nothing of the target.
         """
@@ -65,6 +67,7 @@ class Asked:
             self.attempt.error = error.code
             return error
         if isinstance(error, ProxyError):
+            conceal(error, self.target.upstream)
             self.attempt.error = error.code
             self.attempt.findings = error.findings or self.attempt.findings
         else:

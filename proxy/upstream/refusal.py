@@ -22,6 +22,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Upstream
+from proxy.upstream.own_secrets import concealed
 from proxy.upstream.reply import Reply
 
 ERROR_BYTES = 64 * 1024
@@ -48,11 +49,11 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
 def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody) -> ProxyError:
     status = reply.status
     if meaning == "denied":
-        message = _message(error, upstream) or "A guard of the upstream denied the call."
+        message = _said(error, upstream) or "A guard of the upstream denied the call."
         return UpstreamDenied(message, upstream_status=status)
     if meaning == "request":
-        text = _message(error, upstream) or f"The upstream refused the request ({status})."
-        param = None if error.param is None else _clean(error.param, upstream)
+        text = _said(error, upstream) or f"The upstream refused the request ({status})."
+        param = None if error.param is None else concealed(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
         return refused.worded(error.code, error.type)
     if meaning == "forbidden":
@@ -103,13 +104,5 @@ def _parse(body: bytes) -> ErrorBody:
         return ErrorBody()
 
 
-def _message(error: ErrorBody, upstream: Upstream) -> str:
-    return _clean(error.message or "", upstream)
-
-
-def _clean(text: str, upstream: Upstream) -> str:
-    """Return an upstream's words without our own key, should they quote it."""
-    for secret in (upstream.api_key, *(value for _, value in upstream.headers)):
-        if secret is not None and secret.reveal():
-            text = text.replace(secret.reveal(), "***")
-    return text
+def _said(error: ErrorBody, upstream: Upstream) -> str:
+    return concealed(error.message or "", upstream)
