@@ -95,7 +95,9 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["calls", "attempts", "runs", "charges", "budgets"])
+@pytest.mark.parametrize(
+    "name", ["calls", "attempts", "runs", "charges", "budgets", "charged_since"]
+)
 def test_the_columns_of_the_ledger_are_those_of_the_page(name: str, ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as file:
         there = {row[1] for row in file.execute(f"PRAGMA table_xinfo({name})")}

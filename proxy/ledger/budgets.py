@@ -23,10 +23,7 @@ WHERE b.name = :name AND b.scope IN (SELECT value FROM json_each(:scopes))
   AND c.started_ms >= :since AND c.started_ms < :before
 GROUP BY b.id
 """
-HEARD_OF = """
-SELECT MIN((SELECT MIN(started_ms) FROM charges WHERE budget = b.id)) FROM budgets b
-WHERE b.name = :name
-"""
+SINCE = "SELECT since_ms FROM charged_since WHERE name = ?"
 UNTOLD = "SELECT 1 FROM runs WHERE NOT charges AND seen_ms >= ? LIMIT 1"
 BEFORE = """
 SELECT {columns} COALESCE(SUM(a.cost_nano_usd), 0)
@@ -66,8 +63,8 @@ def _known_ms(file: sqlite3.Connection, budget: BudgetQuery, since_ms: int) -> i
     """Return the moment from which on the charges of a budget are all that it has seen."""
     if budget.deployments is None:
         return NEVER_MS if file.execute(UNTOLD, [since_ms]).fetchone() else 0
-    [(first,)] = file.execute(HEARD_OF, {"name": budget.limit.name})
-    return NEVER_MS if first is None else int(first)
+    first = file.execute(SINCE, [budget.limit.name]).fetchone()
+    return NEVER_MS if first is None else int(first[0])
 
 
 def _before(

@@ -36,7 +36,8 @@ def _insert(
 
 
 def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
-    """Insert charges, and before them the budgets that the file has not heard of."""
+    """Insert charges, and before them the budgets that the file has not heard of, and since when
+    each has charges: a recall must not go through all counters of its budget to know that."""
     file.execute(
         "INSERT INTO budgets (name, scope) SELECT DISTINCT column2, column3 "  # noqa: S608
         f"FROM {_values(rows)} WHERE true ON CONFLICT DO NOTHING",
@@ -48,6 +49,13 @@ def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
         "CROSS JOIN budgets b ON b.name = v.column2 AND b.scope = v.column3 WHERE true "
         "ON CONFLICT DO NOTHING",
         [run, *_flat(rows)],
+    )
+    file.execute(
+        "INSERT INTO charged_since (name, since_ms) SELECT column2, MIN(column4) "  # noqa: S608
+        f"FROM {_values(rows)} GROUP BY column2 "
+        "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
+        "WHERE excluded.since_ms < charged_since.since_ms",
+        _flat(rows),
     )
 
 

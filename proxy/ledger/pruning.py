@@ -71,5 +71,6 @@ def prune(file: sqlite3.Connection, before_ms: int) -> Pruned:
         file.execute(
             "DELETE FROM budgets WHERE NOT EXISTS (SELECT 1 FROM charges WHERE budget = budgets.id)"
         )
+        file.execute("DELETE FROM charged_since WHERE name NOT IN (SELECT name FROM budgets)")
     file.execute("DELETE FROM calls WHERE started_ms <= :last", last)
     return Pruned(calls, nano_usd)

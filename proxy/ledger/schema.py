@@ -140,6 +140,17 @@ CREATE TABLE charges (
 ) WITHOUT ROWID
 """
 
+CHARGED_SINCE = """
+CREATE TABLE charged_since (
+  name TEXT PRIMARY KEY,
+  since_ms INTEGER NOT NULL
+) WITHOUT ROWID
+"""
+FIRST_CHARGES = """
+SELECT b.name AS name, MIN(c.started_ms) AS since_ms
+FROM budgets b JOIN charges c ON c.budget = b.id GROUP BY b.name
+"""
+
 LOSS = """
 CASE money WHEN 'retried' THEN 'retry' WHEN 'blocked' THEN 'guard' WHEN 'abandoned' THEN
   CASE (SELECT outcome FROM calls c WHERE c.run = attempts.run AND c.seq = attempts.seq)
@@ -183,6 +194,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX charges_by_budget ON charges (budget, started_ms, cost_nano_usd)",
         "ALTER TABLE runs ADD COLUMN charges INTEGER NOT NULL DEFAULT 0",
     ),
+    (CHARGED_SINCE, f"INSERT INTO charged_since {FIRST_CHARGES}"),
 )
 
 
@@ -198,6 +210,8 @@ def views(version: int) -> Iterator[str]:
     and that no later Headrace has brought up to date."""
     if version < 5:  # the steps above
         yield from NO_BUDGETS
+    if version < 6:
+        yield f"CREATE TEMP VIEW charged_since AS {FIRST_CHARGES}"
     for table in ("runs", "calls", "attempts"):
         added = [column for of, column in _added_since(version) if of == table]
         if added:

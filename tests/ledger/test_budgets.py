@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import aiohttp
 import pytest
 
 from proxy.ledger.budgets import NEVER_MS, spent
+from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Unusable
 from proxy.record import BudgetCharge, Record
 from proxy.settings import LedgerAt
@@ -22,6 +24,7 @@ from tests.doubles import ScriptedUpstream, answer, legacy, usage
 from tests.ledger.kept import as_version, finished, kept, ledgered
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import written
+from tests.ledger.test_sqlite import counted, store
 
 BUDGET = """
 policies:
@@ -178,3 +181,36 @@ async def test_a_counter_of_any_name_is_found_again_and_none_is_another(tmp_path
 async def test_a_ledger_that_is_not_there_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(Unusable):
         await spent(tmp_path / "none.db", CALLED, [SUPPORT], 0)
+
+
+async def test_a_call_that_was_charged_late_moves_the_moment_from_which_charges_are_all(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "ledger", at(0), at(3, ("month", SUPPORT, 7)))
+    assert await of(path, CALLED) == {SUPPORT: COST + 7, SEARCH: 0}
+
+    written(path, at(0, ("month", SUPPORT, 5)))  # it took long
+
+    assert await of(path, CALLED) == {SUPPORT: 5 + 7, SEARCH: 0}
+
+
+async def test_a_recall_of_one_counter_does_not_go_through_all_others(tmp_path: Path) -> None:
+    costs = []
+    for counters in (10, 40_000):
+        path = tmp_path / str(counters) / "ledger"
+        path.parent.mkdir()
+        keeping, _ = store(path)
+        charges: list[Row] = [(n, "month", f"tag.team:{n}", NOON_MS, 7) for n in range(counters)]
+        keeping.write(Rows([], [], charges), counted(0))
+        costs.append(min([await recall_s(path) for _ in range(5)]))
+
+    few, many = costs
+    assert many < 4 * few
+
+
+async def recall_s(path: Path) -> float:
+    """Return the processor time of some recalls of one counter."""
+    began = time.process_time()
+    for _ in range(10):
+        assert await spent(path, CALLED, ["tag.team:1"], NOON_MS - 1) == {"tag.team:1": 7}
+    return time.process_time() - began

@@ -96,6 +96,8 @@ def test_what_budgets_were_charged_goes_with_the_calls(path: Path) -> None:
 
     assert [row["seq"] for row in kept(path, "charges")] == [3]
     assert [row["name"] for row in kept(path, "budgets")] == ["of call 3"]
+    with closing(sqlite3.connect(path)) as file:
+        assert [*file.execute("SELECT name FROM charged_since")] == [("of call 3",)]
     assert audit(path).violations == ()
 
 

@@ -280,13 +280,13 @@ def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
     assert summed(path, "loss") == sums
     assert audit(path).violations == ()
     before = {name: kept(path, name) for name in ("runs", "attempts")}
-    assert before != {name: now[name] for name in before}
+    assert version > 4 or before != {name: now[name] for name in before}
 
     store(path)[0].open()
     assert {name: kept(path, name) for name in ("calls", "attempts")} == {
         name: now[name] for name in ("calls", "attempts")
     }
-    assert kept(path, "runs")[0] == {**now["runs"][0], "charges": 0}
+    assert kept(path, "runs")[0] == {**now["runs"][0], "charges": int(version > 4)}
     assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}
 
 
