@@ -20,6 +20,9 @@ ROUNDS = 20
 CONTAINERS = (schema.Policy, schema.Rule, schema.Deployment)
 """Parts that are looked at although their keys do not go together: others are named in them."""
 STAND_IN = {"upstream": "none", "model": "none"}
+REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
+"""What is read in place of a field that is missing or wrong, so that the rest of its part is looked
+at: by section and field."""
 
 
 def salvaged(document: Document) -> schema.Policies:
@@ -45,6 +48,10 @@ def _read(document: Document) -> schema.Policies:
     stand-in, as the rest of them may be wrong too."""
     bare = frozenset(_bare(document))
     data = _without(document, document.data, ())
+    for (section, field), value in REQUIRED.items():
+        for name, part in data.get(section, {}).items():
+            if (section, name, field) in document.left_out:
+                part[field] = value
     for name in bare:
         data["deployments"][name]["targets"] = [STAND_IN]
     read = schema.Policies.model_validate(data, context=CONTAINERS)
@@ -58,6 +65,8 @@ def _read(document: Document) -> schema.Policies:
 def _wrong(detail: ErrorDetails, document: Document) -> Path_:
     """Return the part that is to be left out so that an error goes."""
     path: Path_ = tuple(part for part in detail["loc"] if part != "[key]")
+    if path[::2] in REQUIRED:
+        return path
     return document.origin(path[:-1] if detail["type"] == "missing" else path)
 
 

@@ -87,9 +87,10 @@ class Document:
         return name in texts or any(text is None or name in text for text in self.unread)
 
     def _at(self, path: Path_) -> Any:
+        """Return what is written at a path; None for a field that is missing."""
         value: Any = self.data
         for part in path:
-            value = value[part]
+            value = value.get(part) if isinstance(value, dict) else value[part]
         return value
 
     def text(self, name: str) -> str:

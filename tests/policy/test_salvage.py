@@ -116,6 +116,33 @@ policies: {public: {limits: [{name: l, requests: 1 per day}]}}
     ]
 
 
+@pytest.mark.parametrize("digest", ["", "sha256: abc, ", "sha256: [], ", "sha256: [{until: x}], "])
+def test_a_key_without_a_good_digest_is_looked_at_to_its_end(digest: str, tmp_path: Path) -> None:
+    text = f"""
+tags: {{team: [support]}}
+keys:
+  k: {{{digest}deployments: [nowhere], tags: {{team: search}}, may: [fly]}}
+  l: {{{digest}deployments: [nowhere]}}
+"""
+    told_paths = {each.split()[1] for each in told_of(tmp_path, text)}
+
+    assert told_paths >= {
+        *("keys.k.deployments.0", "keys.k.tags.team", "keys.k.may.0", "keys.l.deployments.0"),
+    }
+    assert not any("same key" in each for each in told(tmp_path))
+
+
+@pytest.mark.parametrize("address", ["", "base_url: 'ftp://x', ", "base_url: 5, "])
+def test_an_upstream_without_a_good_address_is_looked_at_to_its_end(
+    address: str, tmp_path: Path
+) -> None:
+    text = f"upstreams: {{u: {{dialect: openai, {address}api_key: '${{MISSING}}', drop: 5}}}}\n"
+
+    told_paths = {each.split()[1] for each in told_of(tmp_path, text)}
+
+    assert told_paths >= {"upstreams.u.api_key", "upstreams.u.drop"}
+
+
 def test_a_wrong_policy_is_looked_at_to_its_end(tmp_path: Path) -> None:
     assert told_of(
         tmp_path,
