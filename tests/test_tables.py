@@ -193,6 +193,7 @@ DEFAULTS = {
     "HEADRACE_MAX_BODY_BYTES": "body_bytes",
     "HEADRACE_MAX_BODY_VALUES": "body_values",
     "HEADRACE_MAX_BODIES_BYTES": "bodies_bytes",
+    "HEADRACE_MAX_ANSWERS_BYTES": "answers_bytes",
     "HEADRACE_CACHE_BYTES": "cache_bytes",
     "HEADRACE_REPLICAS": "replicas",
     "HEADRACE_SETTLE_SECONDS": "settle_seconds",

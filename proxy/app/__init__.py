@@ -182,7 +182,9 @@ async def _rooms(
     recalls = await stores.recalls(site, store, counters)
     limits = Admission(counters, telling.warn(site), recalls, offload)
     health = Health(time.monotonic, site.metrics.circuit)
-    upstreams = Upstreams(http, via, new_span_id, health, offload=offload)
+    answers = Bodies(site.settings.answers_bytes, "answers")
+    site.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
+    upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
     outside = Outside(http, asks.run, new_request_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from proxy.dialects import hub, sse
 from proxy.dialects.base import Client, Dialect, Server
@@ -34,8 +34,11 @@ class AnswerReader(Protocol):
 
     Each document is then ``read``, which may take long, into the chunks that it makes; ``end``
     gives those that follow the last one. So what was good before a fault is given before the fault
-    is raised, however the bytes were cut. All of them raise ``ProxyError``.
+    is raised, however the bytes were cut. All of them raise ``ProxyError``. One
+    that ``holds`` keeps all bytes to the last.
     """
+
+    holds: ClassVar[bool]
 
     def feed(self, piece: bytes) -> Sequence[Document]: ...
 
@@ -108,6 +111,7 @@ class StreamReader:
     any other end is a stream that was cut."""
 
     __slots__ = ("_documents", "_done", "_events", "_finished", "_leg", "_server", "_turn")
+    holds: ClassVar[bool] = False
 
     def __init__(self, leg: int, turn: Turn | None, server: Server, documents: Documents) -> None:
         self._events = sse.EventReader(MAX_EVENT_BYTES)
@@ -156,6 +160,7 @@ class WholeReader:
     """
 
     __slots__ = ("_documents", "_leg", "_limit", "_raw", "_server", "_stream", "_turn")
+    holds: ClassVar[bool] = True
 
     def __init__(
         self,

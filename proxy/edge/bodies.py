@@ -1,4 +1,5 @@
-"""How much memory the bodies of requests may take, all together and those of one caller."""
+"""How much memory bodies may take, all together and those of one caller: those of requests, and
+those of answers."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ class Bodies:
     """The bytes of the bodies under way. One caller may have half of them, so that nobody shuts
     the others out. A body counts until its call has ended."""
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, most: int = MOST_BYTES, what: str = "requests") -> None:
         self._most = most
+        self._what = what
         self._of_one = most // KEY_SHARE
         self._held = 0
         self._by: dict[object, int] = {}
@@ -32,7 +34,7 @@ class Bodies:
         """Count bytes that have come. Raises ``Overloaded``."""
         of_caller = self._by.get(caller, 0) + size
         if self._held + size > self._most or of_caller > self._of_one:
-            raise Overloaded
+            raise Overloaded(self._what)
         self._held += size
         self._by[caller] = of_caller
 
@@ -71,6 +73,10 @@ class Share:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Give back all that was taken."""
         if self._size:
             self._bodies.give_back(self._caller, self._size)
             self._size = 0

@@ -27,11 +27,11 @@ class CodingNotSupported(Refused):
 
 
 class Overloaded(ProxyError):
-    """The bodies of all requests under way take as much memory as they may; try again soon."""
+    """The bodies of all requests under way, or of all answers, take as much memory as they may."""
 
     status = 503
     code = "overloaded"
 
-    def __init__(self) -> None:
-        super().__init__("There are too many bytes of requests under way.")
+    def __init__(self, what: str = "requests") -> None:
+        super().__init__(f"There are too many bytes of {what} under way.")
         self.retry_after_s = 1.0

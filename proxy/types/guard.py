@@ -264,6 +264,15 @@ class Guarding:
         return tuple(target for rule in self.input for target in rule.to if rule.enforces)
 
     @property
+    def keeps_answers(self) -> bool:
+        """True if a whole answer is kept until it has ended: a rule may want another one in its
+        place, or asks somebody about all of it."""
+        return any(
+            asks(rule.detector) or (rule.action == "retry" and rule.enforces)
+            for rule in self.output
+        )
+
+    @property
     def digest(self) -> str:
         """What is the same for the same rules, so that no answer is shown again under others."""
         return " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])

@@ -38,7 +38,7 @@ from proxy.upstream.listing import Listed
 from proxy.upstream.patience import wait
 from proxy.upstream.race import Race
 from proxy.upstream.refusal import refusal
-from proxy.upstream.reply import Http, Reply
+from proxy.upstream.reply import Http, Reply, Share, Unbounded
 from proxy.upstream.together import Together
 
 
@@ -47,7 +47,8 @@ class Upstreams:
     """The upstreams of the policies, behind one client.
 
     ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1. ``offload`` is
-    where large questions are written, and large answers read.
+    where large questions are written, and large answers read. ``share`` gives what an answer that
+    is held as a whole may take of the memory for all of those.
     """
 
     http: Http
@@ -57,6 +58,7 @@ class Upstreams:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    share: Callable[[], Share] = Unbounded
 
     async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
         if plan.listing is not None:
@@ -135,7 +137,7 @@ class Upstreams:
         reply: Reply | None = None
         try:
             reply = await self._post(asked, errand.time_left(), fresh=fresh)
-            return await self._answer(asked, reply)
+            return await self._answer(asked, reply, kept=errand.plan.guards.keeps_answers)
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
                 await reply.__aexit__(type(error), error, error.__traceback__)
@@ -159,13 +161,17 @@ class Upstreams:
         asked.attempt.left = left_of(reply.headers)
         return reply
 
-    async def _answer(self, asked: Asked, reply: Reply) -> Forwarded:
-        """Give an answer that has begun: from then on it owns the reply."""
+    async def _answer(self, asked: Asked, reply: Reply, *, kept: bool) -> Forwarded:
+        """Give an answer that has begun: from then on it owns the reply. One that is whole, or is
+        ``kept`` to its end, has a share of the memory for answers."""
         server = DIALECTS[asked.target.upstream.dialect].server
         meaning = meaning_of(server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):
             raise await refusal(reply, asked.target.upstream)
         head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
-        answer = Forwarded(head, reply, reader_of(asked, reply), asked, self.offload)
+        reader = reader_of(asked, reply)
+        share = self.share() if kept or reader.holds else Unbounded()
+        share.of(asked.record.key)
+        answer = Forwarded(head, reply, reader, asked, self.offload, share)
         asked.attempt.began = asked.record.now()
         return await answer.begin()

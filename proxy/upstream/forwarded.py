@@ -18,8 +18,6 @@ from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeRe
 from proxy.errors import (
     ProxyError,
     RequestTimeout,
-    UpstreamDenied,
-    UpstreamError,
     UpstreamInvalid,
     UpstreamStale,
     UpstreamTimeout,
@@ -29,7 +27,7 @@ from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
-from proxy.upstream.reply import Reply
+from proxy.upstream.reply import Reply, Share
 from proxy.words import MAX_WORD, few
 
 MIB = 1024 * 1024
@@ -91,7 +89,7 @@ class Asked:
 @dataclass(slots=True)
 class Forwarded:
     """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
-    of it is read by ``offload``.
+    of it is read by ``offload``; ``share`` is what it takes of the memory for answers.
 
     Entering owns the reply; until it has begun, whoever made it does.
     """
@@ -101,6 +99,7 @@ class Forwarded:
     reader: AnswerReader
     asked: Asked
     offload: Offload
+    share: Share
     _source: AsyncIterator[Chunk] | None = None
     _first: Chunk | None = None
     _left: bool = False
@@ -110,7 +109,11 @@ class Forwarded:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""
         self._source = self._read()
-        self._first = await anext(self._source)
+        try:
+            self._first = await anext(self._source)
+        except BaseException:
+            self.share.give_back()
+            raise
         return self
 
     async def chunks(self) -> AsyncIterator[Chunk]:
@@ -120,12 +123,13 @@ class Forwarded:
         try:
             async for chunk in self._source:
                 yield chunk
-        except (UpstreamError, UpstreamDenied) as error:
+        except ProxyError as error:
             raise self.asked.fail(error) from None
 
     async def _read(self) -> AsyncIterator[Chunk]:
         while not self.asked.attempt.finished and (piece := await self.reply.piece()):
             has_content = False
+            self.share.take(len(piece))
             for document in self.reader.feed(piece):
                 is_small = len(document) <= LARGE_BYTES
                 made = self.reader.read(document) if is_small else await self._aside(document)
@@ -203,6 +207,7 @@ class Forwarded:
         trace: TracebackType | None,
     ) -> None:
         self._leave()
+        self.share.give_back()
         await self.reply.__aexit__(kind, error, trace)
 
 

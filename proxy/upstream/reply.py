@@ -42,6 +42,32 @@ class Reply(Protocol):
     ) -> None: ...
 
 
+class Share(Protocol):
+    """What one answer may take of the memory for all answers."""
+
+    def of(self, caller: object) -> None:
+        """Note whose they are, before the first byte has come."""
+
+    def take(self, size: int) -> None:
+        """Count bytes that have come. Raise ``ProxyError`` where there is no room for them."""
+
+    def give_back(self) -> None:
+        """Give back all that was taken."""
+
+
+class Unbounded:
+    """A share of memory that nobody counts."""
+
+    def of(self, caller: object) -> None:
+        """Note nothing."""
+
+    def take(self, size: int) -> None:
+        """Count nothing."""
+
+    def give_back(self) -> None:
+        """Give nothing back."""
+
+
 class Http(Protocol):
     """What sends a request; raises ``UpstreamError`` when no response head comes.
 

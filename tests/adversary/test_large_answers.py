@@ -363,7 +363,7 @@ async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
             assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
-            assert (bill.use, bill.loss) == ("abandoned", "upstream_broke")
+            assert (bill.fate.use, bill.fate.loss) == ("abandoned", "upstream_broke")
             assert held <= MOST_S, name
     assert audit(place.ledger).violations == ()
     assert {row["error"] for row in kept(place.ledger, "attempts")} == {

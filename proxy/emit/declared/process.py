@@ -37,6 +37,13 @@ METRICS = (
         lazy=True,
     ),
     Declared(
+        "headrace_answer_body_bytes",
+        "gauge",
+        (),
+        "What the bodies of the answers take that are held as a whole.",
+        lazy=True,
+    ),
+    Declared(
         "headrace_telemetry_dropped_total",
         "counter",
         (axes.DROPPED, axes.DROP),

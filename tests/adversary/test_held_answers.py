@@ -1,0 +1,93 @@
+"""All answers that are held to their end have one bound of bytes together, and give them back on
+every way out; what streams through has none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import Proxy, running_proxy, world
+from tests.doubles import Asked, ScriptedUpstream, Wire, chat_events, event, head
+from tests.test_pipeline import BEARER
+
+SIZE = 100_000
+RETRY = """
+policies:
+  default:
+    match: all
+    output: [{guard: keywords, words: [zqforbidden], action: retry}]
+"""
+
+
+async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        lines = (await response.text()).splitlines()
+    [line] = [line for line in lines if line.startswith("headrace_answer_body_bytes ")]
+    return float(line.split()[1])
+
+
+async def status_of(proxy: Proxy, client: aiohttp.ClientSession, *, stream: bool) -> int:
+    body = {
+        "model": "support-chat",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "stream": stream,
+    }
+    url = f"{proxy.url}/v1/chat/completions"
+    async with client.post(url, headers=BEARER, json=body) as response:
+        if response.status == 503:
+            assert (await response.json())["error"]["code"] == "overloaded"
+        await response.read()
+        return response.status
+
+
+def unfinished(go_on: asyncio.Event, *, stream: bool) -> object:
+    """Answer with most of an answer, and with its end once that is wanted."""
+
+    async def script(asked: Asked, wire: Wire) -> None:
+        if stream:
+            first, last = b"".join(map(event, chat_events("x" * SIZE))), event(b"[DONE]")
+            kind = "text/event-stream"
+        else:
+            first = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * SIZE
+            last, kind = b'"},"finish_reason":"stop"}]}', "application/json"
+        length = f"content-length: {len(first) + len(last)}"
+        await wire.send(head(200, kind, length) + first)
+        await go_on.wait()
+        await wire.send(last)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("policies", "stream", "bounded"),
+    [("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)],
+    ids=["whole", "whole under a guard", "a stream that is kept", "a stream"],
+)
+async def test_answers_that_are_held_have_one_bound(
+    policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    go_on = asyncio.Event()
+    upstream.answer_with(unfinished(go_on, stream=stream))  # type: ignore[arg-type]
+    async with (
+        running_proxy(
+            tmp_path / "p", world(upstream.url) + policies, answers_bytes=5 * SIZE
+        ) as proxy,
+        aiohttp.ClientSession() as client,
+    ):
+        calls = [asyncio.ensure_future(status_of(proxy, client, stream=stream)) for _ in range(4)]
+        if bounded:
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            assert 0 < await held(proxy, client) <= 5 * SIZE // 2
+        go_on.set()
+        statuses = sorted(await asyncio.gather(*calls))
+        records = await proxy.sink.wait(4)
+        assert await held(proxy, client) == 0
+
+        assert await status_of(proxy, client, stream=stream) == 200
+    assert statuses == ([200, 200, 503, 503] if bounded else [200] * 4)
+    refused = [record for record in records if record.status == 503]
+    assert all(record.outcome == "proxy_error" and not record.bug for record in refused)
+    assert all(bill.fate.loss for record in refused for bill in record.bills())
