@@ -18,22 +18,22 @@ WARNED = (
 @pytest.mark.parametrize(
     ("rules", "told"),
     [
-        ((TOKENS,), WARNED.format(0, "tokens") + "1029 tokens are claimed"),
-        ((MONEY,), WARNED.format(0, "usd") + "0.001029 USD are claimed"),
+        ((TOKENS,), WARNED.format(0, "tokens") + "1033 tokens are claimed"),
+        ((MONEY,), WARNED.format(0, "usd") + "0.001033 USD are claimed"),
         ((MONEY.replace("0.001", "0.0011"),), None),
-        (("limits: [{name: few, tokens: 2000 per minute, burst: 1000}]",), "1029 tokens"),
+        (("limits: [{name: few, tokens: 2000 per minute, burst: 1000}]",), "1033 tokens"),
         (("limits: [{name: few, requests: 1 per minute}, {name: one, concurrency: 1}]",), None),
         (("cap: {max_tokens: 500}", TOKENS), None),
         (("cap: {max_tokens: 500}", MONEY), None),
-        (("when: {stream: true}, cap: {max_tokens: 500}", TOKENS), "1029 tokens"),
+        (("when: {stream: true}, cap: {max_tokens: 500}", TOKENS), "1033 tokens"),
         (("when: {stream: true}, cap: {max_tokens: 500}, " + TOKENS,), None),
-        (("when: {stream: true}, " + MONEY,), "0.001029 USD"),
-        (("set: {max_tokens: 900}", TOKENS), "905 tokens"),
-        (("mode: shadow, cap: {max_tokens: 500}", TOKENS), "1029 tokens"),
+        (("when: {stream: true}, " + MONEY,), "0.001033 USD"),
+        (("set: {max_tokens: 900}", TOKENS), "909 tokens"),
+        (("mode: shadow, cap: {max_tokens: 500}", TOKENS), "1033 tokens"),
         (
             ("when: {stream: true}, targets: [{upstream: one, model: n, price: "
              "{input: 1, output: 9}}]", MONEY.replace("0.001", "0.005")),
-            "0.009221 USD",
+            "0.009225 USD",
         ),
     ],
 )  # fmt: skip

@@ -113,7 +113,7 @@ def test_a_limit_that_one_call_may_be_too_large_for_is_told(tmp_path: Path) -> N
 
     assert found(tmp_path, *rules) == [
         "policies.public.rules.0.limits.0.tokens: is smaller than one call of chat that bounds "
-        "nothing: 1029 tokens are claimed"
+        "nothing: 1033 tokens are claimed"
     ]
 
 
