@@ -136,7 +136,7 @@ def test_the_words_of_the_ledger_are_those_of_the_page(heading: str, known: Any)
         ("logs.md", r"`usage_source` \| by type; (.*?) \|", get_args(Source)),
         ("logs.md", r"`cache` \| (.*?) \|", get_args(CacheResult)),
         ("logs.md", r"whom it asked, and why: (.*?) \|", get_args(Why)),
-        ("logs.md", r"\| info \| (.*?) \|", LOG_LEVELS),
+        ("logs.md", r"`HEADRACE_LOG_LEVEL` \| info \| (.*?) \|", LOG_LEVELS),
         ("logs.md", r"under whose names: (.*?) \|", LOG_SCHEMAS),
         ("policies.md", r"by kind \((.*?)\)", KINDS),
         ("policies.md", r"readers of traces whose names are added: (.*?) \|", TRACE_PROFILES),

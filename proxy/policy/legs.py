@@ -187,7 +187,11 @@ class _ByTarget:
             return not self._leave_out(target, ruling.by["refusal"])
         if ruling.routes is not None and target not in ruling.routes.targets:
             return not self._leave_out(target, ruling.by["targets"])
-        return True
+        if ruling.model is None or ruling.model in target.names:
+            return True
+        if ruling.model not in (ruling.routes or self._deployment.routes).serves:
+            return True  # a name that nobody serves picks none
+        return not self._leave_out(target, ruling.by["model"])
 
     def _leave_out(self, target: Target, rule: str) -> bool:
         self._left_out.append(LeftOut(target, rule))

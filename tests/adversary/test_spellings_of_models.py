@@ -61,6 +61,8 @@ class Way:
 
 HEADER = {"x-headrace-deployment": "answers"}
 LATER = {"targets": [SMALL], "fallback": [LARGE]}
+TINY = {**SMALL, "model": "tiny"}
+NEXT = [{**SMALL, "weight": 10**6}, {**TINY, "weight": 1}, {**LARGE, "weight": 1}]
 PORTKEY = {"x-portkey-api-key": KEY}
 WAYS = {
     "its own name": Way("large"),
@@ -246,6 +248,30 @@ def test_no_name_of_a_model_gets_past_a_rule_that_keeps_it_from_being_asked(
     plan = decide(snapshot_of(written(said, rule)), call_of(said))
 
     assert plan.refusal is not None or "local/large" not in reached(plan)
+
+
+@pytest.mark.parametrize(
+    "does", [{"targets": [TINY]}, {"model": "tiny"}, {"refuse": "no"}], ids=str
+)
+@pytest.mark.parametrize("later", [{"fallback": [LARGE]}, {"targets": NEXT}], ids=["spare", "next"])
+def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
+    later: Json, does: Json
+) -> None:
+    said = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
+    rule = {"name": "away", "when": {"model": "large"}, **does}
+
+    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+
+    assert [target.title for target in leg.targets] == ["local/small", "local/tiny"]
+
+
+def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
+    said = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
+    rule = {"name": "same", "when": {"model": "large"}, "model": "large"}
+
+    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+
+    assert [target.title for target in leg.targets] == ["local/small", "local/large"]
 
 
 @pytest.mark.parametrize(
