@@ -47,6 +47,7 @@ from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Look, Watch, look
 from proxy.record import Record
 from proxy.settings import Address, Settings
+from proxy.turns import Turns
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -200,9 +201,9 @@ def _access(settings: Settings) -> Access:
 
 
 def _offload(site: Site) -> Offload:
-    """Return one thread for all work on large bodies, so that they wait for each other and the
-    loop for none."""
-    return Offload(site.opened.enter_context(ThreadPoolExecutor(1, "bodies")))
+    """Return one thread for all work on large bodies, so that they wait for each other, caller
+    by caller, and the loop for none."""
+    return Offload(site.opened.enter_context(ThreadPoolExecutor(1, "bodies")), Turns(1))
 
 
 def _bounds(site: Site, offload: Offload) -> Bounds:

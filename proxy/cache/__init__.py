@@ -72,7 +72,7 @@ class Exact:
             rule=rule,
             namespace=wishes.namespace,
         )
-        key = await self.offload.run(call.size, keyed)
+        key = await self.offload.run(call.size, keyed, call.door.digest)
         question = None
         if self.alike is not None and wishes.keep:
             asking = (shelf.secret, plan, call, record, wishes.namespace)

@@ -71,7 +71,7 @@ class Alike:
             rule=rule,
             namespace=namespace,
         )
-        space = await offload.run(call.size, keyed)
+        space = await offload.run(call.size, keyed, call.door.digest)
         place = (rule.store, rule.semantic.model, space)
         return Question(self, rule, rule.semantic, place, text, gist(text, secret))
 

@@ -92,11 +92,12 @@ class Asked:
         if value is None:
             return None
         larger = partial(inflate, key, value, self.rule.max_bytes)
-        text = await self.offload.run(len(value) * RATIO, larger)
+        text = await self.offload.run(len(value) * RATIO, larger, self.call.door.digest)
         if text is None:
             return None
         vectors = self.call.door.endpoint == "embeddings"
-        kept = await self.offload.run(len(text), partial(parse, text, vectors=vectors))
+        parsed = partial(parse, text, vectors=vectors)
+        kept = await self.offload.run(len(text), parsed, self.call.door.digest)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     def _age(self, kept: Kept) -> float:
@@ -112,7 +113,8 @@ class Asked:
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = About(self.now(), self.call.stream, upstream, model, used)
-        value = await self.offload.run(keep.size, partial(dump, self.key, about, keep.lines))
+        dumped = partial(dump, self.key, about, keep.lines)
+        value = await self.offload.run(keep.size, dumped, self.call.door.digest)
         self.shelf.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
@@ -182,7 +184,7 @@ class Visit:
         streamed = self.asked.call.stream
         await self.client.begin(Head(streamed), self.record)
         made = partial(_chunks, kept, streamed=streamed)
-        chunks = await self.asked.offload.run(kept.size, made)
+        chunks = await self.asked.offload.run(kept.size, made, self.asked.call.door.digest)
         turn = Turn(self.record.now)
         turn.begin()
         for chunk in chunks:
@@ -316,7 +318,8 @@ class Fetch:
         again on seeing it finds it kept."""
         line = None
         if chunk.data is not None and not self._keep.oversize:
-            line = await self.asked.offload.run(chunk.size, partial(line_of, chunk))
+            made = partial(line_of, chunk)
+            line = await self.asked.offload.run(chunk.size, made, self.asked.call.door.digest)
         self._keep.feed(chunk, line)
         self.flight.oversize = self._keep.oversize
         if chunk.last:

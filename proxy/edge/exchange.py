@@ -83,7 +83,8 @@ class HttpExchange:
         else:
             self._share.of(door.digest)
             raw = await self._incoming.body()
-            self._call = await self._read(raw, partial(dialects.read_call, door, size=len(raw)))
+            make = partial(dialects.read_call, door, size=len(raw))
+            self._call = await self._read(raw, make, door.digest)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -102,7 +103,8 @@ class HttpExchange:
         if weight <= LARGE_BYTES:
             data = self._writer.feed(chunk)
         else:
-            data = await self._offload.run(weight, partial(self._writer.feed, chunk))
+            written = partial(self._writer.feed, chunk)
+            data = await self._offload.run(weight, written, self._call.door.digest)
         if self._head.streamed:
             await self._stream(data, chunk)
         elif chunk.last:

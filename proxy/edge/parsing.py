@@ -23,9 +23,10 @@ class Parsing:
     most_values: int = MOST_VALUES
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
 
-    async def read(self, raw: bytes, make: Callable[[Json], T]) -> T:
-        """Return what ``make`` makes of a body. Raises ``BadRequest``, and what ``make`` raises."""
-        return await self.offload.run(len(raw), partial(self._made, raw, make))
+    async def read(self, raw: bytes, make: Callable[[Json], T], caller: object) -> T:
+        """Return what ``make`` makes of a caller's body. Raises ``BadRequest``, and what ``make``
+        raises."""
+        return await self.offload.run(len(raw), partial(self._made, raw, make), caller)
 
     def _made(self, raw: bytes, make: Callable[[Json], T]) -> T:
         return make(read_json(raw, self.most_values))

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from proxy.guardrails.turns import Turn
+from proxy.turns import Turn
 
 T = TypeVar("T")
 

@@ -25,11 +25,11 @@ from proxy.guardrails.question import parted, question_of
 from proxy.guardrails.rule import Clock, Tally
 from proxy.guardrails.texts import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.threads import Threads
-from proxy.guardrails.turns import Turns
 from proxy.guardrails.weight import EACH, MOST_TEXTS, weight_of
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
 from proxy.record import Record
+from proxy.turns import Turns
 from proxy.types import Chunk, Json
 from proxy.types.guard import Result, Rule, weighs
 

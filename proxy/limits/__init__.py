@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
@@ -26,6 +26,7 @@ from proxy.types.guard import asks
 from proxy.types.limit import Claim, Limit, rate_text
 from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Refusal, Standing
 
+T = TypeVar("T")
 USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
 
 
@@ -103,13 +104,12 @@ class Admitted:
         return self._reserved.decided.claims
 
     async def __aenter__(self) -> Self:
-        offload = self.admission.offload
         if self.plan.guards.ceilings:
-            cost = await offload.run(self.call.size, partial(predicted, self.plan, self.call))
+            cost = await self._worked_out(predicted)
             economics.permit(self.plan.guards.ceilings, cost, self.record)
         if not self.plan.bounds:
             return self
-        claims = await offload.run(self.call.size, partial(claims_of, self.plan, self.call))
+        claims = await self._worked_out(claims_of)
         try:
             self._reserved = await self._reserve(claims)
         except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
@@ -118,6 +118,10 @@ class Admitted:
         if self.claims:
             self.admission._going[self._reserved.id] = self
         return self
+
+    async def _worked_out(self, work: Callable[[Plan, Call], T]) -> T:
+        job, caller = partial(work, self.plan, self.call), self.call.door.digest
+        return await self.admission.offload.run(self.call.size, job, caller)
 
     def require_budget(self) -> None:
         """Raise the refusal that was put off: the cache has no answer, so an upstream must be

@@ -125,7 +125,7 @@ class Upstreams:
         call, record = errand.call, errand.record
         asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
         written = partial(ask, call, target, asks, spoken, errand.said.changes_for(target))
-        question = await self.offload.run(call.size, written)
+        question = await self.offload.run(call.size, written, call.door.digest)
         record.warn(f"{name} dropped" for name in question.dropped)
         try:
             slot = self.health.take(target, question.endpoint)

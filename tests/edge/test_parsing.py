@@ -34,9 +34,9 @@ async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
     with Noted(1) as aside:
         parsing = Parsing(offload=Offload(aside))
 
-        small = await parsing.read(b'{"a": 1}', dict)
+        small = await parsing.read(b'{"a": 1}', dict, "a")
         assert aside.given == 0
-        large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict)
+        large = await parsing.read(orjson.dumps({"a": "x" * LARGE_BYTES}), dict, "a")
 
     assert (small, len(large["a"]), aside.given) == ({"a": 1}, LARGE_BYTES, 1)
     assert threading.active_count() >= 1
@@ -46,9 +46,9 @@ async def test_what_is_large_is_read_by_a_thread_and_nothing_else() -> None:
 async def test_too_many_values_are_refused_whether_small_or_large(size: int) -> None:
     raw = orjson.dumps({"a": ["x" * size, 1, 2]})
 
-    assert await Parsing(most_values=5).read(raw, dict)
+    assert await Parsing(most_values=5).read(raw, dict, "a")
     with pytest.raises(BadRequest, match="more than 4 values"):
-        await Parsing(most_values=4).read(raw, dict)
+        await Parsing(most_values=4).read(raw, dict, "a")
 
 
 async def test_a_body_of_small_values_is_refused_by_the_setting(

@@ -17,10 +17,10 @@ from proxy.guardrails.aside import Aside
 from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.placeholders import Masks
 from proxy.guardrails.texts import request_texts, request_walk
-from proxy.guardrails.turns import Turns
 from proxy.guardrails.watching import Back
 from proxy.guardrails.weight import LIGHT, SHEET
 from proxy.offload import LARGE_BYTES
+from proxy.turns import Turns
 from proxy.types import Chunk
 from proxy.types.guard import Rule
 from tests.guardrails.doubles import Ticks, rule

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.texts import request_texts
-from proxy.guardrails.turns import Turns
 from proxy.guardrails.weight import SHEET
+from proxy.turns import Turns
 from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Ticks, rule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.guardrails.turns import Turns
+from proxy.turns import Turns
 
 
 async def take(turns: Turns, caller: str, order: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""Turns at the threads of guards, given out caller by caller: one who asks for thousands waits for
-its own, and another who asks for one is next."""
+"""Turns at threads that callers share, given out caller by caller: one who asks for thousands waits
+for its own, and another who asks for one is next."""
 
 from __future__ import annotations
 
