@@ -3,6 +3,8 @@ what they are called or by what stands in them."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from proxy.types import Json
@@ -15,6 +17,19 @@ PAYLOAD = frozenset({"b64_json", "bytes", "data", "file_data"})
 FOR_DATA = OPAQUE | PAYLOAD | {"url"}
 
 _MEDIA_TYPE = frozenset({"media_type", "mediaType", "mimeType", "mime_type"})
+_TEXT_MEDIA = re.compile(
+    r"\s*(?:text/|[a-z]+/(?:[\w.-]+\+)?(?:x-)?"
+    r"(?:csv|javascript|json|jsonl|markdown|ndjson|rtf|sh|sql|toml|xml|yaml)\b)",
+    re.IGNORECASE,
+)
+_OTHER_MEDIA = re.compile(
+    r"\s*(?:(?:audio|font|image|video)/|application/(?:gzip|msword|pdf|vnd\.|zip))", re.IGNORECASE
+)
+_TEXT_TYPES = frozenset({"input_text", "output_text", "plain_text", "text"})
+_TEXT_FORMATS = frozenset({"csv", "html", "json", "markdown", "md", "plain", "text", "txt", "xml"})
+_NEVER_TEXT = frozenset(
+    {"audio", "image", "image_url", "images", "input_audio", "input_image", "video", "video_url"}
+)
 _SOURCE = "source"  # where a part of the type that is called so has its content
 
 
@@ -35,6 +50,33 @@ def is_data(value: Any) -> bool:
     """True if a value is data that says of which media type it is."""
     own = value.keys() if isinstance(value, dict) else ()
     return not _MEDIA_TYPE.isdisjoint(own) and not PAYLOAD.isdisjoint(own)
+
+
+def is_for_data(path: Sequence[object]) -> bool:
+    """True if the innermost name of a path is one that data stands under."""
+    return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
+
+
+def says_text(item: Json, around: bool | None) -> bool | None:
+    """True if an item says that what stands in it is a text, by its type, format or media type;
+    False if it says that it is none, None where nothing says it, neither here nor ``around``."""
+    if around or _is_one_of(_TEXT_TYPES, item.get("type")):
+        return True
+    if _is_one_of(_TEXT_FORMATS, item.get("format")):
+        return True
+    media = [said for name in _MEDIA_TYPE if isinstance(said := item.get(name), str)]
+    if any(map(_TEXT_MEDIA.match, media)):
+        return True
+    return False if any(map(_OTHER_MEDIA.match, media)) else around
+
+
+def may_be_text(names: Iterable[object]) -> bool:
+    """True unless one of the names over data says that it is a picture or a sound."""
+    return _NEVER_TEXT.isdisjoint(names)
+
+
+def _is_one_of(words: frozenset[str], value: Any) -> bool:
+    return isinstance(value, str) and value.lower() in words
 
 
 def _is_named_opaque(kind: Any) -> bool:

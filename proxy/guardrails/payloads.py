@@ -35,6 +35,11 @@ MEDIA_TYPES = frozenset(
     for name in names.split()
 )
 """The media types that say nothing; the words of any other are read."""
+_SIGNATURES = (
+    b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0",
+    b"II*\0", b"MM\0*", b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1f\x8b\x08", b"\xff\xfb",
+    b"\x1aE\xdf\xa3",
+)  # fmt: skip
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 
@@ -58,7 +63,8 @@ class Data:
 
     ``odd_head`` is what is before the base64, where that has words of a client's own. ``exact``
     is True if the text is UTF-8 in base64 alone, so that what is written is hardly a text too;
-    ``loose`` if it is data only to a decoder that skips white space.
+    ``loose`` if it is data only to a decoder that skips white space; ``signed`` if it begins as
+    files of a known kind do.
     """
 
     payload: Payload
@@ -66,6 +72,7 @@ class Data:
     odd_head: str = ""
     exact: bool = False
     loose: bool = False
+    signed: bool = False
 
 
 def data_of(said: str, *, bare: bool) -> Data | None:
@@ -84,7 +91,7 @@ def data_of(said: str, *, bare: bool) -> Data | None:
         return Data(tight.payload, text, loose=True) if tight and text is not None else None
     if url is None:
         text = _guessed(raw)
-        return Data(Payload(""), text, exact=_is_exact(raw, text))
+        return Data(Payload(""), text, exact=_is_exact(raw, text), signed=_is_signed(raw))
     charset = (url["charset"] or "").lower()
     text = _text(raw, charset) if charset in CHARSETS else None
     if text is None:
@@ -98,7 +105,12 @@ def data_of(said: str, *, bare: bool) -> Data | None:
         text,
         odd_head=url[0] if odd else "",
         exact=_is_exact(raw, text),
+        signed=True,  # it says itself of which kind it is
     )
+
+
+def _is_signed(raw: bytes) -> bool:
+    return raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp"
 
 
 def _is_exact(raw: bytes, text: str | None) -> bool:

@@ -17,7 +17,15 @@ from typing import Any, NamedTuple
 from proxy.guardrails.arguments import values
 from proxy.guardrails.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.logprobs import beside
-from proxy.guardrails.opaque import FOR_DATA, PAYLOAD, is_data, is_opaque, kind_of
+from proxy.guardrails.opaque import (
+    PAYLOAD,
+    is_data,
+    is_for_data,
+    is_opaque,
+    kind_of,
+    may_be_text,
+    says_text,
+)
 from proxy.guardrails.payloads import LEAST_OPAQUE, Payload, data_of
 from proxy.guardrails.weight import MOST_TEXTS
 from proxy.types import Json
@@ -164,6 +172,7 @@ class _Place(NamedTuple):
     kind: str
     role: str | None
     sealed: bool = False  # inside of what is reported as opaque
+    plain: bool | None = None  # what says that it is a text is around it, or that it is none
 
 
 Found = Text | Opaque | Value | None
@@ -212,6 +221,7 @@ def _members_of(data: Json) -> Iterator[_Place]:
 
 
 def _fields(body: Json) -> Iterator[_Place | Opaque]:
+    plain = says_text(body, None)
     for name, value in body.items():
         if name in SILENT:
             continue
@@ -222,7 +232,7 @@ def _fields(body: Json) -> Iterator[_Place | Opaque]:
             yield Opaque((name,), kind_of(name))
         if name not in _KEYS:
             yield _Place((Key(name),), name, "other", None)
-        yield _Place((name,), value, kind, role, sealed)
+        yield _Place((name,), value, kind, role, sealed, plain)
 
 
 @dataclass(slots=True)
@@ -291,9 +301,12 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
     if not text or (text in _WORDS and last in _SAYS_TYPE):
         return
     decoded = placed = False
-    data = None if answer else data_of(text, bare=place.sealed and last in PAYLOAD)
+    bare = last in PAYLOAD and (place.sealed or place.plain is True)
+    data = None if answer else data_of(text, bare=bare)
     if data is not None:  # of an answer nothing is skipped
-        in_place = place.sealed and _is_for_data(path) and not data.loose
+        unsaid = place.plain is None and not data.signed and may_be_text(path)
+        sure = not data.loose and (data.exact or not (place.plain or unsaid))
+        in_place = place.sealed and sure and not isinstance(last, Key) and is_for_data(path)
         if in_place and data.odd_head:
             yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
         if data.text is not None:
@@ -305,12 +318,6 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
         yield from _of_arguments(place, decoded, placed)
     else:
         yield Text(path, text, place.kind, place.role, False, decoded, placed)
-
-
-def _is_for_data(path: Path) -> bool:
-    """True if the innermost name of a path is one that data stands under."""
-    name = next((step for step in reversed(path) if isinstance(step, str)), "")
-    return name in FOR_DATA and not isinstance(path[-1], Key)
 
 
 def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
@@ -337,13 +344,14 @@ def _items(place: _Place, value: list[Any]) -> Iterator[_Place | Opaque]:
         sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
-        yield _Place(path, each, place.kind, place.role, sealed)
+        yield _Place(path, each, place.kind, place.role, sealed, place.plain)
 
 
 def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
     role = place.role
     if place.path[0] == "messages" and len(place.path) == 2 and isinstance(value.get("role"), str):
         role = value["role"]
+    plain = says_text(value, place.plain)
     level = _level(place.path) if answer and len(place.path) < _DEEP else ()
     for name, each in value.items():
         path = (*place.path, name)
@@ -359,7 +367,7 @@ def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaq
             yield Opaque(path, kind_of(name))
         inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
-        yield _Place(path, each, kind, role, sealed)
+        yield _Place(path, each, kind, role, sealed, plain)
 
 
 def parts_of(path: Path) -> int | None:

@@ -146,13 +146,81 @@ def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
     assert [each.kind for each in read.opaque] == ["image_url"]
 
 
-@pytest.mark.parametrize("said", ["AKIA" + "A" * 16, "data:image/png;base64,4111111111111111"])
+@pytest.mark.parametrize("said", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"])
 def test_what_is_too_short_for_a_picture_is_looked_through(said: str) -> None:
     [*_, text] = request_texts(PLACES["a file"](said)).texts
 
     assert (text.text, text.placed) == (said, True)
     [*_, text] = request_texts(PLACES["a file"](said + "A" * 256)).texts
     assert text.text == "file_data"
+
+
+LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18  # base64 to its end, and no text in it
+SAYS_TEXT: dict[str, Callable[[str], Json]] = {
+    "a source of text": lambda said: {"type": "text", "media_type": "text/plain", "data": said},
+    "a source by its type": lambda said: {"type": "text", "data": said},
+    "a media type": lambda said: {"media_type": "text/plain", "data": said},
+    "in other case": lambda said: {"mime_type": " TEXT/Markdown; charset=utf-8", "data": said},
+    "as JSON": lambda said: {"mimeType": "application/json", "bytes": said},
+    "as more JSON": lambda said: {"mimeType": "application/ld+json", "data": said},
+    "as XML": lambda said: {"mediaType": "application/xml", "data": said},
+    "as a drawing": lambda said: {"media_type": "image/svg+xml", "data": said},
+    "a format": lambda said: {"format": "txt", "bytes": said},
+    "deeper": lambda said: {"media_type": "text/plain", "data": {"b64_json": said}},
+    "a picture in a text": lambda said: {"type": "text", "image": {"data": said}},
+}
+SAYS_NOTHING: dict[str, Callable[[str], Json]] = {
+    "a file": lambda said: {"type": "file", "file": {"file_data": said}},
+    "a document": lambda said: {"type": "document", "document": said},
+    "a document's data": lambda said: {"type": "document", "document": {"data": said}},
+    "an unknown type": lambda said: {"type": "file", "media_type": "a/b", "file_data": said},
+}
+PARTS: Mapping[str, Callable[[Json], Json]] = {
+    "a part": lambda part: {"messages": [{"content": [part]}]},
+    "a source": lambda part: {"messages": [{"content": [{"type": "document", "source": part}]}]},
+    "a file": lambda part: {"messages": [{"content": [{"file": part}]}]},
+    "a tool's result": lambda part: {"messages": [{"content": [{"content": [part]}]}]},
+    "unknown": lambda part: {"unknown": part},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("said", SAYS_TEXT | SAYS_NOTHING)
+@pytest.mark.parametrize(("size", "blank"), [(200, "/"), (756, "-")])
+def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
+    part: str, said: str, size: int, blank: str
+) -> None:
+    text = LETTERS[:size].replace("/", blank)
+    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[said](text))).texts
+
+    assert [each.text for each in read if each.text == text and not each.placed] == [text]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("said", SAYS_TEXT)
+def test_what_says_that_it_is_text_is_decoded_too(part: str, said: str) -> None:
+    text = "all about the hippopotamus " * 20
+    encoded = base64.b64encode(text.encode()).decode()
+
+    assert text in {
+        each.text for each in request_texts(PARTS[part](SAYS_TEXT[said](encoded))).texts
+    }
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "file": {"file_data": "JVBERi0xLjcK" + "/8A5" * 200}},
+        {"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0KGgo/" * 90}},
+        {"type": "input_audio", "input_audio": {"format": "pcm16", "data": "/8A5" * 200}},
+        {"type": "document", "source": {"media_type": "application/pdf", "data": "/8A5" * 200}},
+    ],
+    ids=str,
+)
+def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
+    read = request_texts(PARTS["a part"](part)).texts
+
+    assert max(len(each.text) for each in read) < 20
 
 
 def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
