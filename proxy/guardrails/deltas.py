@@ -272,6 +272,8 @@ class Deltas:
 
     def _ending(self, chunk: Chunk, ends: set[int]) -> list[Spot]:
         """Return the texts that end with a chunk."""
+        if not (ends or chunk.last):  # as nearly always: there may be a thousand lanes
+            return []
         lanes = self._lanes.items()
         return [spot for spot, lane in lanes if chunk.last or (lane.ends and spot[0] in ends)]
 
