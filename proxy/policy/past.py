@@ -250,8 +250,10 @@ def _happened(kept: Kept) -> Reason:
 
 def _limits(limits: tuple[Counted, ...]) -> Iterator[Reason]:
     """Yield of each limit what the call claimed, and where its counter stood then."""
+    fits = "fits" if any(each.refuses and not each.limit.shadow for each in limits) else "admitted"
     for limit, claimed, amount, refuses in limits:
-        said = "refused" if refuses else "admitted"
+        refused = "would refuse, in shadow" if limit.shadow else "refused"
+        said = refused if refuses else fits
         used = f"{amount_text(limit, amount)} of {amount_text(limit, limit.capacity)} used"
         why = f"the call claimed {amount_text(limit, claimed)}, {used}"
         yield Reason("limit", f"{limit.name}: {said}", why)

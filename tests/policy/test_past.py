@@ -185,3 +185,28 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
         "the call claimed 0.00000135 USD, 1234.56789135 USD of 500 USD used",
         "the call claimed 90, 0 of 9000 used",
     ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "shadow", "words"),
+    [
+        ((0, 0), False, ["calls: admitted", "tokens: admitted"]),
+        ((9, 0), False, ["calls: refused", "tokens: fits"]),
+        ((9, 0), True, ["calls: would refuse, in shadow", "tokens: admitted"]),
+    ],
+)
+def test_each_limit_is_told_as_what_became_of_the_call(
+    waits: tuple[int, int], shadow: bool, words: list[str], snapshot: Snapshot
+) -> None:
+    limits = Limit("calls", "requests", 10, 60, shadow=shadow), Limit("tokens", "tokens", 900, 60)
+    record = recorded(snapshot)
+    claims = [Claim(limit, "all", 1) for limit in limits]
+    readings = [number for wait in waits for number in (0, 0, wait, 0)]
+    record.admission = outcome(claims, readings)
+    past = Past(lambda revision: snapshot)
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert [part.decided for part in told.reasons[-1].parts] == words
