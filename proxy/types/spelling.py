@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from unicodedata import normalize
 
 from proxy.words import MAX_NAME
 
+_FORMS_OF_ASCII = re.compile(
+    r"[\x00-\x7f\xa0-\u02ff\u1d2c-\u1dbf\u1e00-\u1eff\u2000-\u20cf\u2100-\u218f\u2460-\u24ff"
+    r"\u2c60-\u2c7f\u3000\u3200-\u33ff\ua700-\ua7ff\uab30-\uab6f\ufb00-\ufb06\ufe10-\ufe19"
+    r"\ufe30-\ufe6f\uff00-\uffef\U00010780-\U000107ba\U0001d400-\U0001d7ff\U0001f100-\U0001f1ff"
+    r"\U0001fbf0-\U0001fbf9]*"
+)
+"""The blocks of all letters, digits and marks that are forms of those of ASCII. None of their
+characters is a combining one, or many in another form: to fold them takes no time."""
 MARKS = str.maketrans("", "", "_-")
 
 
@@ -14,11 +23,14 @@ def folded(name: str) -> str:
     the form of letters: Go's JSON reads a long s as an s, and the sign of the Kelvin as a k.
 
     A longer name than ``MAX_NAME`` is returned as it is: to fold it may take minutes, and what
-    is folded to a name in ASCII is no longer than that."""
+    is folded to a name in ASCII is no longer than that. So is one with a character that is no form
+    of one of ASCII, as no server takes it for a name that is known."""
     if len(name) > MAX_NAME:
         return name
     if name.isascii():
         return name.lower()
+    if _FORMS_OF_ASCII.fullmatch(name) is None:
+        return name
     return normalize("NFKC", normalize("NFKC", name).casefold())
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import time
+from unicodedata import combining, normalize
+
 import pytest
 
-from proxy.types.spelling import folded, squeezed
+from proxy.types.spelling import _FORMS_OF_ASCII, folded, squeezed
 
 
 @pytest.mark.parametrize(
@@ -23,3 +28,30 @@ def test_letters_alone_are_folded_without_regard_to_marks() -> None:
     assert folded("MAX_Tokens") == "max_tokens"
     assert folded("\uff2dodel") == folded("model")
     assert folded("maxTokens") != folded("max_tokens")
+
+
+def test_every_character_is_folded_that_is_a_form_of_one_of_a_name() -> None:
+    surrogates = range(0xD800, 0xE000)
+    every = [chr(code) for code in range(sys.maxunicode + 1) if code not in surrogates]
+    whole = {each: normalize("NFKC", normalize("NFKC", each).casefold()) for each in every}
+
+    for each, form in whole.items():
+        if re.fullmatch("[a-z0-9_.-]+", form):
+            assert folded(each) == form, hex(ord(each))
+
+
+def test_no_character_that_is_folded_takes_long() -> None:
+    codes = [*range(0xD800), *range(0xE000, sys.maxunicode + 1)]
+    every = [each for each in map(chr, codes) if _FORMS_OF_ASCII.fullmatch(each)]
+
+    assert not any(map(combining, every))
+    assert max(len(normalize("NFKD", each)) for each in every) <= 8
+
+
+@pytest.mark.parametrize("name", ["a" + "\u0315\u0316" * 100, "a" + "\ufdfa" * 200, "\ufdfa"])
+def test_a_name_that_would_take_long_is_left_as_it_is(name: str) -> None:
+    began = time.thread_time()
+    for number in range(1000):
+        assert folded(f"{name}{number}") == f"{name}{number}"
+
+    assert time.thread_time() - began < 0.1  # 0.6 s where they are folded
