@@ -263,14 +263,14 @@ class ClientGone(Refused):
 
 
 class UpstreamError(ProxyError):
-    """The provider's doing. ``upstream_status`` is what it said, if it said anything.
-
-    ``upstream_code`` and ``upstream_type`` are the short words of its own error object: clients
-    know what to do about many of them, so they read them in place of ours.
+    """The provider's doing. ``upstream_status`` is what it said, if anything; ``reached`` is False
+    where there was no connection. ``upstream_code`` and ``upstream_type`` are short words of its
+    own error object: clients know what to do about many of them, so they read them, not ours.
     """
 
     status = 502
     code = "upstream_error"
+    reached: bool = True
 
     def __init__(
         self, message: str, *, param: str | None = None, upstream_status: int | None = None
@@ -294,7 +294,7 @@ class UpstreamRefused(UpstreamError):
     def __init__(self, message: str, *, upstream_status: int, param: str | None = None) -> None:
         super().__init__(message, param=param, upstream_status=upstream_status)
         self.status = upstream_status
-        if upstream_status >= 500:  # SDKs ask again after each of these
+        if upstream_status == 429 or upstream_status >= 500:  # SDKs ask again after each of these
             self.should_retry = False
 
 
@@ -360,7 +360,7 @@ class UpstreamTimeout(UpstreamError):
 
     def __init__(self, phase: Phase) -> None:
         super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
-        self.code = f"upstream_{phase}_timeout"
+        self.code, self.reached = f"upstream_{phase}_timeout", phase != "connect"
 
 
 class UpstreamInvalid(UpstreamError):

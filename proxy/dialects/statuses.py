@@ -45,6 +45,7 @@ DENIALS = frozenset({"guardrail_blocked"})
 
 _STEP = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_TOO_LARGE = re.compile(r"Request too large\b|.{0,512}\bLimit (\d{1,15}), Requested (\d{1,15})\b")
 _OF_REQUESTS = frozenset({"invalid_request_error", "BadRequestError"})
 
 
@@ -74,6 +75,8 @@ def meaning_of_event(statuses: Statuses, denials: frozenset[str], error: ErrorBo
     """Return what an error means that came in place of an answer, under a status that said well."""
     if is_denial(denials, error):
         return "denied"
+    if error.status == 429 and is_too_large(error):
+        return "request"
     if error.status is not None:
         return meaning_of(statuses, error.status)
     return "request" if error.type in _OF_REQUESTS else "outage"
@@ -82,6 +85,15 @@ def meaning_of_event(statuses: Statuses, denials: frozenset[str], error: ErrorBo
 def is_denial(denials: frozenset[str], error: ErrorBody) -> bool:
     """True if the words of an error say that a guard denied the call."""
     return error.code in denials or error.type in denials
+
+
+def is_too_large(error: ErrorBody) -> bool:
+    """True if the words of a 429 say that the request alone is beyond what a limit allows: it would
+    be refused at any time."""
+    found = _TOO_LARGE.match(error.message or "")
+    if found is None:
+        return False
+    return found[1] is None or int(found[2]) > int(found[1])
 
 
 def parse_error(data: Any) -> ErrorBody:

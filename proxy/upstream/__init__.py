@@ -128,7 +128,7 @@ class Upstreams:
         question = await self.offload.run(call.size, written, call.door.digest)
         record.warn(f"{name} dropped" for name in question.dropped)
         try:
-            slot = self.health.take(target, question.endpoint)
+            slot = self.health.take(target, question.endpoint, record.key or "")
         except (CircuitOpen, UpstreamBusy) as skipped:
             record.skip(target, skipped.code)
             raise

@@ -114,6 +114,7 @@ class Forwarded:
         except BaseException:
             self.share.give_back()
             raise
+        self.asked.slot.begun()
         return self
 
     async def chunks(self) -> AsyncIterator[Chunk]:

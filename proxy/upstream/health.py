@@ -1,5 +1,8 @@
 """How targets are doing: what each has under way, and which endpoints of theirs are left alone.
 
+A caller's failures in a row open the circuit for that caller, and count for the others' no more
+than a share: a request may be at fault for what only its caller meets.
+
 The state is kept by names, so it outlives a reload of the policies, which bring the bounds along.
 Everything here happens in one step of the event loop: no call can slip between a look and a count.
 """
@@ -18,9 +21,10 @@ from proxy.errors import (
     UpstreamError,
     UpstreamForbids,
 )
-from proxy.types import Endpoint, Target, Upstream
+from proxy.types import Breaker, Endpoint, Target, Upstream
 
 MAX_TARGETS = 4096
+MAX_CALLERS = 4096  # that fail now, at all endpoints of all targets
 BUSY_S = 1.0
 RETRY_SHARE = 0.2
 RETRIES_SAVED = 10.0
@@ -38,17 +42,29 @@ class TargetState:
 
 @dataclass(slots=True)
 class CircuitState:
-    """One endpoint of a target: what fails at one may work at another. ``open_until`` is a moment
-    of the monotonic clock."""
+    """One endpoint of a target: what fails at one may work at another. Each caller that fails has
+    one such state too. ``open_until`` and ``probing_until`` are moments of the monotonic clock.
+    ``only`` is who has asked here as long as nobody else has; ``open_for`` are the callers for whom
+    it is open, whatever it is for others."""
 
     under_way: int = 0
     failures: int = 0
     open_until: float | None = None
-    probing: bool = False
+    probing_until: float = 0.0
+    only: str | None = None
+    shared: bool = False
+    open_for: int = 0
 
     @property
     def idle(self) -> bool:
-        return not (self.under_way or self.failures or self.open_until)
+        return not (self.under_way or self.failures or self.open_until or self.open_for)
+
+    @property
+    def shown(self) -> Circuit:
+        """Return what an operator reads: half open is it, too, while open for some callers."""
+        if self.open_until is not None:
+            return "half_open" if self.probing_until else "open"
+        return "half_open" if self.open_for else "closed"
 
 
 @dataclass(slots=True)
@@ -66,11 +82,21 @@ class Slot:
     health: Health
     target: Target
     endpoint: Endpoint
+    caller: str
     target_state: TargetState
     circuit: CircuitState
     upstream_state: UpstreamState
-    probe: bool
+    probe: bool  # of the circuit of all
+    own_probe: bool  # of the caller's own
     worked: bool | None = None
+    reached: bool = True
+
+    def begun(self) -> None:
+        """Note that an answer has begun: a probe need not wait for all of it, which may be long."""
+        if self.probe or self.own_probe:
+            self.worked = True
+            self.health.learn(self)
+            self.worked, self.probe, self.own_probe = None, False, False
 
     def give_back(self) -> None:
         """Free the place, and let the breaker learn what is known of how it went."""
@@ -86,7 +112,7 @@ class Slot:
         if isinstance(error, ProxyError) and error.final:
             self.worked = True
         elif isinstance(error, UpstreamError) and not isinstance(error, TELLS_NOTHING):
-            self.worked = False
+            self.worked, self.reached = False, error.reached
 
 
 @dataclass(slots=True)
@@ -97,33 +123,58 @@ class Health:
     tell: Tell
     _targets: dict[tuple[str, str], TargetState] = field(default_factory=dict)
     _circuits: dict[tuple[str, str, Endpoint], CircuitState] = field(default_factory=dict)
+    _callers: dict[tuple[str, str, Endpoint, str], CircuitState] = field(default_factory=dict)
     _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
 
-    def take(self, target: Target, endpoint: Endpoint) -> Slot:
+    def take(self, target: Target, endpoint: Endpoint, caller: str) -> Slot:
         """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked."""
         state, whole = self._state(target), self._upstream(target.upstream)
         circuit = self._circuit(target, endpoint)
+        if self._is_no_longer_alone(circuit, target, caller):
+            self.tell(target, endpoint, circuit.shown)
+        own = self._callers.get((target.upstream.name, target.model, endpoint, caller))
         probe = self._admitted(target, circuit)
+        own_probe = own is not None and self._admitted(target, own)
         most = target.upstream.max_concurrency
         if most is not None and whole.under_way >= most:
             raise UpstreamBusy(BUSY_S)
+        if own is not None and own_probe:
+            own.probing_until = self._rested(target)
         if probe:
-            circuit.probing = True
+            circuit.probing_until = self._rested(target)
             self.tell(target, endpoint, "half_open")
         state.under_way += 1
         circuit.under_way += 1
         whole.under_way += 1
         whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
-        return Slot(self, target, endpoint, state, circuit, whole, probe)
+        return Slot(self, target, endpoint, caller, state, circuit, whole, probe, own_probe)
+
+    def _is_no_longer_alone(self, circuit: CircuitState, target: Target, caller: str) -> bool:
+        """Note who asks. True if a second caller is the first to do so after a circuit that one
+        caller alone has opened: from then on it is open for that one."""
+        if circuit.shared or circuit.only in (None, caller):
+            circuit.only = None if circuit.shared else caller
+            return False
+        was_open = circuit.open_until is not None
+        circuit.shared, circuit.only = True, None
+        circuit.failures = min(circuit.failures, _share(target.upstream.breaker))
+        circuit.open_until, circuit.probing_until = None, 0.0
+        return was_open
+
+    def _rested(self, target: Target) -> float:
+        """Return the moment when a rest is over that begins now."""
+        breaker = target.upstream.breaker
+        return self.now() + (breaker.rest if breaker is not None else 0.0)
 
     def _admitted(self, target: Target, state: CircuitState) -> bool:
-        """Say whether this would be the one probe of an open circuit that has had its rest."""
+        """True if this would be a probe of an open circuit that has had its rest. There is one at a
+        time; one that takes as long as a rest does not keep the next one waiting."""
         if state.open_until is None or target.upstream.breaker is None:
             return False
         left = state.open_until - self.now()
         if left > 0:
             raise CircuitOpen(left)
-        if state.probing:
+        if state.probing_until > self.now():
             raise CircuitOpen(BUSY_S)
         return True
 
@@ -138,21 +189,64 @@ class Health:
     def learn(self, slot: Slot) -> None:
         """Open, keep or close the circuit by how a request went; one that tells nothing, as its
         client left, leaves things as they are."""
-        state, breaker = slot.circuit, slot.target.upstream.breaker
+        own = self._callers.get(self._name(slot))
         if slot.probe:
-            state.probing = False
+            slot.circuit.probing_until = 0.0
+        if slot.own_probe and own is not None:
+            own.probing_until = 0.0
+        breaker = slot.target.upstream.breaker
         if breaker is None or slot.worked is None:
             return
+        before = slot.circuit.open_until, slot.circuit.open_for
         if slot.worked:
-            was_open = state.open_until is not None
-            state.failures, state.open_until = 0, None
-            if was_open:
-                self.tell(slot.target, slot.endpoint, "closed")
-            return
-        state.failures += 1
-        if slot.probe or (state.open_until is None and state.failures >= breaker.failures):
-            state.open_until = self.now() + breaker.rest
-            self.tell(slot.target, slot.endpoint, "open")
+            self._close(slot)
+        else:
+            self._count(slot, breaker)
+        if slot.probe or before != (slot.circuit.open_until, slot.circuit.open_for):
+            self.tell(slot.target, slot.endpoint, slot.circuit.shown)
+
+    def _close(self, slot: Slot) -> None:
+        self._forget(self._name(slot))
+        circuit = slot.circuit
+        circuit.failures, circuit.open_until, circuit.probing_until = 0, None, 0.0
+
+    def _count(self, slot: Slot, breaker: Breaker) -> None:
+        """Count a failure: that of a request for its caller and, up to a share, for all; that no
+        connection was had for all alone. A probe decides for all but where its caller had failed
+        before: then the next caller may try."""
+        circuit, until = slot.circuit, self._rested(slot.target)
+        own = self._caller(slot) if slot.reached else None
+        failed_before = own is not None and own.failures > 0 and circuit.shared
+        if own is not None:
+            own.failures += 1
+            due = own.open_until is None and own.failures >= breaker.failures
+            if due or slot.own_probe or (slot.probe and failed_before):
+                circuit.open_for += own.open_until is None
+                own.open_until = until
+        if own is None or not circuit.shared or own.failures <= _share(breaker):
+            circuit.failures += 1
+        if slot.probe:
+            circuit.open_until = circuit.open_until if failed_before else until
+        elif circuit.open_until is None and circuit.failures >= breaker.failures:
+            circuit.open_until = until
+
+    def _name(self, slot: Slot) -> tuple[str, str, Endpoint, str]:
+        return slot.target.upstream.name, slot.target.model, slot.endpoint, slot.caller
+
+    def _caller(self, slot: Slot) -> CircuitState:
+        """Return the circuit of one caller that fails. Of too many the oldest is forgotten."""
+        state = self._callers.get(self._name(slot))
+        if state is None:
+            if len(self._callers) >= MAX_CALLERS:
+                self._forget(next(iter(self._callers)))
+            state = self._callers[self._name(slot)] = CircuitState()
+        return state
+
+    def _forget(self, name: tuple[str, str, Endpoint, str]) -> None:
+        state = self._callers.pop(name, None)
+        circuit = self._circuits.get(name[:3])
+        if state is not None and state.open_until is not None and circuit is not None:
+            circuit.open_for -= 1
 
     def least_loaded_first(self, targets: Sequence[Target], pool: int) -> tuple[Target, ...]:
         """Order the first ``pool`` targets by what each has under way; the rest stay behind."""
@@ -187,3 +281,8 @@ class Health:
                 self._upstreams = busy
             state = self._upstreams[upstream.name] = UpstreamState()
         return state
+
+
+def _share(breaker: Breaker | None) -> int:
+    """Return how many failures in a row of one caller count for all: never enough by themselves."""
+    return 0 if breaker is None else min(breaker.failures - 1, (breaker.failures + 1) // 2)

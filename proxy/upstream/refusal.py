@@ -10,7 +10,14 @@ from email.utils import parsedate_to_datetime
 import orjson
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.statuses import ErrorBody, Meaning, is_denial, meaning_of, parse_error
+from proxy.dialects.statuses import (
+    ErrorBody,
+    Meaning,
+    is_denial,
+    is_too_large,
+    meaning_of,
+    parse_error,
+)
 from proxy.errors import (
     ProxyError,
     UpstreamDenied,
@@ -41,6 +48,8 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
     error = _parse(await _body(reply))
     if is_denial(server.denials, error):
         meaning = "denied"
+    elif status == 429 and is_too_large(error):
+        meaning = "request"
     refused = _error(meaning, reply, upstream, error)
     refused.findings = error.findings
     return refused

@@ -18,6 +18,15 @@ from proxy.dialects.statuses import (
     parse_error,
 )
 
+TOO_LARGE = (
+    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
+    "Requested 50000. The input or output tokens must be reduced in order to run successfully."
+)
+TOO_MANY = (
+    "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, "
+    "Used 29000, Requested 2000. Please try again in 2s."
+)
+
 
 @given(st.integers(100, 599), st.sampled_from(sorted(DIALECTS)))
 def test_every_status_means_something_and_no_fault_of_a_request_is_an_outage(
@@ -46,6 +55,11 @@ def test_only_portkey_denies_and_flags_by_status(dialect: str) -> None:
         (ErrorBody(type="hooks_failed"), "outage"),  # nobody but Portkey says so
         (ErrorBody(status=400), "request"),
         (ErrorBody(status=429), "outage"),
+        (ErrorBody(status=429, message=TOO_LARGE), "request"),
+        (ErrorBody(status=429, message=TOO_LARGE.partition(": ")[2]), "request"),
+        (ErrorBody(status=429, message=TOO_MANY), "outage"),
+        (ErrorBody(status=429, message="TPM: Limit 30000, Requested 2000."), "outage"),
+        (ErrorBody(status=500, message=TOO_LARGE), "outage"),
         (ErrorBody(status=401), "credential"),
         (ErrorBody(type="invalid_request_error"), "request"),
         (ErrorBody(type="server_error"), "outage"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -16,14 +17,17 @@ from proxy.errors import (
     UpstreamDenied,
     UpstreamForbids,
     UpstreamRefused,
+    UpstreamTimeout,
     UpstreamUnavailable,
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
-from proxy.upstream.health import MAX_TARGETS, Health
+from proxy.upstream.health import MAX_CALLERS, MAX_TARGETS, Health
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
 HERE, THERE = Target(UP, "here"), Target(UP, "there")
 DOWN = UpstreamUnavailable("down")
+UNREACHABLE = UpstreamTimeout("connect")
+ONE, OTHER, THIRD = "one", "other", "third"
 
 
 @dataclass
@@ -43,8 +47,9 @@ class Watched:
         target: Target = HERE,
         error: BaseException | None = None,
         endpoint: Endpoint = "chat",
+        caller: str = ONE,
     ) -> None:
-        slot = self.health.take(target, endpoint)
+        slot = self.health.take(target, endpoint, caller)
         slot.worked = True
         if error is not None:
             slot.failed(error)
@@ -57,7 +62,7 @@ def test_failures_in_a_row_open_the_circuit_and_nothing_is_asked_then() -> None:
     watched.ask(error=DOWN)
 
     with pytest.raises(CircuitOpen) as skipped:
-        watched.health.take(HERE, "chat")
+        watched.health.take(HERE, "chat", ONE)
 
     assert skipped.value.retry_after_s == 10.0
     assert watched.told == [("here", "open")]
@@ -96,7 +101,7 @@ def test_each_endpoint_of_a_target_has_a_circuit_of_its_own() -> None:
         watched.ask(error=DOWN, endpoint="embeddings")
 
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE, "embeddings")
+        watched.health.take(HERE, "embeddings", ONE)
     watched.ask(endpoint="chat")
 
 
@@ -106,13 +111,13 @@ def test_after_its_rest_one_probe_goes_through_and_decides() -> None:
     watched.ask(error=DOWN)
     watched.now = 10.0
 
-    probe = watched.health.take(HERE, "chat")
+    probe = watched.health.take(HERE, "chat", ONE)
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE, "chat")
+        watched.health.take(HERE, "chat", ONE)
     probe.failed(DOWN)
     probe.give_back()
     with pytest.raises(CircuitOpen):
-        watched.health.take(HERE, "chat")
+        watched.health.take(HERE, "chat", ONE)
     watched.now = 20.0
     watched.ask()
     watched.ask()
@@ -128,15 +133,115 @@ def test_a_probe_whose_client_left_leaves_the_question_to_the_next() -> None:
     watched.ask(error=DOWN)
     watched.now = 10.0
 
-    watched.health.take(HERE, "chat").give_back()
+    watched.health.take(HERE, "chat", ONE).give_back()
 
     watched.ask()
     assert watched.told[-1] == ("here", "closed")
 
 
+def test_a_probe_whose_answer_has_begun_lets_the_others_in() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    watched.now = 10.0
+
+    probe = watched.health.take(HERE, "chat", ONE)
+    probe.begun()
+    watched.health.take(HERE, "chat", ONE)
+    watched.health.take(HERE, "chat", OTHER)
+
+    assert watched.told[-1] == ("here", "closed")
+    probe.give_back()
+    assert watched.told[-1] == ("here", "closed")
+
+
+def test_a_probe_that_takes_as_long_as_a_rest_keeps_nobody_waiting() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    watched.now = 10.0
+    watched.health.take(HERE, "chat", ONE)
+    watched.now = 19.0
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", ONE)
+    watched.now = 20.0
+
+    watched.ask()
+
+    assert watched.told[-1] == ("here", "closed")
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 5])
+def test_what_one_caller_meets_closes_the_way_for_no_other(failures: int) -> None:
+    watched = Watched()
+    target = Target(replace(UP, breaker=Breaker(failures, 10.0)), "here")
+    watched.ask(target, caller=OTHER)
+    for moment in range(100):
+        watched.now = float(moment)
+        with suppress(CircuitOpen):
+            watched.ask(target, DOWN)
+        watched.health.take(target, "chat", OTHER).give_back()  # it tells nothing
+
+    with pytest.raises(CircuitOpen):
+        watched.health.take(target, "chat", ONE)
+    assert set(watched.told) == {("here", "half_open")}
+    watched.now += 10
+    watched.ask(target)
+    assert watched.told[-1] == ("here", "closed")
+
+
+def test_failures_of_two_callers_close_the_way_for_all() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN, caller=OTHER)
+
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", THIRD)
+    assert watched.told[-1] == ("here", "open")
+
+
+def test_that_there_is_no_connection_is_nobodys_own() -> None:
+    watched = Watched()
+    watched.ask(caller=OTHER)
+    watched.ask(error=UNREACHABLE)
+    watched.ask(error=UNREACHABLE)
+
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", OTHER)
+
+
+def test_what_the_only_caller_has_closed_is_open_for_the_next() -> None:
+    watched = Watched()
+    watched.ask(error=DOWN)
+    watched.ask(error=DOWN)
+    assert watched.told[-1] == ("here", "open")
+
+    watched.ask(caller=OTHER)
+
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", ONE)
+
+
+def test_a_probe_of_a_caller_that_failed_before_decides_for_that_caller() -> None:
+    watched = Watched()
+    watched.ask(caller=THIRD)
+    for caller in (ONE, OTHER):
+        watched.ask(error=DOWN, caller=caller)
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", THIRD)
+    watched.now = 10.0
+
+    watched.ask(error=DOWN, caller=ONE)
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", ONE)
+    watched.ask(caller=THIRD)
+
+    watched.ask(caller=OTHER)
+
+
 def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
     watched = Watched()
-    slow = watched.health.take(HERE, "chat")
+    slow = watched.health.take(HERE, "chat", ONE)
     watched.ask(error=DOWN)
     watched.ask(error=DOWN)
     watched.now = 9.0
@@ -159,21 +264,21 @@ def test_an_upstream_has_no_more_under_way_than_it_may() -> None:
     health = Watched().health
     capped = Upstream("up", "openai", "http://127.0.0.1:9", max_concurrency=2)
     first, _ = (
-        health.take(Target(capped, "here"), "chat"),
-        health.take(Target(capped, "there"), "chat"),
+        health.take(Target(capped, "here"), "chat", ONE),
+        health.take(Target(capped, "there"), "chat", ONE),
     )
 
     with pytest.raises(UpstreamBusy) as skipped:
-        health.take(Target(capped, "here"), "chat")
+        health.take(Target(capped, "here"), "chat", ONE)
     assert skipped.value.retry_after_s == 1.0
 
     first.give_back()
-    health.take(Target(capped, "here"), "chat")
+    health.take(Target(capped, "here"), "chat", ONE)
 
 
 def test_the_least_loaded_of_the_equals_goes_first() -> None:
     health = Watched().health
-    health.take(HERE, "chat")
+    health.take(HERE, "chat", ONE)
     last = Target(UP, "last")
 
     assert health.least_loaded_first((HERE, THERE, last), 2) == (THERE, HERE, last)
@@ -209,3 +314,15 @@ def test_what_is_kept_of_targets_is_bounded() -> None:
     assert len(watched.health._targets) <= MAX_TARGETS
     assert len(watched.health._circuits) <= MAX_TARGETS
     assert len(watched.health._upstreams) <= MAX_TARGETS
+
+
+def test_what_is_kept_of_callers_is_bounded() -> None:
+    watched = Watched()
+    watched.ask(caller="first")
+    for number in range(MAX_CALLERS + 10):
+        watched.ask(error=DOWN, caller=f"caller-{number}")
+        watched.ask(error=None, caller="first")
+
+    assert len(watched.health._callers) <= MAX_CALLERS
+    circuit = watched.health._circuit(HERE, "chat")
+    assert circuit.open_for == 0

@@ -42,7 +42,8 @@ METRICS = (
         "headrace_circuit_state",
         "gauge",
         (axes.UPSTREAM, axes.ENDPOINT),
-        "0 closed, 1 half open, 2 open; an endpoint that never failed for long has none.",
+        "0 closed, 1 half open or open for some callers alone, 2 open; "
+        "an endpoint that never failed for long has none.",
         lazy=True,
     ),
     Declared(

@@ -42,9 +42,9 @@ class Dialer:
         except TimeoutError:
             raise UpstreamTimeout("connect") from None
         except ssl.SSLCertVerificationError:
-            raise UpstreamUnavailable("The upstream's certificate is not valid.") from None
+            raise _unreached("The upstream's certificate is not valid.") from None
         except (OSError, UnicodeError):
-            raise UpstreamUnavailable("The upstream cannot be reached.") from None
+            raise _unreached("The upstream cannot be reached.") from None
 
     async def _first_of(
         self,
@@ -84,3 +84,9 @@ def trusted() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _unreached(message: str) -> UpstreamUnavailable:
+    error = UpstreamUnavailable(message)
+    error.reached = False
+    return error

@@ -1,0 +1,89 @@
+"""No caller has a target closed for others by what its own requests meet there, nor by a probe that
+takes its time."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, running_proxy, world
+from tests.doubles import Script, ScriptedUpstream, answer, chat, chat_events, hang, stream
+
+ONE, OTHER = KEY, "hr-search-key"
+TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 50000."
+BAD: dict[str, tuple[Script, int]] = {
+    "an error of its own": (answer({}, 500), 502),
+    "a limit of its own": (answer({}, 429), 429),
+    "more than a limit": (answer({"error": {"message": TOO_LARGE}}, 429), 429),
+    "a call that is too long": (hang(), 504),
+}
+
+
+def policies(upstream: ScriptedUpstream, more: str) -> str:
+    return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {more},", 1)
+
+
+async def ask(client: aiohttp.ClientSession, key: str, *, streamed: bool = False) -> int:
+    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"Authorization": f"Bearer {key}"}
+    data = {**body, "stream": streamed}
+    async with client.post("/v1/chat/completions", headers=headers, json=data) as response:
+        await response.read()
+        return response.status
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_one_key_meets_is_served_to_another(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    script, status = BAD[name]
+    said = policies(upstream, "breaker: {failures: 3, rest: 60s}")
+    said = said.replace("total: 3s", "total: 200ms", 1) if status == 504 else said
+    async with (
+        running_proxy(tmp_path / "policies", said) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        upstream.answer_with(script)
+        refused = [await ask(client, ONE) for _ in range(8)]
+        upstream.answer_with(answer(chat()))
+        served = [await ask(client, OTHER) for _ in range(3)]
+        last = await ask(client, ONE)
+
+    final = name == "more than a limit"
+    assert refused == ([status] * 8 if final else [status] * 3 + [503] * 5)
+    assert served == [200] * 3
+    assert last == (200 if final else 503)
+
+
+async def test_a_probe_that_streams_keeps_nobody_waiting(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    said = policies(upstream, "breaker: {failures: 1, rest: 30ms}")
+    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
+    headers = {"Authorization": f"Bearer {ONE}"}
+    async with (
+        running_proxy(tmp_path / "policies", said) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        upstream.answer_with(answer({}, 500))
+        assert await ask(client, ONE) == 502
+        upstream.answer_with(stream(chat_events("a", "b"), gate=gate))
+        async with asyncio.timeout(10):
+            while True:
+                probe = await client.post(
+                    "/v1/chat/completions", headers=headers, json={**body, "stream": True}
+                )
+                if probe.status == 200:
+                    break
+                probe.release()
+        await probe.content.readline()
+        upstream.answer_with(answer(chat()))
+
+        assert await ask(client, ONE) == 200
+
+        gate.set()
+        await probe.read()
