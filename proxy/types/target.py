@@ -71,14 +71,16 @@ class Breaker:
 
 
 MODELS = frozenset(
-    {"adapter_id", "adapter_source", "adapters", "content_policy_fallbacks", "deployment"}
-    | {"context_window_fallbacks", "custom_llm_provider", "deployment_id", "engine"}
+    {"adapter_id", "adapter_source", "adapters", "compound_custom", "content_policy_fallbacks"}
+    | {"context_window_fallback_dict", "context_window_fallbacks", "custom_llm_provider"}
+    | {"default_fallbacks", "deployment", "deployment_id", "engine", "hf_model_name"}
     | {"fallback_models", "fallbacks", "kv_transfer_params", "litellm_params", "lora"}
     | {"lora_adapter", "lora_adapters", "lora_id", "lora_name", "lora_path", "lora_request"}
     | {"merged_adapters", "model_id", "model_list", "model_name", "models", "plugins", "preset"}
-    | {"provider", "region_name", "route", "specific_deployment", "user_config"}
+    | {"provider", "region_name", "route", "safety_model", "specific_deployment", "user_config"}
 )
-"""What chooses a model, or who has it: LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp, Portkey."""
+"""What chooses a model, or who has it: LiteLLM, OpenRouter, SGLang, LoRAX, llama.cpp, Portkey,
+Groq, Together."""
 
 ADDRESSES = frozenset(
     {"api_base", "api_type", "api_version", "aws_bedrock_runtime_endpoint", "aws_region_name"}
@@ -103,8 +105,10 @@ KEYS = frozenset(
 """What chooses whose key is used, at the model's server or at one that gets its logs."""
 
 UNREAD = frozenset(
-    {"cached_content", "chat_template", "custom_logit_processor", "guardrails", "input_embeds"}
-    | {"logits_processors", "mock_response", "mock_timeout", "prompt_embeds", "prompt_id"}
+    {"cached_content", "chat_template", "config_id", "config_ids", "conversation"}
+    | {"custom_logit_processor", "custom_prompt_dict", "guardrail_config", "guardrail_identifier"}
+    | {"guardrails", "input_embeds", "inputs_embeds", "logits_processors", "mock_response"}
+    | {"mock_timeout", "mock_tool_calls", "previous_response_id", "prompt_embeds", "prompt_id"}
     | {"session_params"}
 )
 """What brings a text that no guard has read, runs what the client says, or turns a guard off."""

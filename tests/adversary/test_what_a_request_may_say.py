@@ -256,10 +256,13 @@ CHOOSING = (
     "model_name", "lora_adapter", "lora_request", "lora_path", "lora", "adapter_id",
     "adapter_source", "api_token", "preset", "plugins", "data_sources", "bootstrap_host",
     "cached_content", "session_params", "custom_logit_processor", "langfuse_host",
-    "auto_max_new_tokens",
+    "auto_max_new_tokens", "compound_custom", "context_window_fallback_dict",
+    "default_fallbacks", "safety_model", "guardrail_config", "guardrail_identifier", "config_id",
+    "config_ids", "mock_tool_calls", "inputs_embeds", "previous_response_id", "conversation",
+    "custom_prompt_dict", "hf_model_name",
 )  # fmt: skip
-"""By hand: what LiteLLM, OpenRouter, vLLM, SGLang, LoRAX, llama.cpp, Azure, Gemini and
-text-generation-webui obey."""
+"""By hand: what LiteLLM, OpenRouter, Groq, Together, NeMo Guardrails, vLLM, SGLang, LoRAX,
+llama.cpp, Azure, Gemini and text-generation-webui obey."""
 
 
 @pytest.mark.parametrize("name", CHOOSING)
