@@ -1,32 +1,32 @@
 """Whether a place of a text lies within an address: of a link, a picture, or in a tag of HTML.
 
 A text is read from its beginning on, in any pieces. What a reader or a renderer may take for an
-address counts as one; so what is put there does not leave for a host that nobody has named.
+address counts as one; so what is put there does not leave for a host that nobody has named. Three
+kinds of addresses are looked for, each as if there were no other: where one hides the beginning or
+the end of another, readers differ, and the place counts as long as one reading has it open.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Literal
-
-State = Literal["text", "target", "address", "angle", "tag"]
 
 LOOKBACK = 48  # characters before, within which an address may have begun
 HOST_WITHIN = 300  # characters of an address that its host is looked for in
+UNSURE = "\0"  # in place of an address of which nobody knows where it leads
 
-_BEGIN = re.compile(
-    r"\](?P<target>\(|:)"  # of a link or a picture in Markdown, or of its definition
-    r"|<[A-Za-z][A-Za-z0-9-]{0,30}(?P<tag>[\s/])"
+_URL = re.compile(
+    r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:"  # a scheme in brackets needs no slash
     r"|(?:https?:|[A-Za-z][A-Za-z0-9+.-]{0,30}:[/\\]|[/\\]{2}|www\.)",
     re.IGNORECASE,
 )
-_SPACE = re.compile(r"[^\x00-\x20]")
-_ENDS: dict[str, re.Pattern[str]] = {
-    "address": re.compile(r"[\x00-\x20]"),
-    "angle": re.compile(r"[>\n]"),
-    "tag": re.compile(r"[>\"']"),
-}
+_SPACE = re.compile(r"[\x00-\x20]")
 _QUOTES = {quote: re.compile(quote) for quote in ("'", '"')}
+_IN_TARGETS = re.compile(r"[\](:<>\\]|[\x00-\x20]+|[^\](:<>\\\x00-\x20]+")
+_IN_TAGS = re.compile(r"[<>\"'=/]|[\x00-\x20]+|[^<>\"'=/\x00-\x20]+")
+_SCHEMES = frozenset({"http:", "https:"})
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_WHOLE = re.compile(r"(?:[^\\]+|\\(?:[^u]|u(?![0-9A-Fa-f]{0,3}\Z)))*+", re.DOTALL)
+_ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _HOST = re.compile(r"https?://([A-Za-z0-9.-]{1,253})(?::[0-9]{1,5})?[/?#]", re.IGNORECASE)
 
 
@@ -34,73 +34,206 @@ class Addresses:
     """Feed it a text; it says whether what comes next would be within an address, and where that
     leads."""
 
-    __slots__ = ("_address", "_before", "_quote", "_state")
+    __slots__ = ("_tags", "_targets", "_urls")
 
     def __init__(self) -> None:
-        self._state: State = "text"
-        self._before = ""
-        self._address = ""
-        self._quote = ""
+        self._urls = _Urls()
+        self._targets = _Targets()
+        self._tags = _Tags()
 
     @property
     def within(self) -> bool:
-        return self._state != "text"
+        return self._urls.within or self._targets.within or self._tags.within
 
     @property
     def host(self) -> str | None:
         """The host of the address, where it is certain; else None."""
-        found = _HOST.match(self._address) if self._state == "address" else None
-        return found[1].lower().rstrip(".") if found else None
+        if self._targets.unsure or (self._tags.within and not self._tags.is_link):
+            return None
+        open_ = [each.address for each in (self._urls, self._targets) if each.within]
+        hosts = {_host(address) for address in open_}
+        return hosts.pop() if len(hosts) == 1 else None
+
+    def feed(self, text: str) -> None:
+        self._urls.feed(text)
+        self._targets.feed(text)
+        self._tags.feed(text)
+
+
+class EscapedAddresses:
+    """The same of a text within a JSON string, both as it is written and as it is read."""
+
+    __slots__ = ("_cut", "_read", "_written")
+
+    def __init__(self) -> None:
+        self._written = Addresses()
+        self._read = Addresses()
+        self._cut = ""
+
+    @property
+    def within(self) -> bool:
+        return self._written.within or self._read.within
+
+    @property
+    def host(self) -> str | None:
+        """The host of the address, where both ways to read it agree; else None."""
+        return self._read.host if self._read.host == self._written.host else None
+
+    def feed(self, text: str) -> None:
+        self._written.feed(text)
+        text = self._cut + text
+        whole = _WHOLE.match(text)
+        end = whole.end() if whole else 0  # an escape may be cut
+        self._cut = text[end:]
+        self._read.feed(_ESCAPE.sub(_unescaped, text[:end]))
+
+
+class _Urls:
+    """What is an address by its own beginning. It ends with a space, or with the quote that it
+    follows."""
+
+    __slots__ = ("_before", "_quote", "_spaced", "address", "within")
+
+    def __init__(self) -> None:
+        self.within = False
+        self.address = ""
+        self._before = ""
+        self._quote = ""
+        self._spaced = False
 
     def feed(self, text: str) -> None:
         at = 0
         while at < len(text):
-            at = self._step(text, at)
+            at = self._inside(text, at) if self.within else self._outside(text, at)
 
-    def _step(self, text: str, at: int) -> int:
-        if self._state == "text":
-            return self._text(text, at)
-        if self._state == "target":
-            return self._target(text, at)
-        ends = _QUOTES[self._quote] if self._quote else _ENDS[self._state]
-        end = ends.search(text, at)
+    def _inside(self, text: str, at: int) -> int:
+        end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, at)
         upto = end.start() if end else len(text)
-        if self._state == "address":
-            self._address += text[at:upto][: HOST_WITHIN - len(self._address)]
+        said = text[at:upto]
+        self._spaced = self._spaced or (self._quote != "" and _SPACE.search(said) is not None)
+        self.address += said[: HOST_WITHIN - len(self.address)]
         if end is None:
             return upto
-        if self._state == "tag" and (self._quote or end[0] != ">"):
-            self._quote = "" if self._quote else end[0]
+        if self._quote and self._spaced:  # the last word in it may be an address that goes on
+            self._begin(UNSURE, "")
         else:
-            self._begin("text")
+            self.within = False
+            self._before = ""
         return end.end()
 
-    def _text(self, text: str, at: int) -> int:
-        """Look for the beginning of an address."""
+    def _outside(self, text: str, at: int) -> int:
         part = self._before + text[at:]
         shift = at - len(self._before)
-        begin = _BEGIN.search(part)
+        begin = _URL.search(part)
         if begin is None:
             self._before = part[-LOOKBACK:]
             return len(text)
-        if begin["target"]:
-            self._begin("target")
-        elif begin["tag"]:
-            self._begin("tag")
-        else:
-            before = part[begin.start() - 1 : begin.start()]
-            self._begin("address", begin[0], before if before in ('"', "'") else "")
+        before = part[begin.start() - 1 : begin.start()]
+        self._begin(begin[0].removeprefix("<"), before if before in ('"', "'") else "")
         return max(at, shift + begin.end())
 
-    def _target(self, text: str, at: int) -> int:
-        """Pass the space before the target of a link."""
-        said = _SPACE.search(text, at)
-        if said is None:
-            return len(text)
-        angle = said[0] == "<"
-        self._begin("angle" if angle else "address")
-        return said.start() + angle
+    def _begin(self, address: str, quote: str) -> None:
+        self.within, self.address, self._quote = True, address, quote
+        self._before, self._spaced = "", False
 
-    def _begin(self, state: State, address: str = "", quote: str = "") -> None:
-        self._state, self._address, self._quote = state, address, quote
-        self._before = ""
+
+class _Targets:
+    """The targets of links and pictures in Markdown, and of their definitions."""
+
+    __slots__ = ("_angle", "_bare", "_begun", "_last", "address")
+
+    def __init__(self) -> None:
+        self._begun = False  # and what follows the space says how it is written
+        self._angle = False
+        self._bare = False
+        self._last = ""
+        self.address = ""
+
+    @property
+    def within(self) -> bool:
+        return self._begun or self._angle or self._bare
+
+    @property
+    def unsure(self) -> bool:
+        return self._begun or self._angle
+
+    def feed(self, text: str) -> None:
+        for found in _IN_TARGETS.finditer(text):
+            self._take(found[0])
+            self._last = found[0][-1]
+
+    def _take(self, part: str) -> None:
+        first = part[0]
+        if self._angle and ("\n" in part or (first == ">" and self._last != "\\")):
+            self._angle = False
+        if first <= " ":
+            self._bare = False
+        elif self._begun:
+            self._begun = False
+            self._angle = self._angle or first == "<"
+            self.address = UNSURE if self._bare else ""
+            self._bare = self._bare or first != "<"
+        if first in "(:" and self._last == "]":
+            self._begun = True
+        if self._bare:
+            self.address += part[: HOST_WITHIN - len(self.address)]
+
+
+class _Tags:
+    """Tags of HTML, from their name on. A quote opens a value behind ``=`` alone, and a tag may
+    begin within a value too, as nobody knows which element, comment or code is around it."""
+
+    __slots__ = ("_last", "_name", "_states", "is_link")
+
+    def __init__(self) -> None:
+        self._states: frozenset[str] = frozenset()
+        self._name: str | None = None
+        self._last = ""
+        self.is_link = False  # in brackets, and maybe no tag
+
+    @property
+    def within(self) -> bool:
+        return bool(self._states)
+
+    def feed(self, text: str) -> None:
+        for found in _IN_TAGS.finditer(text):
+            part = found[0]
+            self._states = frozenset(after for each in self._states for after in _after(each, part))
+            self.is_link = self.is_link and part[0] > " " and bool(self._states)
+            self._take_name(part)
+            self._last = part[-1]
+
+    def _take_name(self, part: str) -> None:
+        first = part[0]
+        if self._last == "<" and (first == "/" or (first.isascii() and first.isalpha())):
+            self._name = part[:LOOKBACK]
+        elif self._name is not None and (first <= " " or first == "/"):
+            self.is_link = not self._states and self._name.lower() in _SCHEMES
+            self._states |= {"inside"}
+            self._name = None
+        elif first == ">":
+            self._name = None
+        elif self._name is not None:
+            self._name = (self._name + part)[:LOOKBACK]
+
+
+def _after(state: str, part: str) -> tuple[str, ...]:
+    """Return where a reader of a tag may be after another part of it."""
+    first = part[0]
+    if state in _QUOTES:
+        return ("inside",) if first == state else (state,)
+    if first == ">":
+        return ()
+    if state == "value":
+        return (first,) if first in _QUOTES else ("value",) if first <= " " else ()
+    return ("inside", "value") if first == "=" else ("inside",)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code, letter = escape.groups()
+    return chr(int(code, 16)) if code else _ESCAPED.get(letter, letter)
+
+
+def _host(address: str) -> str | None:
+    found = _HOST.match(address)
+    return found[1].lower().rstrip(".") if found else None

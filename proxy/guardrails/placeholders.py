@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 
-from proxy.guardrails.addresses import Addresses
+from proxy.guardrails.addresses import Addresses, EscapedAddresses
 from proxy.guardrails.arguments import ArgumentsWindow
 from proxy.guardrails.masking import named
 from proxy.guardrails.replacing import replaced
@@ -93,7 +93,7 @@ class Masks:
     def unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Put back the values known so far into a stream of text."""
         values = self._escaped() if escaped else self._values
-        return Unmasker(values, self._given, self._hosts)
+        return Unmasker(values, self._given, self._hosts, escaped=escaped)
 
     def _escaped(self) -> Mapping[str, str]:
         # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
@@ -134,15 +134,18 @@ class Unmasker:
     Holds back only what may still become a placeholder that it knows: less than its length.
     """
 
-    __slots__ = ("_addresses", "_given", "_held", "_hosts", "_known", "_sorted")
+    __slots__ = ("_addresses", "_addresses_of", "_given", "_held", "_hosts", "_known", "_sorted")
 
     def __init__(
         self,
         values: Mapping[str, str],
         given: re.Pattern[str],
         hosts: Mapping[str, Collection[str]],
+        *,
+        escaped: bool = False,
     ) -> None:
-        self._addresses = Addresses()
+        self._addresses_of = EscapedAddresses if escaped else Addresses
+        self._addresses = self._addresses_of()
         self._hosts = hosts
         self._known = dict(values)
         self._sorted = sorted(values)
@@ -182,7 +185,7 @@ class Unmasker:
     def flush(self) -> list[Piece]:
         """Give what was held back, as it is: no more text comes."""
         held, self._held = self._held, ""
-        self._addresses = Addresses()
+        self._addresses = self._addresses_of()
         return [Piece(held, len(held), changed=False)] if held else []
 
     def _restored(self, text: str) -> list[Piece]:

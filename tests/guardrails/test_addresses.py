@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.addresses import Addresses
+from proxy.guardrails.addresses import Addresses, EscapedAddresses
 from tests.guardrails.doubles import pieces
 from tests.guardrails.growth import lines
 
@@ -32,6 +34,45 @@ WITHIN = [
     "<svg/onload=fetch('x",
     '{"url":"https://evil.test/',
 ]
+HIDDEN = [
+    "![x](<https://evil.test/?q=\\> ",
+    "[a]: <https://evil.test/?q=\\> ",
+    "[a]:\n  <https://evil.test/?q= ",
+    "![x](\t<https://evil.test/?q= ",
+    "![x](\n https://evil.test/?q=",
+    "[![x](a](<https://evil.test/?q=\\> ",
+    "[a](<b](\n<https://evil.test/?q= ",
+    "http://x](<https://evil.test/?q= ",
+    '`<b a="` ![x](<https://evil.test/?q="\\> ',
+    '<img a"b src="https://evil.test/?q=> ',
+    "<img a'b src='https://evil.test/?q=> ",
+    '<img alt=a"b src="https://evil.test/?q=> ',
+    '<img alt=""" src="https://evil.test/?q=> ',
+    '<img alt = " src=" a="https://evil.test/?q=> ',
+    f'<{"a" * 60} style="background:url(https://evil.test/?q=> ',
+    '<a:b style="background:url(https://evil.test/?q=> ',
+    '<https://x.test/ style="background:url(https://evil.test/?q=> ',
+    '<title><b a="</title><img src=\'https://evil.test/?q="> ',
+    '<!-- <b a="--><img src=\'https://evil.test/?q="> ',
+    "<mailto:x%40evil.test?body=",
+    "<sms:123?body=",
+    '"see http:a https://evil.test/?q="',
+]
+"""Addresses whose end, or beginning, some readers of links or of HTML see elsewhere."""
+PROSE = [
+    "Dear ",
+    "a < b, b > c (see [1]): ",
+    "# Title\n\n- a *b* `c`: ",
+    '> quoted "',
+    "He said 'well': ",
+    '<p class="a">It\'s ',
+    '<img alt="a > b" src=x> ',
+    "<br/>",
+    "See <https://good.test/a> or [x](<https://good.test/a b>) for ",
+    '[x](https://good.test/)\n\n[a]: https://good.test/ "a"\n',
+    "mail: ",
+    "note: a\\b ",
+]
 OUTSIDE = [
     "",
     "write to ",
@@ -55,6 +96,47 @@ def test_an_address_is_told_from_text(text: str, within: bool) -> None:
     assert _read([*text]).within is within
 
 
+@pytest.mark.parametrize("text", HIDDEN)
+@pytest.mark.parametrize("before", ["", *PROSE, "<b>", "[a](b) "])
+def test_what_is_not_surely_ended_is_an_address_in_any_cut(before: str, text: str) -> None:
+    text = before + text
+    for size in (1, 2, 5, len(text)):
+        assert _read([text[at : at + size] for at in range(0, len(text), size)]).within
+
+
+@pytest.mark.parametrize("text", [*HIDDEN, *WITHIN])
+@pytest.mark.parametrize("ascii_", [False, True])
+def test_within_a_json_string_it_is_one_too(text: str, ascii_: bool) -> None:
+    said = json.dumps(text)[1:-1]
+    if ascii_:
+        said = "".join(f"\\u{ord(letter):04x}" for letter in text)
+    for size in (1, 2, 5, len(said)):
+        addresses = EscapedAddresses()
+        for at in range(0, len(said), size):
+            addresses.feed(said[at : at + size])
+        assert addresses.within
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_prose_is_no_address(text: str) -> None:
+    assert not _read([text]).within
+    assert not _read([*text]).within
+    escaped = EscapedAddresses()
+    escaped.feed(json.dumps(text + "\n ")[1:-1] + " ")
+    assert not escaped.within
+
+
+@pytest.mark.parametrize("escapes", ["\\" * 99, "\\uzzzz" * 9, "\\u00", "\\ud83d\\ude00"])
+def test_an_odd_escape_is_kept_no_longer_than_it_may_be_cut(escapes: str) -> None:
+    addresses = EscapedAddresses()
+    for letter in escapes:
+        addresses.feed(letter)
+    addresses.feed(" https://good.test/")
+
+    assert addresses.within
+    assert addresses.host == "good.test"
+
+
 @pytest.mark.parametrize(
     ("text", "host"),
     [
@@ -68,6 +150,12 @@ def test_an_address_is_told_from_text(text: str, within: bool) -> None:
         ("//good.test/", None),
         ('<a href="https://good.test/', None),
         ("see good.test/", None),
+        ("<https://good.test/", "good.test"),
+        ("<https://x.test/ a=https://good.test/", None),
+        ("[x](evil.test/?u=https://good.test/", None),
+        ("https://evil.test/](https://good.test/", None),
+        ("https://good.test/](https://good.test/", "good.test"),
+        ("[x](<https://good.test/", None),
     ],
 )
 def test_a_host_is_told_where_it_is_certain(text: str, host: str | None) -> None:
@@ -75,7 +163,25 @@ def test_a_host_is_told_where_it_is_certain(text: str, host: str | None) -> None
 
 
 PARTS = st.sampled_from(
-    [*WITHIN, *OUTSIDE, "](", "]:", "<a ", "<", ">", '"', "'", " ", "\n", "http", "s:", "//", ":/"]
+    [
+        *WITHIN,
+        *OUTSIDE,
+        *HIDDEN,
+        *PROSE,
+        "](",
+        "]:",
+        "<a ",
+        "<",
+        ">",
+        '"',
+        "'",
+        " ",
+        "\n",
+        "http",
+        "s:",
+        "//",
+        ":/",
+    ]
 )
 
 
@@ -89,6 +195,20 @@ def test_any_cut_tells_the_same(text: str, cuts: list[int]) -> None:
 def test_a_text_is_read_in_linear_time() -> None:
     def read(size: int) -> int:
         return lines(lambda: _read(["[x](https://a.test/b) <b c='d'> " * size]))
+
+    assert read(400) < 3 * read(200)
+
+
+@pytest.mark.parametrize(
+    "part", ["](", "]:<", "<a ", '<a b="', "\\", "http://a", '"http:a ', "\\u"]
+)
+def test_what_hides_much_is_read_in_linear_time(part: str) -> None:
+    def work(size: int) -> None:
+        EscapedAddresses().feed(part * size)
+        _read([part * size])
+
+    def read(size: int) -> int:
+        return lines(lambda: work(size))
 
     assert read(400) < 3 * read(200)
 
