@@ -23,15 +23,15 @@ from proxy.guardrails.parting import (
     going_on,
     only,
     part_of,
+    place_of,
     put,
-    spot_of,
     tail,
     texts_of,
 )
 from proxy.guardrails.replacing import moved, replaced
 from proxy.guardrails.rule import Tally
 from proxy.guardrails.texts import Key, Path, Text
-from proxy.guardrails.weight import EACH, weight_of
+from proxy.guardrails.weight import EACH, LIGHT, weight_of
 from proxy.guardrails.window import Pane, Piece, Window
 from proxy.types import Chunk, Json
 
@@ -236,7 +236,7 @@ class Deltas:
             if self._panes.concerns(text):
                 spot = going_on(data, text)
                 placed.append((spot, text))
-                weight += self._weight(spot, text.text)
+                weight += self._weight(data, spot, text)
         ends = finished(data)
         if ends or chunk.last:
             weight += sum(
@@ -246,12 +246,15 @@ class Deltas:
             )
         return Step(chunk, placed, ends, weight)
 
-    def _weight(self, spot: Spot | None, text: str) -> int:
-        lane = self._lanes.get(spot) if spot is not None else None
+    def _weight(self, data: Json, spot: Spot | None, text: Text) -> int:
+        if spot is None:  # one that is there a second time is read as said again and again
+            again = self._firsts.is_unsure(place_of(data, text.path))
+            return EACH + weight_of(text.text) + (LIGHT if again else 0)
+        lane = self._lanes.get(spot)
         if lane is not None:
-            return EACH + lane.weight(text)
-        parts = weight_of_parts(text) if spot is not None and _is_arguments(spot) else 0
-        return EACH + weight_of(text) + parts
+            return EACH + lane.weight(text.text)
+        parts = weight_of_parts(text.text) if _is_arguments(spot) else 0
+        return EACH + weight_of(text.text) + parts
 
     def take(self, step: Step) -> list[Chunk]:
         """Take what the next chunk brings, give what it releases."""
@@ -354,7 +357,7 @@ class Deltas:
         if isinstance(path[-1], Key):
             return False
         acts = self._panes.acts(text)
-        place = spot_of(data, path) if path[0] == "choices" and len(path) > 2 else path
+        place = place_of(data, path)
         hides = acts and place is not path and path[-1] == "logprobs"
         across = hides or not self._firsts.passes(place, text, self._panes.says_more)
         if across and not acts and not is_filling(text):

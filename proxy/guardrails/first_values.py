@@ -31,6 +31,11 @@ class FirstValues:
         self._values: dict[bytes, bytes] = {}
         self._repeats: dict[bytes, bool] = {}
 
+    def is_unsure(self, place: Path | tuple[int, Path]) -> bool:
+        """True if the next text of a place may have to be looked at as said again and again."""
+        at = _digest(repr(place)) if self._values else b""
+        return at in self._values and at not in self._repeats
+
     def passes(
         self, place: Path | tuple[int, Path], text: Text, says_more: Callable[[Text], bool]
     ) -> bool:

@@ -88,6 +88,12 @@ def spot_of(data: Json, path: Path) -> Spot:
     return choice, steps[: parts_of(steps)]
 
 
+def place_of(data: Json, path: Path) -> Path | Spot:
+    """Return where a text is that does not go on, whatever chunk it is in."""
+    within = path[0] == "choices" and len(path) > 2 and not isinstance(path[-1], Key)
+    return spot_of(data, path) if within else path
+
+
 def part_of(data: Json, path: Path) -> int | None:
     """Return the number of the part that a path leads to: 0 for one without a number, and for a
     text that is not in parts but may be; None for any other text."""

@@ -60,6 +60,14 @@ def call(arguments: str) -> Chunk:
     return chunk({"tool_calls": [{"index": 0, "function": function}]})
 
 
+async def test_what_is_there_a_second_time_is_read_as_said_again_and_again_aside() -> None:
+    aside = Aside()
+    feeding = Feeding(Deltas.under(tallies(rule("secret", action="mask"))), aside)
+    named = [chunk({}, provider="a short name") for _ in range(4)]
+
+    assert await asides(feeding, aside, named) == [False, True, False, False]
+
+
 async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> list[bool]:
     """Return of each chunk whether it was looked at aside."""
     found = []
