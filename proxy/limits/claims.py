@@ -28,6 +28,7 @@ from proxy.types.reasoning import reasons
 from proxy.usage import in_force
 
 ASSUMED_TOKENS = 1024
+WRITTEN_PER_SECOND = 50  # tokens: what models of today write, of a whole second
 
 
 class Size(NamedTuple):
@@ -158,15 +159,25 @@ def _answers(call: Call, sent: Fitted) -> int:
 
 def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
-    that reasons all that the call claims, else none."""
+    that reasons all that the call claims; for a whole answer that nobody waited for as many as are
+    written in that time; else none."""
     leg, reported = plan.legs[attempt.leg], attempt.meter.reported
     changes = leg.changes_for(attempt.target)
     body = parameters(call, attempt.target, changes)
     reported_thought = reported is not None and reported.reasoning
     if reported_thought or reasons(attempt.target.model, body) or most_thought(body):
-        sent = _sent(call, attempt.target, changes)
-        return _answers(call, sent) if sent else 0
-    return 0
+        most = MOST
+    else:
+        most = 0 if call.stream else _unseen(attempt)
+    sent = _sent(call, attempt.target, changes) if most else None
+    return min(most, _answers(call, sent)) if sent else 0
+
+
+def _unseen(attempt: Attempt) -> int:
+    """Return the tokens of a whole answer that may have been written before it was given up."""
+    if attempt.sent is None or attempt.ended is None or attempt.error != "cancelled":
+        return 0
+    return int(attempt.ended - attempt.sent) * WRITTEN_PER_SECOND
 
 
 def _prompts(body: Json) -> int:

@@ -140,6 +140,29 @@ def test_one_that_reasons_may_have_written_all_that_it_claims_unseen() -> None:
     assert hidden_tokens(plan(), call, attempt) == 20
 
 
+@pytest.mark.parametrize(
+    ("seconds", "error", "tokens"),
+    [
+        (0.9, "cancelled", 0),
+        (1.0, "cancelled", 50),
+        (3.5, "cancelled", 150),
+        (99, "cancelled", 200),
+        (3.5, None, 0),
+        (3.5, "upstream_broke", 0),
+    ],
+)
+def test_of_a_whole_call_that_was_left_what_may_have_been_written_by_then_counts(
+    seconds: float, error: str | None, tokens: int
+) -> None:
+    call = asked(prompt="x" * 40, max_tokens=200)
+    [attempt] = recorded(call).attempts
+    attempt.sent, attempt.ended, attempt.error = 100.0, 100.0 + seconds, error
+
+    assert hidden_tokens(plan(), call, attempt) == tokens
+    streamed = asked(prompt="x" * 40, max_tokens=200, stream=True)
+    assert hidden_tokens(plan(), streamed, attempt) == 0
+
+
 def test_what_was_used_is_known_in_the_end() -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
     bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
