@@ -127,13 +127,21 @@ class Health:
     _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
 
     def take(self, target: Target, endpoint: Endpoint, caller: str) -> Slot:
-        """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked."""
+        """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked.
+
+        Where a circuit is open for all, a caller that has failed itself probes for itself alone:
+        neither its failure nor its slowness keeps others from trying.
+        """
         state, whole = self._state(target), self._upstream(target.upstream)
         circuit = self._circuit(target, endpoint)
         if self._is_no_longer_alone(circuit, target, caller):
             self.tell(target, endpoint, circuit.shown)
         own = self._callers.get((target.upstream.name, target.model, endpoint, caller))
         probe = self._admitted(target, circuit)
+        if probe and own is not None and circuit.shared:
+            probe = False
+            if own.open_until is None:
+                self._open_own(circuit, own, self.now())
         own_probe = own is not None and self._admitted(target, own)
         most = target.upstream.max_concurrency
         if most is not None and whole.under_way >= most:
@@ -212,23 +220,23 @@ class Health:
 
     def _count(self, slot: Slot, breaker: Breaker) -> None:
         """Count a failure: that of a request for its caller and, up to a share, for all; that no
-        connection was had for all alone. A probe decides for all but where its caller had failed
-        before: then the next caller may try."""
+        connection was had for all alone."""
         circuit, until = slot.circuit, self._rested(slot.target)
         own = self._caller(slot) if slot.reached else None
-        failed_before = own is not None and own.failures > 0 and circuit.shared
         if own is not None:
             own.failures += 1
             due = own.open_until is None and own.failures >= breaker.failures
-            if due or slot.own_probe or (slot.probe and failed_before):
-                circuit.open_for += own.open_until is None
-                own.open_until = until
+            if due or slot.own_probe:
+                self._open_own(circuit, own, until)
         if own is None or not circuit.shared or own.failures <= _share(breaker):
             circuit.failures += 1
-        if slot.probe:
-            circuit.open_until = circuit.open_until if failed_before else until
-        elif circuit.open_until is None and circuit.failures >= breaker.failures:
+        due = circuit.open_until is None and circuit.failures >= breaker.failures
+        if due or slot.probe:
             circuit.open_until = until
+
+    def _open_own(self, circuit: CircuitState, own: CircuitState, until: float) -> None:
+        circuit.open_for += own.open_until is None
+        own.open_until = until
 
     def _name(self, slot: Slot) -> tuple[str, str, Endpoint, str]:
         return slot.target.upstream.name, slot.target.model, slot.endpoint, slot.caller

@@ -239,6 +239,23 @@ def test_a_probe_of_a_caller_that_failed_before_decides_for_that_caller() -> Non
     watched.ask(caller=OTHER)
 
 
+def test_a_slow_probe_of_a_caller_that_failed_before_keeps_nobody_waiting() -> None:
+    watched = Watched()
+    watched.ask(caller=THIRD)
+    for caller in (ONE, OTHER):
+        watched.ask(error=DOWN, caller=caller)
+    watched.now = 10.0
+
+    slow = watched.health.take(HERE, "chat", ONE)
+    with pytest.raises(CircuitOpen):
+        watched.health.take(HERE, "chat", ONE)
+    watched.ask(caller=THIRD)
+
+    assert watched.told[-1] == ("here", "half_open")  # for the one that has not been answered
+    slow.begun()
+    assert watched.told[-1] == ("here", "closed")
+
+
 def test_a_failure_that_was_under_way_when_the_circuit_opened_does_not_lengthen_its_rest() -> None:
     watched = Watched()
     slow = watched.health.take(HERE, "chat", ONE)
