@@ -166,7 +166,11 @@ UPSTREAMS = Row(
             "Which targets are left alone because they failed too often?",
             "none",
             by("upstream, model", of("circuit_state"), "max"),
-            words=((0, "closed", "green"), (1, "half open", "orange"), (2, "open", "red")),
+            words=(
+                (0, "closed", "green"),
+                (1, "half open, or open for some", "orange"),
+                (2, "open", "red"),
+            ),
             width=8,
             height=8,
         ),
