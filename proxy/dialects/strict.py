@@ -50,6 +50,14 @@ def _read_large(raw: bytes) -> Any:
     return whole
 
 
+def counted(raw: bytes, most: int) -> int:
+    """Return how many values a body holds. Raises ``BadRequest`` for more than ``most``."""
+    values = count_values(raw, most)
+    if values > most:
+        raise BadRequest(f"The body must not hold more than {most} values.")
+    return values
+
+
 def read_json(raw: bytes, most_values: int | None = None) -> Json:
     """Read one JSON object in UTF-8. Raises ``BadRequest``.
 
@@ -58,9 +66,8 @@ def read_json(raw: bytes, most_values: int | None = None) -> Json:
     ``most_values``: they are counted before the first of them is made. A large one is read in
     pieces.
     """
-    most = len(raw) if most_values is None else most_values  # a value has a byte at the least
-    if len(raw) > most and count_values(raw, most) > most:
-        raise BadRequest(f"The body must not hold more than {most} values.")
+    if most_values is not None:
+        counted(raw, most_values)
     try:
         whole = _read_large(raw) if len(raw) > LARGE_BYTES else _read_small(raw)
     except (ValueError, RecursionError, TypeError):

@@ -12,8 +12,8 @@ MOST_BYTES = 256 * 1024 * 1024
 
 
 class Bodies:
-    """The bytes of the bodies under way. One caller may have half of them, so that nobody shuts
-    the others out. A body counts until its call has ended."""
+    """The bytes of the bodies under way, as they come and as they are read. One caller may have
+    half of them, so that nobody shuts the others out. A body counts until its call has ended."""
 
     def __init__(self, most: int = MOST_BYTES, what: str = "requests") -> None:
         self._most = most
@@ -29,6 +29,11 @@ class Bodies:
     def share(self) -> Share:
         """Return the share of one call, which is given back when it is left."""
         return Share(self)
+
+    @property
+    def of_one(self) -> int:
+        """What one caller may have."""
+        return self._of_one
 
     def take(self, caller: object, size: int) -> None:
         """Count bytes that have come. Raises ``Overloaded``."""
@@ -46,7 +51,7 @@ class Bodies:
 
 
 class Share:
-    """The bytes of one call's body."""
+    """The bytes of one call's body, as it came and as it is read."""
 
     __slots__ = ("_bodies", "_caller", "_size")
 
@@ -63,6 +68,11 @@ class Share:
         """Count bytes that have come. Raises ``Overloaded``."""
         self._bodies.take(self._caller, size)
         self._size += size
+
+    def take_read(self, size: int) -> None:
+        """Count what a body may take once it is read. Alone each body may be read, however large.
+        Raises ``Overloaded``."""
+        self.take(max(0, min(size, self._bodies.of_one - self._size)))
 
     def __enter__(self) -> Share:
         return self

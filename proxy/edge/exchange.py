@@ -84,7 +84,7 @@ class HttpExchange:
             self._share.of(door.digest)
             raw = await self._incoming.body()
             make = partial(dialects.read_call, door, size=len(raw))
-            self._call = await self._read(raw, make, door.digest)
+            self._call = await self._read(raw, make, door.digest, self._share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:

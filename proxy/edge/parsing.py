@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from proxy.dialects.strict import read_json
+from proxy.dialects.strict import counted, read_json
 from proxy.offload import Offload
 from proxy.types import Json
 
 MOST_VALUES = 100_000
+VALUE_BYTES = 192  # that one takes beside its text, with its name and its place in a mapping
 
 T = TypeVar("T")
 
@@ -23,10 +24,11 @@ class Parsing:
     most_values: int = MOST_VALUES
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
 
-    async def read(self, raw: bytes, make: Callable[[Json], T], caller: object) -> T:
-        """Return what ``make`` makes of a caller's body. Raises ``BadRequest``, and what ``make``
-        raises."""
-        return await self.offload.run(len(raw), partial(self._made, raw, make), caller)
-
-    def _made(self, raw: bytes, make: Callable[[Json], T]) -> T:
-        return make(read_json(raw, self.most_values))
+    async def read(
+        self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
+    ) -> T:
+        """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
+        take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
+        count = partial(counted, raw, self.most_values)
+        take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
+        return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)

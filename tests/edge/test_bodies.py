@@ -36,6 +36,27 @@ def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
         again.take(50)
 
 
+def test_what_a_body_takes_once_it_is_read_counts_too_but_one_alone_is_always_read() -> None:
+    bodies = Bodies(100)
+    with bodies.share() as first, bodies.share() as second:
+        first.of("a")
+        first.take(20)
+        first.take_read(1000)
+        assert bodies.held == 50
+        second.of("a")
+        with pytest.raises(Overloaded):
+            second.take(1)
+    assert bodies.held == 0
+    with bodies.share() as first, bodies.share() as second:
+        first.of("a")
+        second.of("a")
+        first.take(20)
+        first.take_read(20)
+        second.take(5)
+        with pytest.raises(Overloaded):
+            second.take_read(6)
+
+
 def half_sent(size: int, key: str = KEY) -> bytes:
     return (
         f"POST {ROUTE.path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n"
