@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 class Turns:
     """So many turns at a time. Each is given to the caller who has waited longest for one of its
-    own; of the same caller they are given in the order in which it asked."""
+    own, but for the one whose turn has just ended where another waits; of the same caller they are
+    given in the order in which it asked."""
 
     def __init__(self, most: int) -> None:
         self._free = most
@@ -31,17 +32,17 @@ class Turns:
             await given
         except asyncio.CancelledError:
             if given.done() and not given.cancelled():
-                self.give_back()
+                self.give_back(caller)
             raise
 
-    def give_back(self) -> None:
-        """End a turn, which is somebody's next."""
+    def give_back(self, caller: object) -> None:
+        """End a turn of ``caller``, which is somebody's next."""
         while self._waiting:
-            caller, queue = next(iter(self._waiting.items()))
-            del self._waiting[caller]
+            following = next((other for other in self._waiting if other != caller), caller)
+            queue = self._waiting.pop(following)
             given = queue.popleft()
             if queue:
-                self._waiting[caller] = queue  # behind all others who wait
+                self._waiting[following] = queue  # behind all others who wait
             if not given.done():
                 given.set_result(None)
                 return
@@ -59,4 +60,4 @@ class Turn:
         await self.turns.take(self.caller)
 
     async def __aexit__(self, *ended: object) -> None:
-        self.turns.give_back()
+        self.turns.give_back(self.caller)
