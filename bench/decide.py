@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from proxy.policy import decide
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
-from proxy.policy.suppose import suppose
 from proxy.types import Call, Secret
 
 KEY = "hr-bench-key"

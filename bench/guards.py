@@ -15,8 +15,8 @@ import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.texts import Text, request_texts
-from proxy.guardrails.view import readings
+from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.walk import Text, request_texts
 from proxy.policy.store import read_folder
 from proxy.types.guard import Detector, Rule
 

@@ -25,7 +25,7 @@ from proxy.limits.memory import MemoryStore
 from proxy.limits.outage import Sheltered
 from proxy.limits.redis import RedisStore
 from proxy.limits.store import Store
-from proxy.policy.suppose import suppose
+from proxy.policy.review.sample_call import suppose
 from proxy.redis import connect
 from proxy.settings import redis_at
 from proxy.types import Bound, Call, Leg, Plan, Target, Upstream

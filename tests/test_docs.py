@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from proxy.cli import main
 from proxy.demo.examples import KEY, examples
-from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.schema.guards import Guard
 from proxy.policy.store import read_folder

@@ -17,24 +17,18 @@ from proxy.dialects import documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
 from proxy.emit import decisions, log, outbox, quota, registry
-from proxy.guardrails import (
-    engine,
-    frame,
-    grounded,
-    judge,
-    looking,
-    moderation,
-    pii,
-    presidio,
-    seams,
-    system_prompt,
-    webhook,
-    weight,
-)
+from proxy.guardrails import engine
+from proxy.guardrails.kinds import grounded, pii, system_prompt
+from proxy.guardrails.services import judge, moderation, presidio, webhook
+from proxy.guardrails.text import frame, weight
+from proxy.guardrails.whole import joined_parts, sheets
 from proxy.ledger import audit, pruning, writer
 from proxy.limits import batch, claims, drift, outage
 from proxy.limits import redis as limits_in_redis
-from proxy.policy import load, past, patterns, reading, schema, store, watch
+from proxy.policy import schema, store, watch
+from proxy.policy.files import load, yaml_reader
+from proxy.policy.review import recent
+from proxy.policy.schema import patterns
 from proxy.policy.schema.cache import Cache, Semantic
 from proxy.policy.schema.guards import Secrets
 from proxy.prices import checking
@@ -86,9 +80,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
     ("limits.md", "`secrets` 4096", 4096, Secrets(guard="secrets").reach),
-    ("limits.md", "of one message beyond 64 KiB", 64 * KIB, seams.MOST),
+    ("limits.md", "of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
-    ("limits.md", "the first 4096 characters are decoded", 4096, looking.MOST_RUN),
+    ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),
     ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),
     ("limits.md", "1024 for an answer", 1024, claims.ASSUMED_TOKENS),
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),
@@ -103,9 +97,9 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
     ("logs.md", "up to 10,000 decisions", 10_000, decisions.MAX_ENTRIES),
     ("metrics.md", "a quarter of an hour after it", 15 * MINUTE, registry.RETIRED_S),
-    ("policies.md", "may have 4 MiB", 4 * MIB, reading.MAX_FILE_BYTES),
-    ("policies.md", "100,000 values and 32 levels", 100_000, reading.MAX_NODES),
-    ("policies.md", "and 32 levels", 32, reading.MAX_DEPTH),
+    ("policies.md", "may have 4 MiB", 4 * MIB, yaml_reader.MAX_FILE_BYTES),
+    ("policies.md", "100,000 values and 32 levels", 100_000, yaml_reader.MAX_NODES),
+    ("policies.md", "and 32 levels", 32, yaml_reader.MAX_DEPTH),
     ("policies.md", "a folder 1000 files", 1000, load.MAX_ENTRIES),
     ("policies.md", "{connect: 5s,", 5, TIMEOUTS.connect),
     ("policies.md", "first_byte: 10m,", 10 * MINUTE, TIMEOUTS.first_byte),
@@ -144,7 +138,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
     ("policies.md", "{mode: shadow, threshold: 0.9,", 0.9, SEMANTIC.threshold),
     ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
-    ("policies.md", "The last 1000 calls are kept", 1000, past.MAX_CALLS),
+    ("policies.md", "The last 1000 calls are kept", 1000, recent.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.REVISIONS_KEPT),
     ("policies.md", "with this `status` (403)", 403, schema.Refusal(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
@@ -153,7 +147,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "Readings are at least a second apart", 1, store.SECONDS_BETWEEN),
     ("policies.md", "counters may take 0.1 s", 0.1, limits_in_redis.TIMEOUT_S),
     ("policies.md", "one for the cache 0.25 s", 0.25, cache_in_redis.TIMEOUT_S),
-    ("runbooks/availability.md", "one of the last 1000 calls", 1000, past.MAX_CALLS),
+    ("runbooks/availability.md", "one of the last 1000 calls", 1000, recent.MAX_CALLS),
     ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "Up to 10 000 calls wait", 10_000, writer.MAX_CALLS),

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dialects.hub import LegacyToChat
 from proxy.guardrails.capture import Capturing
-from proxy.guardrails.parting import spot_of
+from proxy.guardrails.stream.chunk_parts import spot_of
 from proxy.index import index_of
 from proxy.types import Chunk
 from proxy.types.guard import Capture

@@ -20,10 +20,10 @@ from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.shown import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
 from proxy.ledger.store import Counts
-from proxy.policy.compare import KINDS
+from proxy.policy.review.check_report import judge
+from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
 from proxy.policy.schema.rules import Cap, Set
-from proxy.policy.verdict import judge
 from proxy.record import CacheResult
 from proxy.settings import (
     LOG_LEVELS,

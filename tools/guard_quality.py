@@ -16,13 +16,14 @@ from pathlib import Path
 
 import yaml
 
-from proxy.guardrails import language, lexical
-from proxy.guardrails.grounded import Grounded
-from proxy.guardrails.injection import KINDS, Injection
-from proxy.guardrails.nsfw import Nsfw
-from proxy.guardrails.relevant import Relevant
-from proxy.guardrails.topic import Topic
-from proxy.guardrails.toxicity import Toxicity
+from proxy.guardrails.kinds import language
+from proxy.guardrails.kinds.grounded import Grounded
+from proxy.guardrails.kinds.injection import KINDS, Injection
+from proxy.guardrails.kinds.nsfw import Nsfw
+from proxy.guardrails.kinds.relevant import Relevant
+from proxy.guardrails.kinds.topic import Topic
+from proxy.guardrails.kinds.toxicity import Toxicity
+from proxy.guardrails.matching import word_overlap
 from proxy.types.guard import Detector
 from tools import hidden, injection_data
 from tools.injection_data import Example, Source
@@ -261,7 +262,7 @@ def truth() -> Iterator[str]:
         guard = Grounded().against(each["context"])
         for key, scores in (("supported", right), ("unsupported", wrong)):
             for text in each[key]:
-                judged = [guard.judge(sentence)[1] for sentence in lexical.sentences(text)]
+                judged = [guard.judge(sentence)[1] for sentence in word_overlap.sentences(text)]
                 scores.append(max(judged))
     own: list[float] = []
     other: list[float] = []

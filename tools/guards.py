@@ -8,12 +8,12 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from proxy.dialects.detections import DETECTORS
-from proxy.guardrails.frame import SILENT_ANSWER
-from proxy.guardrails.kinds import KINDS
-from proxy.guardrails.texts import SILENT
+from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.text.frame import SILENT_ANSWER
+from proxy.guardrails.text.walk import SILENT
+from proxy.policy.files.texts import NAMES
 from proxy.policy.schema.guards import COMMON, Guard
 from proxy.policy.schema.guards_asking import Known
-from proxy.policy.texts import NAMES
 from proxy.types.guard import Question, binds, looks
 
 # What a kind needs beyond its defaults to be made, for its reach.

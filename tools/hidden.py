@@ -6,9 +6,9 @@ import random
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from proxy.guardrails.kinds import KINDS
-from proxy.guardrails.texts import request_texts
-from proxy.guardrails.view import readings
+from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
 from proxy.types.guard import Detector, looks
 from tools.disguises import HARD, Disguise

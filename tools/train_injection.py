@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from proxy.guardrails import injection_model
-from proxy.guardrails.injection_model import SCALE, WINDOW, Model, features, tokens
+from proxy.guardrails.matching import injection_model
+from proxy.guardrails.matching.injection_model import SCALE, WINDOW, Model, features, tokens
 from tools import injection_data
 from tools.injection_data import Example, Source
 

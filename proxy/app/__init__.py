@@ -34,15 +34,15 @@ from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
-from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
+from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.outside import Outside
 from proxy.pipeline import Pipeline
-from proxy.policy.asking import Asking
-from proxy.policy.candidate import Candidate
-from proxy.policy.past import Past
+from proxy.policy.decide.service_calls import Asking
+from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.recent import Past
 from proxy.policy.store import PolicyStore, read_folder
 from proxy.policy.watch import Look, Watch, look
 from proxy.record import Record

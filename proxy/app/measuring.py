@@ -11,8 +11,8 @@ from itertools import islice
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
 from proxy.limits.store import Store, StoreUnavailable
-from proxy.policy.roster import roster
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result
 from proxy.types.limit import Claim
 

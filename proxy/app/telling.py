@@ -24,7 +24,7 @@ from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
 from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
 from proxy.settings import Address, BadSetting
 from proxy.types.outcome import Standing

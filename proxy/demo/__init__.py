@@ -15,7 +15,7 @@ from proxy import app
 from proxy.demo.examples import KEY, examples
 from proxy.demo.model import NoModel, find, running_model
 from proxy.demo.simulated import running_simulation
-from proxy.policy.load import load
+from proxy.policy.files.load import load
 from proxy.settings import Address, Settings
 
 __all__ = ["KEY", "NoModel", "serve"]

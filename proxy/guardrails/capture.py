@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.masking import masked, named, spots
-from proxy.guardrails.parting import going_on
-from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.texts import Text, answer_walk, request_walk
-from proxy.guardrails.view import readings
+from proxy.guardrails.findings.mask import masked, named, spots
+from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.stream.chunk_parts import going_on
+from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.walk import Text, answer_walk, request_walk
 from proxy.record import Captured, Said
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, Rule, asks, binds

@@ -15,17 +15,17 @@ from typing import TypeVar
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.aside import Aside
-from proxy.guardrails.asking import Asking, Inquiry, Nowhere, Read, seen, unasked
-from proxy.guardrails.deltas import Deltas
-from proxy.guardrails.feeding import Beside, Feeding
-from proxy.guardrails.looking import Look, part_of, sheets
-from proxy.guardrails.masking import Replace, Spot, masked, named, within_json
-from proxy.guardrails.opening import Opening
-from proxy.guardrails.question import parted, question_of
-from proxy.guardrails.rule import Clock, Tally
-from proxy.guardrails.texts import Found, Gathering, Path, Text, Texts, in_steps
-from proxy.guardrails.threads import Threads
-from proxy.guardrails.weight import EACH, MOST_TEXTS, weight_of
+from proxy.guardrails.context import parted, question_of
+from proxy.guardrails.findings.mask import Replace, Spot, masked, named, within_json
+from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.services.stage import Asking, Inquiry, Nowhere, Read, seen, unasked
+from proxy.guardrails.stream.feeding import Beside, Feeding
+from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.first_content import Opening
+from proxy.guardrails.text.walk import Found, Gathering, Path, Text, Texts, in_steps
+from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
+from proxy.guardrails.whole.sheets import Look, part_of, sheets
+from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
 from proxy.ports import Outsides
 from proxy.record import Record

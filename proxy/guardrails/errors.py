@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamRefused
-from proxy.guardrails.texts import Path, Text
+from proxy.guardrails.text.walk import Path, Text
 from proxy.types.guard import Rule
 from proxy.words import MAX_TEXT
 

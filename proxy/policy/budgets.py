@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from proxy.policy.roster import roster
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.label_catalog import roster
 from proxy.types import Bound
 from proxy.types.budget import BudgetQuery
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
 
 
 def stores_of(snapshot: Snapshot) -> dict[str, list[str]]:

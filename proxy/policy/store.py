@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from proxy.errors import Unauthorized
-from proxy.policy import InForce, identify
-from proxy.policy.compile import compile_policies
-from proxy.policy.load import read
-from proxy.policy.snapshot import Snapshot
-from proxy.policy.source import PolicyError
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.decide import InForce, identify
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import read
+from proxy.policy.files.source import PolicyError
 from proxy.types import Door
 
 SECONDS_BETWEEN = 1.0

@@ -16,12 +16,12 @@ from pydantic import ValidationError
 
 from proxy.plural import counted
 from proxy.policy import schema
-from proxy.policy.compile import compile_policies
-from proxy.policy.load import Loaded, note, read
-from proxy.policy.pricing import missing
-from proxy.policy.snapshot import Deployment, Snapshot
-from proxy.policy.source import Path_, PolicyError, Problem
-from proxy.policy.verdict import Verdict
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.decide.pricing import missing
+from proxy.policy.decide.snapshot import Deployment, Snapshot
+from proxy.policy.files.load import Loaded, note, read
+from proxy.policy.files.source import Path_, PolicyError, Problem
+from proxy.policy.review.check_report import Verdict
 from proxy.types import Target
 from proxy.usage import in_force
 

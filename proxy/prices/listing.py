@@ -12,10 +12,10 @@ import orjson
 from pydantic import ValidationError
 
 from proxy.policy import schema
-from proxy.policy.compile import price_of
-from proxy.policy.load import Loaded
-from proxy.policy.roster import roster
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.compile.compiler import price_of
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import Loaded
+from proxy.policy.label_catalog import roster
 from proxy.prices.rows import TYPES
 from proxy.types import Target
 from proxy.usage import Price, in_force, listed

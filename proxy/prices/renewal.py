@@ -12,9 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy.policy import schema
-from proxy.policy.load import note
-from proxy.policy.reading import read_file
-from proxy.policy.source import Document, Path_, PolicyError
+from proxy.policy.files.load import note
+from proxy.policy.files.source import Document, Path_, PolicyError
+from proxy.policy.files.yaml_reader import read_file
 from proxy.prices.rows import Changes, Rows, Table, merged, row_of, written
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"

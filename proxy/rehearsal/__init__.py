@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from proxy.policy.compile import compile_policies
-from proxy.policy.load import read
-from proxy.policy.snapshot import Snapshot
-from proxy.policy.source import Place
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import read
+from proxy.policy.files.source import Place
 from proxy.rehearsal import clock
 from proxy.rehearsal.cases import Case, read_cases
 from proxy.rehearsal.judging import differences

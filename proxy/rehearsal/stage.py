@@ -25,15 +25,15 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
-from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
-from proxy.policy import Caller
-from proxy.policy.snapshot import Snapshot
-from proxy.policy.suppose import CHAT, LEGACY, example
+from proxy.policy.decide import Caller
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.sample_call import CHAT, LEGACY, example
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
 from proxy.rehearsal import answers

@@ -16,10 +16,10 @@ from proxy.emit.log import CallLog
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.ledger.rows import attempt_rows, call_row, noted
-from proxy.policy.candidate import Candidate
-from proxy.policy.past import Past
-from proxy.policy.roster import roster
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.label_catalog import roster
+from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.recent import Past
 from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.types import Call, Door, Plan, Target

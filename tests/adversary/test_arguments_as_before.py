@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.arguments import ArgumentsWindow
-from proxy.guardrails.rule import Tally
-from proxy.guardrails.window import Piece, Window
+from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.stream.arguments import ArgumentsWindow
+from proxy.guardrails.stream.window import Piece, Window
 from proxy.types.guard import Action, Rule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.guardrails.doubles import Ticks

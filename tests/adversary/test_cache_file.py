@@ -12,9 +12,9 @@ import orjson
 import pytest
 
 from proxy.cache.kept import VERSION
+from tests.cli.test_init import headrace, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, legacy
-from tests.test_cli import headrace, serving
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -24,7 +24,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.guardrails.payloads import data_of
+from proxy.guardrails.text.payloads import data_of
 from tests.adversary.shapes import SHAPES, text
 from tests.conftest import running_proxy, world
 from tests.doubles import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.payloads import data_of
+from proxy.guardrails.text.payloads import data_of
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
-from tests.guardrails.test_init import guarded
 from tests.guardrails.test_reported import ask
+from tests.guardrails.test_run import guarded
 from tests.test_pipeline import ROUTES, Route
 
 Json = dict[str, Any]

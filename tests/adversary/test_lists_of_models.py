@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.policy import decide
-from proxy.policy.explain import explain
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Door, Json, Plan, Secret
 from tests.conftest import KEY, running_proxy

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.deltas import Deltas
-from proxy.guardrails.frame import is_silent
+from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.text.frame import is_silent
 from proxy.types import Chunk
 from proxy.types.guard import Action
 from tests.conftest import running_proxy, world

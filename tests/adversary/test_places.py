@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import Texts, answer_texts, request_texts
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import Texts, answer_texts, request_texts
 from proxy.types import Chunk
 from proxy.types.guard import Action, Rule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
@@ -23,9 +23,9 @@ from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
 from tests.doubles import ScriptedUpstream, answer, chat, legacy, stream
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.test_coverage import bodies, fed, planted
-from tests.guardrails.test_init import guarded
 from tests.guardrails.test_reported import ask
-from tests.guardrails.test_texts import MARK, PATHS
+from tests.guardrails.test_run import guarded
+from tests.guardrails.text.test_walk import MARK, PATHS
 from tests.test_pipeline import ROUTES, Route
 from tools.hidden import detector
 

@@ -17,10 +17,10 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.dialects import Came, greeted, read_call
-from proxy.policy import decide
-from proxy.policy.compare import decided, divergences
-from proxy.policy.explain import explain
-from proxy.policy.snapshot import Key, Snapshot
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.review.compare import decided, divergences
+from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy

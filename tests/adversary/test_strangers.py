@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 
 from proxy.emit.quota import BURST
+from tests.cli.test_init import serving
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream
-from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.texts import answer_texts, request_texts
-from proxy.guardrails.weight import MOST_TEXTS
+from proxy.guardrails.text.walk import answer_texts, request_texts
+from proxy.guardrails.text.weight import MOST_TEXTS
 from tests.adversary.house import LAG_S, Lag
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Json, ScriptedUpstream, answer, chat, stream

@@ -27,8 +27,8 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
-from proxy.policy import Caller, InForce
-from proxy.policy.roster import roster
+from proxy.policy.decide import Caller, InForce
+from proxy.policy.label_catalog import roster
 from proxy.policy.store import read_folder
 from proxy.ports import Embedder, Guards
 from proxy.types import CacheRule, Call, Door, Plan

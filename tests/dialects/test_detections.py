@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.detections import DETECTORS, detections
-from proxy.guardrails.kinds import KINDS
+from proxy.guardrails.kinds.table import KINDS
 from proxy.types.guard import Result, Stage
 
 # Enkrypt's own words, as its API reference has them.

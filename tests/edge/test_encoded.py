@@ -16,9 +16,9 @@ from proxy.app.libraries import LibraryLog
 from proxy.emit.levels import Levels
 from proxy.emit.log import events
 from proxy.emit.quota import BURST
+from tests.cli.test_init import serving
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
-from tests.test_cli import serving
 from tests.test_pipeline import ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -14,9 +14,9 @@ import pytest
 from proxy.app.site import new_record
 from proxy.emit.levels import Levels
 from proxy.emit.log import CallLog
+from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer
-from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES
 
 TOP = Path(__file__).parents[2]

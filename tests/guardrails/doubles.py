@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.guardrails.rule import Tally
+from proxy.guardrails.findings.tally import Tally
 from proxy.types.guard import Detector, Finding, Outside, Piece, Question, Rule
 
 

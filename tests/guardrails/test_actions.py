@@ -15,7 +15,7 @@ from proxy.usage import Price
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guardrails.doubles import rule
 from tests.guardrails.echoes import echoing, shown
-from tests.guardrails.test_init import ask, guarded
+from tests.guardrails.test_run import ask, guarded
 
 TO = "to: [{upstream: scale, model: spare, price: {input: 10, output: 30}}]"
 ROUTE = f"{{guard: keywords, words: [hippo], action: route, {TO}}}"

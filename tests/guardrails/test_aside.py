@@ -15,10 +15,10 @@ from proxy import guardrails
 from proxy.app.site import new_record
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.engine import ABOVE, Engine
-from proxy.guardrails.placeholders import Masks
-from proxy.guardrails.texts import request_texts, request_walk
-from proxy.guardrails.watching import Back
-from proxy.guardrails.weight import LIGHT, SHEET
+from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.text.walk import request_texts, request_walk
+from proxy.guardrails.text.weight import LIGHT, SHEET
+from proxy.guardrails.watch import Back
 from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns
 from proxy.types import Chunk

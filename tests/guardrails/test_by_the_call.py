@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
-from tests.guardrails.test_init import guarded
-from tests.guardrails.test_passages import PROMPT
+from tests.guardrails.matching.test_passages import PROMPT
 from tests.guardrails.test_reported import ENKRYPT, OPENAI, ask, found
+from tests.guardrails.test_run import guarded
 
 ASKED = {"role": "user", "content": "How long may members of the library borrow books for?"}
 TOLD: dict[str, Any] = {"messages": [{"role": "system", "content": PROMPT}, ASKED]}

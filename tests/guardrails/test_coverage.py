@@ -16,14 +16,14 @@ import pytest
 from proxy.dialects.strict import read_json
 from proxy.errors import BadField, GuardBlocked
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.texts import SILENT, answer_texts, request_texts
+from proxy.guardrails.text.walk import SILENT, answer_texts, request_texts
 from proxy.types import Chunk
 from proxy.types.guard import Rule
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
 from tests.guardrails.doubles import Ticks
-from tests.guardrails.test_init import guarded
 from tests.guardrails.test_reported import ask
-from tests.guardrails.test_texts import MARK, MINIMAL, PATHS, SHAPES, fields, hub
+from tests.guardrails.test_run import guarded
+from tests.guardrails.text.test_walk import MARK, MINIMAL, PATHS, SHAPES, fields, hub
 from tests.test_pipeline import Route, every_route
 from tools.disguises import MUST, SHOULD, WORDS_ONLY
 from tools.hidden import credentials, detector, found

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from proxy.app.site import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.replacing import replaced
-from proxy.guardrails.texts import STEP, in_steps, request_texts, request_walk
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import STEP, in_steps, request_texts, request_walk
 from proxy.types import Chunk
 from proxy.types.guard import Finding, Rule
 from tests.guardrails.doubles import Broken, Ticks, rule

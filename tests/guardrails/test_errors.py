@@ -12,7 +12,7 @@ from proxy.emit.log import canonical
 from proxy.errors import UpstreamDenied, UpstreamRefused, UpstreamTimeout
 from proxy.guardrails.errors import error_texts, rewrite, withhold
 from tests.doubles import Script, ScriptedUpstream, answer, chat_events, legacy, stream
-from tests.guardrails.test_init import ask, guarded
+from tests.guardrails.test_run import ask, guarded
 from tests.test_pipeline import BEARER
 
 EMAIL = "jane@example.com"

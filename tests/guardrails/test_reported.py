@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy_events, stream
-from tests.guardrails.test_init import guarded
+from tests.guardrails.test_run import guarded
 from tests.test_pipeline import MESSAGES, ROUTES, Route
 
 FLAG = "{guard: keywords, name: rivals, words: [hippo], action: flag}"

@@ -32,7 +32,7 @@ from tests.doubles import (
     scripted_upstream,
     stream,
 )
-from tests.guardrails.test_init import ask
+from tests.guardrails.test_run import ask
 from tests.test_pipeline import BEARER, ROUTES, texts
 
 ELSEWHERE = """

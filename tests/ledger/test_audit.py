@@ -11,9 +11,9 @@ import pytest
 from proxy.ledger.audit import CHECKS, LOOKS, audit
 from proxy.ledger.store import Unusable
 from proxy.record import BudgetCharge
+from tests.cli.test_init import headrace
 from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
 from tests.ledger.test_spending import written
-from tests.test_cli import headrace
 
 MEDDLED = {
     "more or fewer rows": "DELETE FROM calls WHERE seq = 2; DELETE FROM attempts WHERE seq = 2",

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.emit.log import canonical
 from proxy.ledger.audit import audit
+from tests.cli.test_init import Served, headrace, serving
 from tests.conftest import KEY, world
 from tests.doubles import (
     ScriptedUpstream,
@@ -31,7 +32,6 @@ from tests.doubles import (
     stream,
 )
 from tests.ledger.kept import kept, ledgered, until
-from tests.test_cli import Served, headrace, serving
 from tests.test_pipeline import BEARER, ROUTES, leave_midway, leave_unanswered
 from tests.upstream.test_retry import scraped
 

@@ -20,9 +20,9 @@ from proxy.ledger.rows import joined, noted, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, Run, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
 from proxy.record import BudgetCharge
+from tests.cli.test_init import headrace
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
-from tests.test_cli import headrace
 
 DAY_MS = 86_400_000
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

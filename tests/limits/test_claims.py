@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, hidden_tokens
-from proxy.policy.suppose import suppose
+from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Bound, Call, Changes, Chunk, Leg, Plan, Target, Upstream
 from proxy.types.limit import Limit

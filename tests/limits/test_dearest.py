@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy.limits.claims import claims_of
-from proxy.policy.suppose import suppose
+from proxy.policy.review.sample_call import suppose
 from proxy.types import Bound, Leg, Target
 from proxy.usage import TOKEN_TYPES, Price, Tier, Tokens
 from tests.limits.test_claims import AT, MONEY, UP, plan

@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from proxy.emit.log import canonical
-from proxy.policy.source import PolicyError
+from proxy.policy.files.source import PolicyError
+from proxy.policy.review.check_report import judge
 from proxy.policy.store import read_folder
-from proxy.policy.verdict import judge
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
 from tests.limits.test_init import ask, counted, limited

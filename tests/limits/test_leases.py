@@ -11,11 +11,11 @@ import pytest
 
 from proxy.limits.leases import renewing
 from proxy.types.limit import LEASE_S, RENEW_S, Limit
+from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy
 from tests.limits.world import Clock, claims
 from tests.servers import Server
-from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

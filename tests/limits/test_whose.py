@@ -6,9 +6,9 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, legacy
-from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -15,12 +15,12 @@ from proxy.app.site import new_record, new_request_id, new_span_id
 from proxy.cache import Forgetful
 from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
-from proxy.guardrails import Guards
 from proxy.guardrails.engine import Engine
+from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
 from proxy.outside import MOST_BYTES, Outside, TooMuch, Ways
-from proxy.policy.asking import Asking
+from proxy.policy.decide.service_calls import Asking
 from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.types import Door

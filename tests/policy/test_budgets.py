@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.budgets import BudgetsInForce, budgets
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from tests.conftest import world
 

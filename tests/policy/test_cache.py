@@ -8,9 +8,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.policy import decide_for
+from proxy.policy.decide import decide_for
+from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
-from proxy.policy.suppose import example, suppose
 from proxy.types import CacheRule
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream

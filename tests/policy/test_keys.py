@@ -14,12 +14,12 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.errors import Unauthorized
-from proxy.policy import identify
-from proxy.policy.diff import changes, replay
-from proxy.policy.load import load
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide import identify
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.load import load
+from proxy.policy.review.check_report import judge
+from proxy.policy.review.diff import changes, replay
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.verdict import judge
 from proxy.types import Door, Secret
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream

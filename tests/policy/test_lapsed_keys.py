@@ -7,9 +7,9 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
-from tests.test_cli import serving
 
 
 def digest(text: str) -> str:

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Refused
-from proxy.policy import decide_for
-from proxy.policy.explain import explain
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide import decide_for
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.explain import explain
+from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
-from proxy.policy.suppose import suppose
 from proxy.rehearsal import clock
 from proxy.rehearsal.cases import Given
 from proxy.rehearsal.stage import play

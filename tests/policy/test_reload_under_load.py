@@ -29,6 +29,7 @@ from proxy.record import Record
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
+from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import (
     Asked,
@@ -42,7 +43,6 @@ from tests.doubles import (
     unlimited,
 )
 from tests.policy.test_store import Clock, Events
-from tests.test_cli import serving
 from tests.test_pipeline import BEARER, ROUTES, texts
 
 ROUTE = ROUTES["openai"]

@@ -15,8 +15,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.policy import identify
-from proxy.policy.snapshot import Snapshot
+from proxy.policy.decide import identify
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import REVISIONS_KEPT, PolicyStore, read_folder
 from proxy.types import Call, Door, Secret
 from tests.conftest import KEY, Proxy, world

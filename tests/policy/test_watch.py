@@ -15,9 +15,9 @@ import pytest
 
 from proxy.beside import beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, Look, Stillness, Watch, look
+from tests.cli.test_init import Served, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
-from tests.test_cli import Served, serving
 from tests.test_pipeline import BEARER, ROUTES
 
 ROUTE = ROUTES["openai"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.policy.compile import compile_policies
-from proxy.policy.load import load
+from proxy.policy.compile.compiler import compile_policies
+from proxy.policy.files.load import load
 from proxy.prices.listing import Listing, as_json, as_table, listing
 
 POLICIES = """\

@@ -12,12 +12,12 @@ import pytest
 if not os.environ.get("CI"):
     pytest.importorskip("genai_prices")
 
-from proxy.policy import price_table
-from proxy.policy.load import load
-from proxy.policy.source import PolicyError
+from proxy.policy.files import price_table
+from proxy.policy.files.load import load
+from proxy.policy.files.source import PolicyError
 from proxy.prices import renewal
 from proxy.usage import listed
-from tests.test_cli import headrace
+from tests.cli.test_init import headrace
 
 TODAY = date(2026, 12, 24)
 SHIPPED = price_table.FOLDER / renewal.FILE

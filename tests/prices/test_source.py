@@ -11,7 +11,8 @@ from importlib import metadata
 
 import pytest
 
-from proxy.policy import load, price_table, schema
+from proxy.policy import schema
+from proxy.policy.files import load, price_table
 from proxy.usage import Price, Tier, Tokens
 
 if not os.environ.get("CI"):

@@ -11,8 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.policy import editor
-from proxy.policy.source import PolicyError
+from proxy.policy.files.source import PolicyError
+from proxy.policy.review import editor
 from proxy.rehearsal import rehearse
 from proxy.rehearsal.cases import Suite
 from proxy.rehearsal.report import Report

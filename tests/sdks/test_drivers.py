@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import Proxy
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
 from tests.guardrails.echoes import echoing
-from tests.guardrails.test_init import guarded
+from tests.guardrails.test_run import guarded
 from tests.sdks.conftest import Drive
 
 MESSAGES = [{"role": "user", "content": "Name the capital of France."}]

@@ -7,7 +7,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from proxy.guardrails import injection_model, wordlist
+from proxy.guardrails.matching import injection_model, wordlist
 from tools import injection_data, injection_made, obscenity, train_injection
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from proxy.policy import units
+from proxy.policy.schema import units
 from proxy.policy.schema.scalars import Name, Section, Zone, listed, one_or_several
 from proxy.policy.schema.shapes import Condition, Requirement, each, has, needs, no, one, some
 

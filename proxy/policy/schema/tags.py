@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from proxy.policy import patterns
+from proxy.policy.schema import patterns
 from proxy.policy.schema.scalars import VISIBLE, Section
 from proxy.policy.schema.shapes import Requirement, equals, has, one
 

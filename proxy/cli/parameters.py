@@ -1,0 +1,69 @@
+"""Parameters that several commands take."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from proxy import settings
+from proxy.policy.schema.scalars import NAME
+from proxy.policy.schema.units import duration
+from proxy.settings import Address, BadSetting
+
+MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class Listen(click.ParamType[Address]):
+    """``HOST:PORT``."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Address:
+        try:
+            return value if isinstance(value, Address) else settings.address(value)
+        except BadSetting as error:
+            self.fail(str(error), param, ctx)
+
+
+class KeyName(click.ParamType[str]):
+    """A name that `keys:` may have."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        if not re.fullmatch(NAME, value):
+            said = "a key's name is of lower case letters, digits, '.', '_' and '-'"
+            self.fail(f"{value!r}: {said}, begins with a letter or digit, at most 64", param, ctx)
+        return str(value)
+
+
+class Moment(click.ParamType[datetime]):
+    """How long ago, such as ``30d``, or a UTC time."""
+
+    name = "30d|DATE"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        try:
+            return datetime.now(UTC) - timedelta(seconds=duration(value))
+        except (ValueError, OverflowError):
+            return click.DateTime(MOMENTS).convert(value, param, ctx).replace(tzinfo=UTC)
+
+
+listen_option = click.option(
+    "--listen", type=Listen(), default="127.0.0.1:8080", show_default=True, help="Data port."
+)
+
+
+admin_option = click.option(
+    "--admin-listen",
+    type=Listen(),
+    default="127.0.0.1:8081",
+    show_default=True,
+    help="Metrics, health and readiness.",
+)

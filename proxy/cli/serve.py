@@ -1,0 +1,102 @@
+"""Serving: in front of upstreams, or of the small model of the demo."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import hashlib
+import signal
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from proxy import app, demo, settings
+from proxy.cli.parameters import FOLDER, admin_option, listen_option
+from proxy.edge import WeakParser
+from proxy.ledger.store import Unusable
+from proxy.policy.files.source import PolicyError
+from proxy.policy.store import read_folder
+from proxy.settings import Address, BadSetting, Settings
+
+
+@click.command()
+@click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
+@click.option("--candidate", type=FOLDER, help="Folder to decide beside it, without effect.")
+@listen_option
+@admin_option
+def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
+    """Serve calls under the policies of a folder."""
+    _run(_serve(replace(_settings(policies, listen, admin_listen), candidate=candidate)))
+
+
+@click.command("demo")
+@click.option("--policies", type=FOLDER, default="policies", show_default=True)
+@listen_option
+@admin_option
+def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
+    """Serve calls in front of a small model that runs on this machine."""
+    _run(demo.serve(_settings(policies, listen, admin_listen), _until_stopped, click.echo))
+
+
+def _settings(policies: Path, listen: Address, admin: Address) -> Settings:
+    try:
+        return settings.from_environment(policies, listen, admin, settings.environment())
+    except BadSetting as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _run(work: Coroutine[Any, Any, None]) -> None:
+    """Run to the end; what stops a start is one clear message and exit code 1."""
+    try:
+        uvloop.run(work)
+    except PolicyError as error:
+        click.echo(str(error), err=True)
+        raise SystemExit(1) from None
+    except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {error}") from None
+
+
+def _keep_published_key_here(chosen: Settings) -> None:
+    """Refuse to serve beyond this machine with the key that everybody knows."""
+    if chosen.listen.loopback:
+        return
+    digest = hashlib.sha256(demo.KEY.encode()).digest()
+    found = read_folder(chosen.policies, chosen.environ).credentials.get(digest)
+    if found is not None:
+        raise click.ClickException(
+            f"keys.{found.key.name} is the published key of the demo: take it out of the policies, "
+            f"or listen on 127.0.0.1"
+        )
+
+
+async def _serve(chosen: Settings) -> None:
+    _keep_published_key_here(chosen)
+    async with app.running(chosen) as running:
+        _settle_memory()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
+        await _until_stopped()
+
+
+def _settle_memory() -> None:
+    """Take what was made at start out of the garbage collector's rounds: it stays for good, and
+    walking it again and again is what the slowest calls would wait for."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+async def _until_stopped() -> None:
+    """Wait for SIGTERM or SIGINT; after the first one the next stops at once, as usual."""
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)

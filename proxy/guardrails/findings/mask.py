@@ -1,0 +1,99 @@
+"""Findings as places of the original text, and what is put in their stead.
+
+A stream and a whole text are masked by the same rule, so that both read the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.text.normalize import View
+from proxy.types.guard import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A finding of the rule at ``rule``, in characters of the original text."""
+
+    start: int
+    end: int
+    rule: int
+    kind: str
+    score: float = 1.0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Earlier before later, longer before shorter, then as the policy has the rules."""
+        return self.start, -self.end, self.rule
+
+
+Replace = Callable[[Rule, str, str], str]
+"""Gives what stands for a text that is masked, by the rule, the finding's kind and that text."""
+
+
+def named(rule: Rule, kind: str, text: str) -> str:
+    """Replace by the name of what was found."""
+    return f"[{kind.upper()}]"
+
+
+def within_json(replace: Replace) -> Replace:
+    """Give the same for texts that stand escaped inside of a JSON string."""
+
+    def replaced(rule: Rule, kind: str, text: str) -> str:
+        try:
+            plain = json.loads(f'"{text}"', strict=False)
+        except ValueError:
+            plain = text
+        return json.dumps(replace(rule, kind, plain), ensure_ascii=False)[1:-1]
+
+    return replaced
+
+
+def spots(
+    tally: Tally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
+) -> list[Spot]:
+    """Give what a rule finds in all readings of a text from a place of the original on.
+
+    What readings find alike, or one finds inside of what another does, is found once.
+    """
+    found: set[Spot] = set()
+    for view in views:
+        if since and view.whole is not None and view.whole[0] < since:
+            continue
+        cut = view.index(since) if since else 0
+        for each in tally.find(view, cut, left_s):
+            if each.end > each.start:
+                start, end = view.span(cut + each.start, cut + each.end)
+                found.add(Spot(start, end, rule, each.kind, each.score))
+    if not found:
+        return []
+    kept: list[Spot] = []
+    for spot in sorted(found, key=_order):
+        if not kept or spot.end > kept[-1].end:
+            kept.append(spot)
+    return kept
+
+
+def _order(spot: Spot) -> tuple[int, int, int, str]:
+    return (*spot.order, spot.kind)
+
+
+def masked(text: str, spots: Sequence[Spot], rules: Sequence[Rule], replace: Replace) -> str:
+    """Put replacements for spots, which come in their order.
+
+    Where spots overlap, the later one counts from where the earlier one ends; so a replacement
+    that can be undone loses nothing, and a stream can be masked before its end is known.
+    """
+    parts: list[str] = []
+    past = 0
+    for spot in spots:
+        start = max(spot.start, past)
+        if spot.end <= past:
+            continue
+        parts += (text[past:start], replace(rules[spot.rule], spot.kind, text[start : spot.end]))
+        past = spot.end
+    parts.append(text[past:])
+    return "".join(parts)

@@ -1,0 +1,80 @@
+"""How far one rule has looked at a text that is read in pieces, and what it has found so far.
+
+Whatever the pieces are, what is found is what would be found in the whole: a finding counts once
+all that it depends on has been read, and looking goes on from far enough back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from proxy.guardrails.findings.mask import Spot, spots
+from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.text.clusters import MOST
+from proxy.guardrails.text.normalize import Beginning, View
+
+# Characters before the reach, so that readings begin the same in the middle of a text: more than
+# the marks that are read with a letter.
+MARGIN = MOST + 10
+
+
+@dataclass(slots=True)
+class Eye:
+    """How far one rule has looked. Findings that begin before ``decided`` are known for good;
+    ``since`` is where looking goes on from, far enough back to see what the next depend on."""
+
+    tally: Tally
+    rule: int
+    reach: int | None
+    since: int = 0
+    decided: int = 0
+    until: int = 0
+    recent: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def looks(self) -> bool:
+        """Say whether it looks at a text that is not whole."""
+        return self.reach is not None and self.tally.error is None
+
+    @property
+    def holds(self) -> bool:
+        return self.tally.rule.enforces and self.tally.error is None
+
+    def see(
+        self, views: tuple[View, ...], base: int, decided: int, left_s: float | None = None
+    ) -> list[Spot]:
+        """Return what is found before ``decided`` in a piece that begins at ``base``, and was not
+        found before. Raises ``GuardBlocked``."""
+        fresh: list[Spot] = []
+        for spot in spots(self.tally, self.rule, views, self.since - base, left_s):
+            start, end = spot.start + base, spot.end + base
+            if not self.decided <= start < decided or end <= self.until:
+                continue
+            self.until = end
+            self.recent.append((start, end))
+            fresh.append(replace(spot, start=start, end=end))
+        self.decided = decided
+        since = base + _context(views, decided - base, self.reach or 0)
+        for start, end in reversed(self.recent):
+            if start < since < end:  # looking must not go on from within a finding
+                since = start
+        self.since = since
+        self.recent = [each for each in self.recent if each[1] > since]
+        return fresh
+
+
+def settled(read: Beginning, reach: int) -> int:
+    """Return the place before which each finding that begins there lies within what is settled."""
+    if len(read.views) == 1:
+        return max(0, min(read.upto - reach + 1, read.run))
+    places = [(each, each.index(read.upto) - reach + 1) for each in read.views if not each.whole]
+    return min(read.run, *(view.begins(place) if place > 0 else 0 for view, place in places))
+
+
+def _context(views: tuple[View, ...], decided: int, reach: int) -> int:
+    """Return the place from which on all is seen that a finding at a place may depend on."""
+    back = reach + MARGIN
+    if len(views) == 1:
+        return max(0, decided - back)
+    places = [(view, view.index(decided) - back) for view in views if view.whole is None]
+    return min(view.begins(place) if place > 0 else 0 for view, place in places)

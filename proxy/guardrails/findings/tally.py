@@ -1,0 +1,142 @@
+"""What a policy asks of a guard, and what the guard then says of one call.
+
+A guard that has seen nothing has not passed anything; one that broke has not either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from proxy.errors import GuardBlocked, GuardUnavailable
+from proxy.guardrails.text.normalize import View
+from proxy.guardrails.text.weight import MOST_TEXTS
+from proxy.types.guard import Action, Detector, Finding, NotReady, Result, Rule, Verdict, looks
+
+Clock = Callable[[], float]
+SAID: dict[Action, Verdict] = {
+    "block": "blocked",
+    "mask": "masked",
+    "flag": "flagged",
+    "route": "routed",
+    "retry": "retried",
+}
+
+
+RETRY_AFTER_S = 1.0
+PASSING = frozenset({"deadline", "not_ready"})  # failures that another try may not meet
+
+
+class Again(GuardBlocked):
+    """A guard wants the answer to be asked for once more; nothing of this one is shown."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """One rule at work on one call: runs its detector and counts what came of it.
+
+    ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
+    texts there is what no guard can read, which has not passed any. ``until`` is the moment after
+    which it begins to look at nothing more, ``most_texts`` how many it looks at where texts are
+    values of arguments. The rule is bound to the call already, and what it asks
+    for is answered: its detector looks. Raises ``TypeError`` if not.
+    """
+
+    rule: Rule
+    clock: Clock
+    findings: dict[str, int] = field(default_factory=dict)
+    score: float = 0.0
+    bytes: int = 0
+    fields: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+    error: str | None = None
+    blocked: bool = False
+    opaque: bool = False
+    until: float = inf
+    most_texts: int = MOST_TEXTS
+    detector: Detector = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not looks(self.rule.detector):
+            raise TypeError(self.rule.name)
+        self.detector = self.rule.detector
+
+    def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
+        """Give the findings from a place of a reading on; nothing once the detector has failed.
+
+        Raises ``GuardBlocked`` when it fails and its rule is strict. ``left_s`` is what is left of
+        its deadline, which is checked afterwards: a detector cannot be interrupted.
+        """
+        if self.error is not None:
+            return ()
+        text = view.cased if self.rule.cased else view.folded
+        began = self.clock()
+        if began > self.until:
+            self.fail("deadline")
+            return ()
+        try:
+            found = self.detector.find(text[since:] if since else text)
+        except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
+            self.fail(_error(bug))
+            return ()
+        spent = self.clock() - began
+        self.seconds += spent
+        if spent > (self.rule.deadline_s if left_s is None else left_s):
+            self.fail("deadline")
+            return ()
+        return found
+
+    def fail(self, error: str) -> None:
+        """Note that the guard cannot tell. Raises ``GuardBlocked`` when its rule is strict."""
+        self.error = error
+        if self.rule.strict:
+            self.blocked = True
+            raise self._stopping(error)
+
+    def _stopping(self, error: str) -> GuardBlocked:
+        message, name = self.rule.message, self.rule.name
+        if error not in PASSING:
+            return GuardBlocked(message, guard=name, kind="could_not_check")
+        late = GuardUnavailable(message, guard=name, kind="could_not_check")
+        late.retry_after_s = RETRY_AFTER_S
+        return late
+
+    def count(self, kind: str, score: float = 1.0) -> None:
+        self.findings[kind] = self.findings.get(kind, 0) + 1
+        self.score = max(self.score, score)
+
+    def block(self, kind: str) -> GuardBlocked:
+        """Give the error that stops the call, or this answer to it."""
+        self.blocked = True
+        stops = Again if self.rule.action == "retry" else GuardBlocked
+        return stops(self.rule.message, guard=self.rule.name, kind=kind)
+
+    def result(self) -> Result:
+        return Result(
+            guard=self.rule.name,
+            verdict=self._verdict(),
+            shadow=self.rule.shadow,
+            findings=dict(self.findings),
+            score=self.score,
+            bytes=self.bytes,
+            fields=self.fields,
+            seconds=self.seconds + self.waited,
+            error=self.error,
+            kind=self.rule.kind,
+            action=self.rule.action,
+        )
+
+    def _verdict(self) -> Verdict:
+        if self.error is not None:
+            return "failed"
+        if not self.findings and not self.blocked:
+            return "passed" if self.bytes and not self.opaque else "unseen"
+        return SAID[self.rule.action]
+
+
+def _error(bug: Exception) -> str:
+    if isinstance(bug, NotReady):
+        return "not_ready"
+    return "deadline" if isinstance(bug, TimeoutError) else type(bug).__name__

@@ -1,0 +1,141 @@
+"""Whether an answer's sentences follow from a context, as far as words, numbers and names tell.
+
+It finds what the context does not mention and what it gives otherwise. A false sentence made of the
+context's own words passes, and a true one in quite other words does not: nothing here understands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.guardrails.matching import word_overlap
+from proxy.guardrails.matching.word_overlap import Sentence
+from proxy.types.guard import Finding, Question
+
+KINDS = ("number", "name", "negation", "unsupported")
+TELLING = 4  # stems below which a sentence without number or name says too little to check
+MOST_PAIRS = 20_000  # of sentences that are compared for one answer: some 20 ms
+LONGEST = 64 * 1024  # characters of a context, which take some 100 ms
+ALIKE = 0.5  # of a sentence's stems in one of the context's, for the two to say the same thing
+
+
+@dataclass(frozen=True, slots=True)
+class Grounded:
+    """Finds sentences that lack support at least as surely as ``threshold``."""
+
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError("threshold is above 0 and at most 1")
+
+    def about(self, question: Question) -> GroundedIn | None:
+        return self.against(question.context) if question.context.strip() else None
+
+    def against(self, context: str) -> GroundedIn:
+        """Give the detector for the answers to one call, which has this context."""
+        return GroundedIn(self.threshold, context)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a context says, as far as it can be compared."""
+
+    sentences: tuple[Sentence, ...]
+    stems: frozenset[str]
+    numbers: frozenset[str]
+
+
+class GroundedIn:
+    """Judges each sentence of an answer by one context, which is read when the first one is.
+
+    Takes time in the product of both lengths, and raises ``ValueError`` where that is too much: a
+    part of a context would make true sentences look invented.
+    """
+
+    __slots__ = ("_context", "_read", "_threshold")
+
+    def __init__(self, threshold: float, context: str) -> None:
+        self._threshold = threshold
+        self._context = context
+        self._read: Known | None = None
+
+    @property
+    def reach(self) -> None:
+        return None
+
+    @property
+    def weight(self) -> int:
+        return len(self._context)
+
+    @property
+    def known(self) -> Known:
+        if self._read is None:
+            said = tuple(word_overlap.sentences(self._context))
+            stems = frozenset[str]().union(*(sentence.stems for sentence in said))
+            self._read = Known(said, stems, frozenset(word_overlap.numbers(self._context)))
+        return self._read
+
+    def find(self, text: str) -> Sequence[Finding]:
+        sentences = [each for each in word_overlap.sentences(text) if _telling(each)]
+        if len(self._context) > LONGEST:
+            raise ValueError("too long to compare")
+        if len(sentences) * len(self.known.sentences) > MOST_PAIRS:
+            raise ValueError("too long to compare")
+        found = []
+        for sentence in sentences:
+            kind, score = self.judge(sentence)
+            if score >= self._threshold:
+                found.append(Finding(sentence.start, sentence.end, kind, score))
+        return found
+
+    def judge(self, said: Sentence) -> tuple[str, float]:
+        """Give what speaks most against a sentence, and how surely it does."""
+        return max(self._doubts(said), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
+
+    def _doubts(self, said: Sentence) -> list[tuple[str, float]]:
+        if not _telling(said):
+            return []
+        doubts = []
+        near = self._nearest(said)
+        if said.numbers - self.known.numbers:
+            doubts.append(("number", 0.9))
+        elif near and said.numbers - frozenset().union(*(each.numbers for each in near)):
+            doubts.append(("number", 0.55))
+        if said.names - self.known.stems:
+            doubts.append(("name", 0.8))
+        if near and any(_contradict(said, each) for each in near[:1]):
+            doubts.append(("negation", 0.7))
+        doubts.append(("unsupported", round(1 - self._support(said, near), 2)))
+        return doubts
+
+    def _nearest(self, said: Sentence) -> list[Sentence]:
+        """Give the context's sentences that say most of the same, the nearest first."""
+        shares = [(_share(said, each), -at) for at, each in enumerate(self.known.sentences)]
+        best = sorted(shares, reverse=True)[:2]
+        return [self.known.sentences[-at] for share, at in best if share >= ALIKE]
+
+    def _support(self, said: Sentence, near: Sequence[Sentence]) -> float:
+        """Give the share of stems that the context has, more for those that it has together."""
+        if not said.stems:
+            return 1.0
+        known = len(said.stems & self.known.stems) / len(said.stems)
+        together = frozenset().union(*(each.stems for each in near)) if near else frozenset()
+        return 0.7 * known + 0.3 * len(said.stems & together) / len(said.stems)
+
+
+def _telling(said: Sentence) -> bool:
+    return bool(said.numbers or said.names) or len(said.stems) >= TELLING
+
+
+def _share(said: Sentence, known: Sentence) -> float:
+    return len(said.stems & known.stems) / len(said.stems) if said.stems else 0.0
+
+
+def _contradict(said: Sentence, known: Sentence) -> bool:
+    """Tell whether one denies what the other says, or takes the other side of it."""
+    opposed = any(
+        word_overlap.against(side) in known.leanings for side in said.leanings - known.leanings
+    )
+    return (said.negated != known.negated) != opposed

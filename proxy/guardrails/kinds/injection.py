@@ -1,0 +1,93 @@
+"""Prompt injection and jailbreaks: rules for what attacks say outright, a model for the rest.
+
+Neither understands the text. Paraphrase, other languages and orders that look like any order get
+past both (docs/guard-quality.md counts how many), so this guard flags better than it blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from proxy.guardrails.matching import injection_model
+from proxy.guardrails.matching.injection_model import WINDOW, Window
+from proxy.guardrails.matching.injection_rules import NAMES, RULES
+from proxy.guardrails.matching.phrase_rules import Rule, Rulebook, apart
+from proxy.types.guard import Finding
+
+MODEL = "model"
+LONGEST = 2 * WINDOW  # characters of a finding
+KINDS = (MODEL, *(f"rule:{name}" for name in NAMES))
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Finds windows of a text that are injections at least as probably as ``threshold``.
+
+    A score is the probability at even odds: of as many attacks as other texts. Traffic with fewer
+    attacks has more false alarms per true one; the default is where 1 in 200 benign texts is one.
+    """
+
+    threshold: float = 0.95
+    rules: bool = True
+    model: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 1:
+            raise ValueError("threshold is above 0 and at most 1")
+        if not (self.rules or self.model):
+            raise ValueError("without rules and model nothing is left to look for")
+
+    @property
+    def reach(self) -> int:
+        """A rule's longest match; twice a window, as those that overlap settle which is given."""
+        return LONGEST
+
+    def find(self, text: str) -> Sequence[Finding]:
+        found = (
+            apart(f for f in _book().find(text) if f.score >= self.threshold) if self.rules else []
+        )
+        if not self.model:
+            return found
+        high = injection_model.shipped().windows(text, self.threshold)
+        return _together(found, [Finding(w.start, w.end, MODEL, w.score) for w in highest(high)])
+
+
+def highest(windows: Sequence[Window]) -> Iterator[Window]:
+    """Give the windows that no window overlapping them exceeds, the first of equals.
+
+    So what is given does not hang on where the text was cut, nor do two of them overlap.
+    """
+    ahead: deque[int] = deque()  # of the windows in view, each below the one before it
+    left = right = 0
+    for at, window in enumerate(windows):
+        while right < len(windows) and windows[right].start < window.end:
+            while ahead and windows[ahead[-1]].score < windows[right].score:
+                ahead.pop()
+            ahead.append(right)
+            right += 1
+        while windows[left].end <= window.start:
+            left += 1
+        while ahead[0] < left:
+            ahead.popleft()
+        if ahead[0] == at:
+            yield window
+
+
+def _together(sure: Sequence[Finding], others: Sequence[Finding]) -> list[Finding]:
+    """Add the findings that do not touch what a rule has found already."""
+    found, at = list(sure), 0
+    for other in others:
+        while at < len(sure) and sure[at].end <= other.start:
+            at += 1
+        if at == len(sure) or sure[at].start >= other.end:
+            found.append(other)
+    return sorted(found, key=lambda finding: finding.start)
+
+
+@lru_cache(maxsize=1)
+def _book() -> Rulebook:
+    """Compile the rules once: they are the same for every guard."""
+    return Rulebook([Rule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)

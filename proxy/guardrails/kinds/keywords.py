@@ -1,0 +1,76 @@
+"""Words that a policy lists, and patterns beside them, found whole and in any case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import re2
+
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.types.guard import Finding
+
+MAX_WORD = 200
+# What may stand between the words of an entry: text is wrapped, and indented.
+BETWEEN = r"[\s\p{Z}]{1,8}"
+
+
+class Keywords:
+    """Finds the words of one list; ``name`` is the kind of all its findings.
+
+    ``regexes`` are in the syntax of RE2 and as strict about case as they say. Both are found as
+    whole words only, in any alphabet, unless ``whole_words`` is off. Raises ValueError for a list
+    of nothing, an empty or overlong word, and all that ``Patterns`` refuses.
+    """
+
+    __slots__ = ("_regexes", "_words", "name", "reach")
+
+    def __init__(
+        self,
+        name: str,
+        words: Iterable[str] = (),
+        regexes: Sequence[str] = (),
+        *,
+        whole_words: bool = True,
+    ) -> None:
+        self.name = name
+        listed = dict.fromkeys(_regex(name, word) for word in words)
+        if not listed and not regexes:
+            raise ValueError(f"{name}: a list of no words finds nothing")
+        self._words = Patterns(
+            [Pattern(name, regex, whole_words=whole_words) for regex in listed], bound_s=None
+        )
+        self._regexes = Patterns(
+            [Pattern(name, regex, whole_words=whole_words) for regex in regexes]
+        )
+        reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
+        self.reach: int | None = max(reaches) if len(reaches) == 2 else None
+
+    def __repr__(self) -> str:
+        return f"Keywords({self.name!r})"
+
+    def find(self, text: str) -> Sequence[Finding]:
+        """Give all places of the list's words by their start, put apart."""
+        return apart([*self._words.hits(text), *self._regexes.hits(text)])
+
+
+def words_of(lines: Iterable[str]) -> list[str]:
+    """The words of a file's lines: one a line; blank lines and those that begin with # are not."""
+    stripped = (line.strip().removeprefix("\ufeff") for line in lines)
+    return [line for line in stripped if line and not line.startswith("#")]
+
+
+def _regex(name: str, word: str) -> str:
+    """A pattern that matches the word in any case, however its parts are spaced."""
+    parts = word.split()
+    if not parts:
+        raise ValueError(f"{name}: an empty word")
+    if len(word) > MAX_WORD:
+        raise ValueError(f"{name}: a word of more than {MAX_WORD} characters")
+    # RE2 folds letter by letter; where folding makes two of one, both spellings are written out.
+    forms = dict.fromkeys(
+        BETWEEN.join(re2.escape(form(part)).replace("ss", "(?:ss|ß)") for part in parts)
+        for form in (str.casefold, str.lower, str)
+        if form is str.casefold or not word.isascii()
+    )
+    return f"(?i)(?:{'|'.join(forms)})"

@@ -1,0 +1,177 @@
+"""A classifier of your own: a folder with an ONNX model, its tokenizer and the names of its labels.
+
+The folder is as the usual tools export it: ``model.onnx``, ``tokenizer.json`` and ``config.json``
+with ``id2label``. A long text is judged in windows that overlap. The model runs in threads, one
+window at a time for each call; what it needs is the extra ``semantic``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from proxy.guardrails.matching.phrase_rules import apart, encodable
+from proxy.types.guard import Finding, Outside, Piece, Question
+
+MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+NEEDED = ("numpy", "onnxruntime", "tokenizers")
+HINT = "needs the extra: pip install 'headrace[semantic]'"
+TOKENS, OVERLAP = 256, 64  # of a window, and of it with the next one
+LONGEST = 64 * 1024  # characters of a text that is judged
+CALLS = 32  # that may wait for one model at once; more cannot be told, rather than wait for long
+
+
+class Unjudged(Exception):
+    """The model cannot tell: the text is too long, too many wait, or its answer is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A model that is loaded: what it takes, and what the numbers that it gives stand for."""
+
+    session: Any
+    tokenizer: Any
+    inputs: frozenset[str]
+    labels: tuple[str, ...]
+    several: bool
+
+    def windows(self, text: str) -> list[Any]:
+        first = self.tokenizer.encode(text)
+        return [first, *first.overflowing]
+
+    def related(self, known: str, said: str) -> dict[str, float]:
+        """Judge a pair of texts. Raises ``Unjudged``."""
+        return self.judge(self.tokenizer.encode(known, said))
+
+    def judge(self, window: Any) -> dict[str, float]:
+        """Give the probability of each label. Raises ``Unjudged``."""
+        import numpy as np  # noqa: PLC0415  # an extra
+
+        ids = np.asarray([window.ids], np.int64)
+        tensors = {
+            "input_ids": ids,
+            "attention_mask": np.ones_like(ids),
+            "token_type_ids": np.asarray([window.type_ids], np.int64),
+        }
+        given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
+        said = self.session.run([self.session.get_outputs()[0].name], given)[0]
+        numbers = [float(each) for each in said.ravel()]
+        if len(numbers) != len(self.labels) or not all(map(math.isfinite, numbers)):
+            raise Unjudged
+        shares = map(_sigmoid, numbers) if self.several else _softmax(numbers)
+        return dict(zip(self.labels, shares, strict=True))
+
+
+class Onnx:
+    """Finds windows that have a label of ``labels`` at least as probably as is said there.
+
+    Raises ``ValueError`` without the extra, for files that are missing or broken, and for labels
+    that the model does not have.
+    """
+
+    __slots__ = ("_calls", "_labels", "_network")
+
+    def __init__(self, folder: str, labels: Mapping[str, float]) -> None:
+        self._network = load(Path(folder))
+        for name in labels:
+            if name not in self._network.labels:
+                known = ", ".join(self._network.labels[:20])
+                raise ValueError(f"{name!r} is no label of the model, which has {known}")
+        self._labels = dict(labels)
+        self._calls = 0
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
+        """Judge each text. Raises ``Unjudged``."""
+        if self._calls >= CALLS:
+            raise Unjudged
+        self._calls += 1
+        try:
+            return [await self._judged(encodable(each.text)) for each in texts]
+        finally:
+            self._calls -= 1
+
+    async def _judged(self, text: str) -> Sequence[Finding]:
+        if len(text) > LONGEST:
+            raise Unjudged
+        loop = asyncio.get_running_loop()
+        found: list[Finding] = []
+        for window in await loop.run_in_executor(None, self._network.windows, text):
+            span = _span(window)
+            if span is not None:  # one job for each, so that a call that is late ends soon
+                shares = await loop.run_in_executor(None, self._network.judge, window)
+                found += self._findings(span, shares)
+        return apart(found)
+
+    def _findings(self, span: tuple[int, int], shares: Mapping[str, float]) -> Iterator[Finding]:
+        for label, least in self._labels.items():
+            if shares[label] >= least:
+                yield Finding(*span, label, round(shares[label], 3))
+
+
+def _span(window: Any) -> tuple[int, int] | None:
+    """Give the characters that a window is about; None where it is made of special tokens."""
+    pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
+    own = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
+    return (own[0][0], own[-1][1]) if own else None
+
+
+def _sigmoid(number: float) -> float:
+    return 1 / (1 + math.exp(-number)) if number > -700 else 0.0
+
+
+def _softmax(numbers: Sequence[float]) -> Iterator[float]:
+    highest = max(numbers)
+    powers = [math.exp(number - highest) for number in numbers]
+    return (power / sum(powers) for power in powers)
+
+
+def load(folder: Path) -> Network:
+    """Read a model. Raises ``ValueError`` with what keeps it from that."""
+    if any(find_spec(name) is None for name in NEEDED):
+        raise ValueError(HINT)
+    for name in (MODEL, TOKENIZER, CONFIG):
+        if not (folder / name).is_file():
+            raise ValueError(f"there is no {folder / name}")
+    try:
+        return _network(folder)
+    except Exception as error:  # each of the libraries has its own kinds
+        raise ValueError(f"{folder} holds no such model: {type(error).__name__}") from error
+
+
+def _network(folder: Path) -> Network:
+    import onnxruntime  # noqa: PLC0415  # an extra
+    from tokenizers import Tokenizer  # noqa: PLC0415  # an extra
+
+    config = orjson.loads((folder / CONFIG).read_bytes())
+    labels = {int(number): str(name) for number, name in config["id2label"].items()}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # the loop has the threads
+    options.enable_cpu_mem_arena = False  # what a long text took is given back
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        str(folder / MODEL), options, providers=["CPUExecutionProvider"]
+    )
+    tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(min(TOKENS, _most_tokens(config)), stride=OVERLAP)
+    return Network(
+        session,
+        tokenizer,
+        frozenset(each.name for each in session.get_inputs()),
+        tuple(labels[number] for number in range(len(labels))),
+        config.get("problem_type") == "multi_label_classification",
+    )
+
+
+def _most_tokens(config: Mapping[str, Any]) -> int:
+    """Some models count two positions that are no tokens."""
+    return max(2 * OVERLAP, int(config.get("max_position_embeddings", TOKENS + 2)) - 2)

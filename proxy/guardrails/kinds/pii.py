@@ -1,0 +1,143 @@
+"""Personal identifiers in a text: found by their form, told from other numbers by what they check.
+
+Names and addresses have no form: nothing here finds those.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from proxy.guardrails.matching import numbers, payments
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.national_ids import FORMS, national_ids
+from proxy.guardrails.matching.numbers import Part
+from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.guardrails.matching.phones import Phones
+from proxy.types.guard import Finding
+
+ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
+DEFAULT = ("email", "phone", "card", "iban", "ssn")
+REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
+
+EMAIL = r"[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,24}"
+LOCAL, DOMAIN = 64, 253  # the most characters before and after the @
+PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
+IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
+IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
+VERSION = numbers.words("version versions v release build firmware driver upgrade section chapter")
+
+# Beyond the longest e-mail address, and beyond the longest run of digits that is looked at whole.
+REACH = 400
+
+# Digits of other scripts, and spaces and dashes of other widths: one character for one.
+SEEN = {
+    **{zero + digit: str(digit) for zero in (
+        0x660, 0x6F0, 0x7C0, 0x966, 0x9E6, 0xA66, 0xAE6, 0xB66, 0xBE6, 0xC66, 0xCE6, 0xD66, 0xE50,
+        0xED0, 0xF20, 0x1040, 0x17E0, 0x1810, 0xFF10,
+    ) for digit in range(10)},
+    **dict.fromkeys((0xA0, 0x2007, 0x2009, 0x200A, 0x202F, 0x3000), " "),
+    **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0x2212, 0xFE63, 0xFF0D), "-"),
+    0xFF0B: "+", 0xFF08: "(", 0xFF09: ")", 0xFF20: "@", 0xFF0E: ".",
+}  # fmt: skip
+
+Judge = Callable[[str, int, int], Iterable[Finding]]
+
+
+class Pii:
+    """Finds the ``entities``, each as a kind of its own, that score ``threshold`` or more.
+
+    What its check digits or a registry of numbers prove scores 0.9 or more; what is only said to
+    be such a number, 0.6; what could be one by chance, 0.3. ``regions`` are those whose phones are
+    found without their country's code. Raises ValueError for an entity or region that is unknown.
+    """
+
+    __slots__ = ("_judges", "_patterns", "entities", "threshold")
+
+    def __init__(
+        self,
+        entities: Sequence[str] = DEFAULT,
+        regions: Sequence[str] = REGIONS,
+        threshold: float = 0.5,
+    ) -> None:
+        self.entities = tuple(dict.fromkeys(entities))
+        self.threshold = threshold
+        unknown = [entity for entity in entities if entity not in ENTITIES]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no entity: {', '.join(ENTITIES)}")
+        shapes = list(_shapes(frozenset(entities), regions))
+        self._judges = [judge for _, judge in shapes]
+        self._patterns = Patterns(
+            [Pattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], bound_s=None
+        )
+
+    @property
+    def reach(self) -> int | None:
+        return REACH
+
+    def find(self, text: str) -> Sequence[Finding]:
+        """Give all identifiers by their start, put apart."""
+        seen = text if text.isascii() else text.translate(SEEN)
+        return apart(
+            finding
+            for shape in self._patterns.hits(seen)
+            for finding in self._judges[int(shape.kind)](seen, shape.start, shape.end)
+            if finding.score >= self.threshold
+        )
+
+
+def _shapes(entities: frozenset[str], regions: Sequence[str]) -> Iterator[tuple[str, Judge]]:
+    """The forms to look for, and what judges a place that has one."""
+    if "email" in entities:
+        yield EMAIL, _email
+    if entities & {"phone", "card"}:
+        phones = Phones(regions) if "phone" in entities else None
+        yield numbers.RUN, _run(phones, cards="card" in entities)
+    if "iban" in entities:
+        yield payments.ACCOUNT, payments.account
+    if "ip" in entities:
+        yield IP4, _ip
+        yield IP6, _ip
+    for entity in sorted(entities):
+        if entity == "ssn" or entity.startswith("id_"):
+            for each in national_ids(entity):
+                yield each.regex, _part(each.find)
+
+
+def _part(find: Callable[[Part], Iterable[Finding]]) -> Judge:
+    return lambda text, start, end: find(Part(text, start, end))
+
+
+def _run(phones: Phones | None, *, cards: bool) -> Judge:
+    def judge(text: str, start: int, end: int) -> Iterator[Finding]:
+        if cards:
+            yield from payments.cards(Part(text, start, end))
+        if phones is not None:
+            for part in numbers.runs(text, start, end):
+                yield from phones.find(part)
+
+    return judge
+
+
+def _email(text: str, start: int, end: int) -> Iterator[Finding]:
+    at = text.index("@", start)
+    local = text[max(start, at - LOCAL) : at].lstrip(".'%-")
+    end = min(end, at + 1 + DOMAIN)
+    if local and not PICTURE.search(text[at:end]):
+        yield Finding(at - len(local), end, "email")
+
+
+def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
+    part = Part(text, start, end)
+    try:
+        ipaddress.ip_address(part.raw)
+    except ValueError:
+        return
+    around = text[max(0, start - 1) : start] + text[end : end + 1]
+    following = text[end : end + 2]
+    if any(each.isalnum() or each in "-_" for each in around) or (
+        following[:1] == "." and following[1:].isdigit()
+    ):
+        return
+    yield Finding(start, end, "ip", 0.3 if part.said(VERSION) else 0.9)

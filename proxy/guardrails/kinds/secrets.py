@@ -1,0 +1,206 @@
+"""Secrets: by the rules of gitleaks, and by a few of our own for what they leave out.
+
+One pass tells which rules can hit; clean text costs nothing more. What it cannot find: a secret
+without a known shape that is given to no telling name, one that is split, encoded or reversed, and
+a password in prose. What it may take for one: random text given to a name such as ``key``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from proxy.guardrails.matching import gitleaks
+from proxy.guardrails.matching.gitleaks import Allowed, Rule
+from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+from proxy.types.guard import Finding
+
+# An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
+REACH, LEAST_REACH = 4096, 1200
+ASSIGNED_BYTES = 800
+HEAD_BYTES = 10
+
+PEM = r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY(?: BLOCK)?-----"
+PEM_LINE = r"(?:\s|\\[nrt]|[\"'+,>#*])*[A-Za-z0-9+/=]{16,}"
+PEM_TEXT = r"[A-Za-z0-9+/=\s\\\"'+,:;.()<>@_#*-]*?"
+PEM_BODY = rf"{PEM_TEXT}[A-Za-z0-9+/]{{16}}{PEM_TEXT}"
+PEM_END = r"-----END[ A-Z0-9_-]{0,100}KEY(?: BLOCK)?-----"
+PEM_HEADER = r"\s*[A-Z-]{1,30}: [^\n]{0,100}"
+JWT_PART = r"[A-Za-z0-9/\\_-]"
+
+PLACEHOLDER = (
+    r"(?i)^(?:change_?(?:it|me)|example|guest|pass(?:word)?|postgres|pwd|root|secret|test|token|user"
+    r"|your[_-].*|\*+|x+|\.+)$|^[$%{<\[(]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Long:
+    """A secret that is known by its beginning and may be as long as the reach."""
+
+    kind: str
+    opening: Pattern
+    whole: Pattern
+
+
+class Secrets:
+    """Finds secrets; the kind of a finding is the rule's id.
+
+    ``reach`` is at least ``LEAST_REACH``: of a longer secret (a private key, a JWT) the first
+    ``reach`` characters are found, and the rest is not.
+    """
+
+    __slots__ = (
+        "_assigned",
+        "_assignment",
+        "_known",
+        "_long",
+        "_names",
+        "_reach",
+        "_sieve",
+        "kinds",
+    )
+
+    def __init__(self, reach: int = REACH) -> None:
+        self._reach = max(reach, LEAST_REACH)
+        self._long = _longs()
+        rules = [r for r in gitleaks.rules() if r.kind not in {long.kind for long in self._long}]
+        self._assigned = [rule for rule in rules if rule.names]
+        self._known = [*_own(), *(rule for rule in rules if not rule.names)]
+        names = [rule.names for rule in rules if rule.names]
+        assignment = gitleaks.assignments(names)
+        self._names = Sieve(f"(?i){name}" for name in names)
+        self._assignment = Pattern(assignment)
+        # Their order is that of `find`: first the assignment, then the long ones, then all others.
+        self._sieve = Sieve(
+            [
+                assignment,
+                *OPENINGS.values(),
+                *(SIGNS.get(rule.kind, rule.pattern) for rule in self._known),
+            ]
+        )
+        self.kinds = frozenset(OPENINGS) | {rule.kind for rule in (*self._known, *self._assigned)}
+
+    @property
+    def reach(self) -> int:
+        return self._reach
+
+    def find(self, text: str) -> Sequence[Finding]:
+        data = encoded(text)
+        hits = self._sieve.hits(data)
+        if not hits:
+            return ()
+        found = [each for hit in hits for each in self._found(hit, data)]
+        characters = Characters(text, data)
+        return [
+            Finding(characters.before(start), characters.before(end), kind, score)
+            for start, end, kind, score in _apart(found, self._reach)
+        ]
+
+    def _found(self, hit: int, data: bytes) -> Iterator[Place]:
+        if hit == 0:
+            return self._given(data)
+        if hit <= len(self._long):
+            return self._lasting(self._long[hit - 1], data)
+        return self._shaped(self._known[hit - 1 - len(self._long)], data)
+
+    def _shaped(self, rule: Rule, data: bytes) -> Iterator[Place]:
+        for spans in rule.found.every(data):
+            if place := rule.secret(data, spans):
+                yield place[0], min(place[1], place[0] + self._reach), rule.kind, rule.score
+
+    def _lasting(self, long: Long, data: bytes) -> Iterator[Place]:
+        start = 0
+        while opened := long.opening.search(data, start):
+            start, end = opened[0]
+            if whole := long.whole.match(data[start : start + self._reach]):
+                end = start + whole[1]
+                yield start, end, long.kind, 1.0
+            start = end
+
+    def _given(self, data: bytes) -> Iterator[Place]:
+        """Secrets that only the name before them tells: each name is tried with what follows it."""
+        start = 0
+        while found := self._assignment.search(data, start):
+            begin, end = found[0]
+            for index in self._names.hits(data[begin:end]):
+                yield from self._value(self._assigned[index], data, begin)
+            # The value may be the name of the next one.
+            start = max(end - HEAD_BYTES, begin + 1)
+
+    def _value(self, rule: Rule, data: bytes, begin: int) -> Iterator[Place]:
+        limit = min(begin + ASSIGNED_BYTES, len(data))
+        spans = rule.found.search(data, begin, limit)
+        # What ends where we stopped looking may go on.
+        if spans is None or spans[0][1] == limit < len(data):
+            return
+        if place := rule.secret(data, spans):
+            yield *place, rule.kind, rule.score
+
+
+Place = tuple[int, int, str, float]
+
+
+def _apart(found: Sequence[Place], reach: int) -> list[Place]:
+    """Places that overlap become one, of the kind that is surest and then longest."""
+    kept: list[Place] = []
+    for place in sorted(set(found)):
+        if not kept or place[0] >= kept[-1][1]:
+            kept.append(place)
+            continue
+        last = kept[-1]
+        _, _, kind, score = max(last, place, key=lambda each: (each[3], each[1] - each[0]))
+        kept[-1] = (last[0], min(max(last[1], place[1]), last[0] + reach), kind, score)
+    return kept
+
+
+# Of a pattern that makes the shared automaton large: what is in all of its matches.
+SIGNS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
+
+OPENINGS = {
+    "private-key": rf"(?i){PEM}",
+    "jwt": rf"\bey[A-Za-z0-9_-]{{17,{gitleaks.RUN}}}\.ey{JWT_PART}{{17}}",
+}
+
+
+def _longs() -> Sequence[Long]:
+    wholes = {
+        # A key without a line of its body is talk about keys.
+        "private-key": rf"(?i){PEM}(?:{PEM_BODY}{PEM_END}|(?:{PEM_HEADER})*(?:{PEM_LINE})+)",
+        "jwt": rf"ey[A-Za-z0-9_-]+\.ey{JWT_PART}+(?:\.{JWT_PART}*={{0,2}})?",
+    }
+    return [Long(kind, Pattern(OPENINGS[kind]), Pattern(wholes[kind])) for kind in OPENINGS]
+
+
+def _own() -> Sequence[Rule]:
+    """What gitleaks leaves out, or looks for in commands of curl alone."""
+    return [
+        _rule(
+            "url-credentials",
+            r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s:/?#@\[\]\"'<>\x60]{0,64}"
+            r":([^\s/?#\"'<>\x60]{3,128})@[\w\[]",
+        ),
+        _rule(
+            "aws-secret-access-key",
+            r"(?i)(?:aws[\w.-]{0,10}secret|secret[_-]?access[_-]?key)[\w.-]{0,20}[\s'\"]{0,3}"
+            r"[:=,][>\s'\"=]{0,5}([a-z0-9/+]{40})(?:[^a-z0-9/+=]|$)",
+            least_entropy=3.5,
+        ),
+        _rule(
+            "authorization-header",
+            r"(?i)\bauthorization['\"]?[ \t]{0,4}[:=,][ \t'\"]{0,5}(?:basic|bearer|token)[ \t]{1,4}"
+            r"([\w~@.+/-]{16,600}={0,2})",
+            least_entropy=3.0,
+        ),
+    ]
+
+
+def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> Rule:
+    return Rule(
+        kind=kind,
+        pattern=pattern,
+        found=Pattern(pattern),
+        least_entropy=least_entropy,
+        group=1,
+        allowed=[Allowed("secret", [Pattern(PLACEHOLDER)])],
+    )

@@ -1,0 +1,35 @@
+"""The system prompt of a call, found in its answer: long sequences of its words.
+
+It finds the prompt that this very call came with, told word for word; see ``passages``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from proxy.guardrails.matching.passages import Passages, said
+from proxy.types.guard import Question
+
+WORDS, LEAST_WORDS = 12, 5
+LONGEST = 32 * 1024  # characters of a prompt that are known; reading them takes some 7 ms
+PROMPTS = 16  # that are remembered, as most calls of a deployment have the same one
+
+
+class SystemPrompt:
+    """Finds sequences of ``words`` words of the prompt.
+
+    A prompt of fewer words is found as a whole; one of fewer than ``LEAST_WORDS`` is none.
+    """
+
+    __slots__ = ("_made", "_words")
+
+    def __init__(self, words: int = WORDS) -> None:
+        self._words = words
+        self._made = lru_cache(maxsize=PROMPTS)(self._passages)
+
+    def about(self, question: Question) -> Passages | None:
+        return self._made(question.system[:LONGEST])
+
+    def _passages(self, prompt: str) -> Passages | None:
+        count = sum(1 for _ in said(prompt))
+        return Passages([prompt], min(self._words, count)) if count >= LEAST_WORDS else None

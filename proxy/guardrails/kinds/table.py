@@ -1,0 +1,99 @@
+"""The kinds of guards: a detector and a line here for each, by the word that policies use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from proxy.guardrails.kinds.code import Code
+from proxy.guardrails.kinds.copyright import Copyright
+from proxy.guardrails.kinds.grounded import Grounded
+from proxy.guardrails.kinds.injection import Injection
+from proxy.guardrails.kinds.json_schema import JsonSchema
+from proxy.guardrails.kinds.keywords import Keywords, words_of
+from proxy.guardrails.kinds.language import Language
+from proxy.guardrails.kinds.length import Length
+from proxy.guardrails.kinds.nli import Entailed
+from proxy.guardrails.kinds.nsfw import Nsfw
+from proxy.guardrails.kinds.onnx import Onnx
+from proxy.guardrails.kinds.pii import Pii
+from proxy.guardrails.kinds.relevant import Relevant
+from proxy.guardrails.kinds.secrets import Secrets
+from proxy.guardrails.kinds.sponge import Sponge
+from proxy.guardrails.kinds.system_prompt import SystemPrompt
+from proxy.guardrails.kinds.topic import Topic
+from proxy.guardrails.kinds.toxicity import Toxicity
+from proxy.guardrails.kinds.urls import Urls
+from proxy.guardrails.services import factory
+from proxy.guardrails.services.wire import SAID
+from proxy.guardrails.text.normalize import folded
+from proxy.types.guard import Looking
+
+Options = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a way of looking is made of a policy's keys, which raises ``ValueError``; whether it
+    reads texts with their capitals, which fields it looks at where the policy names none, whether
+    it is for answers alone, and whether it asks somebody else."""
+
+    make: Callable[[Options], Looking]
+    cased: bool = True
+    fields: frozenset[str] | None = None
+    answers: bool = False
+    asks: bool = False
+
+
+@cache
+def _secrets(reach: int) -> Secrets:
+    """Made once for all policies: reading the rules takes longer than all else of a reload."""
+    return Secrets(reach)
+
+
+def _keywords(said: Options) -> Keywords:
+    every = [*said["words"], *words_of(said["words_from"].splitlines())]
+    words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
+    return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
+
+
+def _injection(said: Options) -> Injection:
+    return Injection(said["threshold"], rules=said["by_rules"], model=said["by_model"])
+
+
+def _grounded(said: Options) -> Looking:
+    folder, threshold = said["nli"], said["threshold"]
+    return Entailed(folder, threshold) if folder else Grounded(threshold)
+
+
+CONTENT = frozenset({"content"})
+KINDS: dict[str, Kind] = {
+    "keywords": Kind(_keywords, cased=False),
+    "pii": Kind(lambda said: Pii(said["entities"], said["regions"], said["threshold"])),
+    "secrets": Kind(lambda said: _secrets(said["reach"])),
+    "urls": Kind(lambda said: Urls(said["allow"], said["deny"])),
+    "code": Kind(lambda said: Code()),
+    "length": Kind(lambda said: Length(**said)),
+    "sponge": Kind(lambda said: Sponge()),
+    "injection": Kind(_injection, cased=False),
+    "toxicity": Kind(lambda said: Toxicity(said["threshold"]), cased=False),
+    "nsfw": Kind(lambda said: Nsfw(said["threshold"]), cased=False),
+    "topic": Kind(lambda said: Topic(**said)),
+    "json_schema": Kind(lambda said: JsonSchema(said["json_schema"]), fields=CONTENT),
+    "language": Kind(lambda said: Language(**said), fields=CONTENT | {"prompt"}),
+    "onnx": Kind(lambda said: Onnx(said["folder"], said["labels"])),
+    "copyright": Kind(
+        lambda said: Copyright([*said["texts"], *said["texts_from"]], said["words"], said["share"])
+    ),
+    "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
+    "grounded": Kind(_grounded, fields=CONTENT, answers=True),
+    "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
+    "judge": Kind(factory.judge, fields=SAID, asks=True),
+    "policy_violation": Kind(factory.policy_violation, fields=SAID, asks=True),
+    "bias": Kind(factory.bias, fields=SAID, asks=True),
+    "webhook": Kind(factory.webhook, asks=True),
+    "presidio": Kind(factory.presidio, asks=True),
+    "moderation": Kind(factory.moderation, fields=SAID, asks=True),
+}

@@ -1,0 +1,72 @@
+"""URLs: whether the hosts they lead to are denied, or not among those that are allowed.
+
+Hosts are compared as a browser would reach them. It does not see a bare name (``example.com``),
+which may as well be a file, a scheme without a host (``data:``), nor where an allowed host leads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+from proxy.guardrails.text.hosts import entry_of, hosts, is_listed
+from proxy.types.guard import Finding
+
+REACH = 2048
+STOPS = r"\s\"'<>\x60"
+SEEN = (
+    r"(?i)(?:\b(?:https?|wss?|ftp):[/\\]{1,6}|\b[a-z][a-z0-9+.-]{1,19}://|(?:^|[\s(\"'=<\[])[/\\]{2}"
+    rf"|\bwww\d?\.)[^/\\?#{STOPS}]"
+)
+TRAILING = b".,;:!?)}*_|"
+
+Kind = Literal["denied", "unlisted"]
+
+
+class Urls:
+    """Finds URLs whose host is in ``deny``, or not in ``allow`` where that names any.
+
+    ``example.com`` is that host alone, ``*.example.com`` everything below it; an address is written
+    as it is. ``ValueError`` where an entry is none of these.
+    """
+
+    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve")
+
+    def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
+        self._allow = frozenset(map(entry_of, allow))
+        self._deny = frozenset(map(entry_of, deny))
+        self._seen, self._sieve = Pattern(SEEN), Sieve([SEEN])
+        self._rest = Pattern(rf"[^{STOPS}]*")
+
+    @property
+    def reach(self) -> int:
+        return REACH
+
+    def find(self, text: str) -> Sequence[Finding]:
+        data = encoded(text)
+        if not self._sieve.hits(data):
+            return ()
+        characters = Characters(text, data)
+        found, end = [], 0
+        while seen := self._seen.search(data, end):
+            start, end = seen[0]
+            if lead := re.match(rb"[\s(\"'=<\[](?=[/\\])", data[start:end]):
+                start += lead.end()
+            rest = self._rest.match(data[end : start + REACH])
+            end += rest[1] if rest else 0
+            url = data[start:end]
+            url = url.rstrip(TRAILING if b"[" in url else TRAILING + b"]")
+            if kind := self._judged(url.decode("utf-8", "replace")):
+                stop = start + len(url)
+                found.append(Finding(characters.before(start), characters.before(stop), kind))
+        return found
+
+    def _judged(self, url: str) -> Kind | None:
+        names = hosts(url)
+        if any(is_listed(name, self._deny) for name in names):
+            return "denied"
+        if self._allow and not all(is_listed(name, self._allow) for name in names):
+            return "unlisted"
+        return None

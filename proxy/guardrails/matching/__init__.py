@@ -1,0 +1,1 @@
+"""What guards match texts with: pattern sets, word lists, checksums, learned weights."""

@@ -1,0 +1,158 @@
+"""Reads the rule file of gitleaks into rules that look at texts instead of files.
+
+Two things are changed on the way, so that a rule sees no further than a bound, in linear time:
+what may repeat without end ends after ``RUN``, and what only leads up to a match is cut off, as it
+decides nothing about it. A keyword has to stand near the match, not anywhere in a file.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from proxy.guardrails.matching.re2set import Pattern, Span
+
+RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
+RUN = 600
+NEAR_BYTES = 300
+# Groups below are parts of a shape that repeat, not the secret in it.
+LEAST_SECRET = 6
+
+# How the file begins a rule for a value that is given to a name; the names are the first group.
+LEAD = re.compile(r"\[\\w\.-\]\{0,50\}\?")
+CURL = r"[ \t\n\r]"
+ASSIGNED = re.compile(
+    rf"^(?:\(\?i\))?(?:{LEAD.pattern})?(?:\(\?i:)?{LEAD.pattern}"
+    r"(\(.+?\))\(\?:\[ \\t\\w\.-\]\{0,20\}\)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What is no secret after all: one of these patterns or words in the target."""
+
+    target: Literal["secret", "match", "line"]
+    patterns: Sequence[Pattern]
+
+    def covers(self, data: bytes, match: Span, secret: Span) -> bool:
+        text = data[slice(*self._span(data, match, secret))]
+        return any(pattern.search(text) for pattern in self.patterns)
+
+    def _span(self, data: bytes, match: Span, secret: Span) -> Span:
+        if self.target == "secret":
+            return secret
+        start, end = match
+        left = data[max(0, start - NEAR_BYTES) : start]
+        if self.target == "match":
+            word = re.search(rb"[\w.-]{0,50}\Z", left)
+            return start - len(word[0] if word else b""), end
+        before = len(left) - left.rfind(b"\n") - 1
+        after = data[end : end + NEAR_BYTES].find(b"\n")
+        return start - before, end + (NEAR_BYTES if after < 0 else after)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One kind of secret.
+
+    ``names`` is the pattern of the names it is assigned to, None where a secret is known by itself.
+    """
+
+    kind: str
+    pattern: str
+    found: Pattern
+    keywords: Sequence[bytes] = ()
+    least_entropy: float = 0.0
+    group: int | None = None
+    names: str | None = None
+    allowed: Sequence[Allowed] = ()
+    score: float = 1.0
+
+    def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
+        """The place of the secret in a match, or None if it is none."""
+        match, secret = spans[0], self._place(spans)
+        start, end = match
+        if self.keywords:
+            around = data[max(0, start - NEAR_BYTES) : end + NEAR_BYTES].lower()
+            if not any(keyword in around for keyword in self.keywords):
+                return None
+        if self.least_entropy and entropy(data[slice(*secret)]) <= self.least_entropy:
+            return None
+        if any(allowed.covers(data, match, secret) for allowed in self.allowed):
+            return None
+        return secret
+
+    def _place(self, spans: Sequence[Span]) -> Span:
+        if self.group is not None:
+            return spans[self.group]
+        if self.found.names_groups:
+            return spans[0]
+        taken = next((span for span in spans[1:] if span[0] >= 0), spans[0])
+        return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
+
+
+def entropy(data: bytes) -> float:
+    """Bits per byte, by how often each occurs; 0 for nothing."""
+    size = len(data)
+    return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
+
+
+def rules(path: Path = RULES) -> Sequence[Rule]:
+    """All rules of the file that look at text; ``ValueError`` if RE2 cannot compile one."""
+    told = tomllib.loads(path.read_text())
+    everywhere = _allowed([told["allowlist"]])
+    return [_rule(entry, everywhere) for entry in told["rules"] if "regex" in entry]
+
+
+def assignments(names: Iterable[str]) -> str:
+    """A pattern for a value given to one of these names; it ends after ten bytes of the value."""
+    return (
+        rf"(?i)(?:{'|'.join(dict.fromkeys(names))})[ \t\w.-]{{0,20}}[\s'\"]{{0,3}}"
+        r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)[\x60'\"\s=]{0,5}[\w.=+/:-]{10}"
+    )
+
+
+def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> Rule:
+    regex = entry["regex"]
+    # A rule that also knows the value by itself is looked for by itself.
+    named = None if r"|\b(" in regex else ASSIGNED.match(regex)
+    pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{RUN}}}", _without_lead(regex))
+    return Rule(
+        kind=entry["id"],
+        pattern=pattern,
+        found=Pattern(pattern),
+        keywords=[keyword.encode() for keyword in entry.get("keywords", ())],
+        least_entropy=entry.get("entropy", 0.0),
+        group=entry.get("secretGroup"),
+        names=named[1] if named else None,
+        allowed=[*_allowed(entry.get("allowlists", ())), *everywhere],
+        # Known by nothing but the name it is given to.
+        score=0.5 if entry["id"] == "generic-api-key" else 1.0,
+    )
+
+
+def _without_lead(regex: str) -> str:
+    if regex.startswith(r"\bcurl\b"):
+        return CURL + regex.partition(CURL)[2]
+    return LEAD.sub("", regex) if ASSIGNED.match(regex) else regex
+
+
+def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
+    """What the entries allow in a text: one that also asks for a path never applies to it."""
+    lists = []
+    for entry in entries:
+        if entry.get("condition") == "AND" and "paths" in entry:
+            continue
+        if regexes := entry.get("regexes"):
+            patterns = [Pattern(regex) for regex in regexes]
+            lists.append(Allowed(entry.get("regexTarget", "secret"), patterns))
+        if words := entry.get("stopwords"):
+            one = Pattern(f"(?i){'|'.join(map(re.escape, words))}")
+            lists.append(Allowed("secret", [one]))
+    return lists

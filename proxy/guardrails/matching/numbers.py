@@ -1,0 +1,190 @@
+"""Runs of digits in a text, and what is said around them: what phones, cards and ids share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass
+
+from proxy.guardrails.matching.patterns import WITHOUT_SPACES
+
+# Seven digits or more, with little between them.
+RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
+# A longer run is a table or a hash: only what has a shape of its own is found in it, so that it
+# does not matter where the run began.
+MOST_DIGITS = 40
+LONG = 4 * MOST_DIGITS  # characters that are more digits than that, however they are spaced
+LEAST = 7
+BEFORE, AFTER = 48, 24  # characters in which a word is said about a number
+
+GROUP = re.compile("[0-9]+")
+WORD = re.compile(r"[^\W\d_]+")
+DATE = re.compile(
+    r"(?<![0-9])(?:"
+    r"(?:19|20)[0-9]{2}([-./])(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12][0-9]|3[01])"
+    r"|(?:0?[1-9]|[12][0-9]|3[01])([-./])(?:0?[1-9]|[12][0-9]|3[01])\2(?:19|20)[0-9]{2}"
+    r")(?![0-9])"
+)
+STAMP = re.compile(
+    r"(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])"
+    r"(?:[ -]?(?:[01][0-9]|2[0-3])[0-5][0-9](?:[0-5][0-9])?)?"
+)
+
+
+def words(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some digits of a text, from ``start`` up to ``end``; both ends are digits, or a + or (."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def raw(self) -> str:
+        return self.text[self.start : self.end]
+
+    @property
+    def digits(self) -> str:
+        return "".join(GROUP.findall(self.raw))
+
+    @property
+    def grouped(self) -> bool:
+        return len(GROUP.findall(self.raw)) > 1
+
+    def said(self, listed: Set[str]) -> bool:
+        """Tell whether one of the words stands shortly before or after."""
+        return said(self.text, self.start, self.end, listed)
+
+    @property
+    def inside_before(self) -> bool:
+        """Tell whether what stands before makes it the end of a code, a path or an amount."""
+        return bool(INSIDE_BEFORE.search(self.text[max(0, self.start - 2) : self.start]))
+
+    @property
+    def inside_after(self) -> bool:
+        """Tell whether what stands after makes it the beginning of a code, a time or an amount."""
+        return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether no letter or digit touches it."""
+        before, after = self.text[max(0, self.start - 1) : self.start], self.text[self.end :][:1]
+        return TOUCHING.search(before + after) is None
+
+
+# Between these a number ends and another begins.
+BORDER = re.compile(r" {2}|\. | \.|\(?\+")
+# A letter or digit of a script that puts spaces between words, so that it is of the same word.
+# A piece of a code, a path, a time or an amount.
+TOUCHING = re.compile(rf"[^\W_{WITHOUT_SPACES}]")
+INSIDE_BEFORE = re.compile(rf"[$€£¥#&]$|[^\W{WITHOUT_SPACES}][-./]?$")
+INSIDE_AFTER = re.compile(
+    rf"[%@]| ?[€£$¥]|[./:,]?[^\W{WITHOUT_SPACES}]"
+    r"|-(?:[0-9]|[A-Za-z]{1,2}(?![A-Za-z]))"  # a longer word says whose it is: 212-555-0187-office
+)
+
+
+def said(text: str, start: int, end: int, listed: Set[str]) -> bool:
+    """Tell whether one of the words stands shortly before or after a place in a text.
+
+    Of alphabets with case whole words count, of others, which may put no space between them, any.
+    """
+    around = f"{text[max(0, start - BEFORE) : start]} {text[end : end + AFTER]}".casefold()
+    if not listed.isdisjoint(WORD.findall(around)):
+        return True
+    return not around.isascii() and any(
+        word in around for word in listed if word.upper() == word.lower()
+    )
+
+
+def runs(text: str, start: int, end: int) -> Iterator[Part]:
+    """The run from ``start`` to ``end``, cut at dates, and where another number must begin."""
+    if end - start > LONG:
+        yield Part(text, start, end)
+        return
+    begin = start
+    for match in DATE.finditer(text, start, end):
+        yield from _cut(text, begin, match.start())
+        begin = match.end()
+    yield from _cut(text, begin, end)
+
+
+def _cut(text: str, start: int, end: int) -> Iterator[Part]:
+    begin = start
+    for border in BORDER.finditer(text, start, end):
+        yield from _cut_softly(text, begin, border.start())
+        begin = border.start()
+    yield from _cut_softly(text, begin, end)
+
+
+def _cut_softly(text: str, start: int, end: int) -> Iterator[Part]:
+    """Cut where a 0 or a bracket begins what is long enough, after what is long enough."""
+    groups = list(GROUP.finditer(text, start, end))
+    rest = sum(len(group[0]) for group in groups)
+    first = digits = 0
+    for at, group in enumerate(groups):
+        begins = group[0].startswith("0") or text[group.start() - 1 : group.start()] == "("
+        if begins and digits >= LEAST <= rest:
+            yield _part(text, groups[first:at], start)
+            first, digits = at, 0
+        digits += len(group[0])
+        rest -= len(group[0])
+    if groups:
+        yield _part(text, groups[first:], start)
+
+
+def _part(text: str, groups: Sequence[re.Match[str]], least: int) -> Part:
+    start = groups[0].start()
+    while start > least and text[start - 1] in "+(":
+        start -= 1
+    return Part(text, start, groups[-1].end())
+
+
+def within(
+    part: Part, least: int, most: int, score: Callable[[Part], float], shape: re.Pattern[str]
+) -> Iterator[tuple[Part, float]]:
+    """The numbers of ``least`` to ``most`` digits in a part, as ``score`` sees them; none at 0.
+
+    It is asked about the part, then less and less of its end, then of its beginning, by whole
+    groups; then of what follows a number in the same way. Of a part that is too long for that only
+    what has the ``shape``.
+    """
+    long = part.end - part.start > LONG
+    groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
+    if long or sum(len(group[0]) for group in groups) > MOST_DIGITS:
+        for match in shape.finditer(part.text, part.start, part.end):
+            shaped = Part(part.text, *match.span())
+            if sure := score(shaped):
+                yield shaped, sure
+        return
+    least_start = part.start
+    while groups:
+        found = _first(part.text, groups, (least, most), least_start, score)
+        if found is None:
+            return
+        number, sure = found
+        yield number, sure
+        groups = [group for group in groups if group.start() >= number.end]
+        least_start = number.end
+
+
+def _first(
+    text: str,
+    groups: Sequence[re.Match[str]],
+    bounds: tuple[int, int],
+    start: int,
+    score: Callable[[Part], float],
+) -> tuple[Part, float] | None:
+    count = len(groups)
+    ends = [(0, end) for end in range(count, 0, -1)]
+    for begin, end in ends + [(begin, count) for begin in range(1, count)]:
+        digits = sum(len(group[0]) for group in groups[begin:end])
+        if bounds[0] <= digits <= bounds[1]:
+            window = _part(text, groups[begin:end], start)
+            if sure := score(window):
+                return window, sure
+    return None

@@ -1,0 +1,292 @@
+"""Regular expressions over a text, in linear time: RE2, which cannot backtrack.
+
+One pass of an ``re2.Set`` tells which patterns occur; only those are then searched one by one. On
+a clean text, which nearly all are, nothing but that pass runs. A pattern that would be slow for
+all that (linear is not fast, and finding *all* matches is not linear) is refused when it is loaded.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import string
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import re2
+
+from proxy.guardrails.matching.match_length import longest
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.types.guard import Finding
+
+SURROGATES = re.compile("[\ud800-\udfff]")
+# Scripts that put no space between words: Thai and its kin, kana, Han, Khmer.
+WITHOUT_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
+# Letters of one word, for certain: between two of them no word begins.
+RUN = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
+
+MEMORY_BYTES = 64 << 20
+PROBE_CHARACTERS = 16 << 10
+BOUND_S = 0.010
+FINDING_S = 0.000_005  # what a finding may cost beside it: a text of digits is full of them
+SET_BOUNDS = 10  # so many times the bound for all patterns together
+# So many matches of a pattern without bound are looked for; the rest of the text is one more.
+MOST_UNBOUNDED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """An RE2 pattern, and what its matches are called.
+
+    ``whole_words`` passes a match over whose edge is within a word, of any alphabet; the ``\\b``
+    of RE2 knows ASCII only. The search goes on at the next character, after the match if nothing
+    bounds the pattern's length. ``needs`` are words of which every match contains one, in any
+    case: a set of many patterns with long counted repeats takes seconds for a text like base64,
+    a set of the words that they need does not.
+    """
+
+    kind: str
+    regex: str
+    score: float = 1.0
+    whole_words: bool = False
+    needs: tuple[str, ...] = ()
+
+    @property
+    def trigger(self) -> str:
+        """A pattern that occurs in every text in which this one does."""
+        if not self.needs:
+            return self.regex
+        return "(?i)" + "|".join(re2.escape(word) for word in self.needs)
+
+
+class Patterns:
+    """All matches of many patterns.
+
+    Raises ValueError, naming the pattern's kind, for one that RE2 does not take, that matches
+    nothing at all, or that takes more than ``bound_s`` for 16 KB of a text made to hurt it. No
+    bound, no probe: for patterns of this code, and for plain words.
+    """
+
+    __slots__ = ("_set", "_singles", "patterns", "reach")
+
+    def __init__(
+        self,
+        patterns: Sequence[Pattern],
+        *,
+        bound_s: float | None = BOUND_S,
+        memory_bytes: int = MEMORY_BYTES,
+        clock: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.patterns = tuple(patterns)
+        self._singles = tuple(_Single(pattern) for pattern in patterns)
+        self._set = _set([pattern.trigger for pattern in patterns], memory_bytes)
+        lengths = [single.longest for single in self._singles]
+        known = [length for length in lengths if length is not None]
+        # One more on each side: for ^, $, \b and whole words.
+        self.reach: int | None = max(known, default=0) + 1 if known == lengths else None
+        if bound_s is not None:
+            self._probe(bound_s, clock)
+
+    def __repr__(self) -> str:
+        return f"Patterns({len(self.patterns)})"
+
+    def which(self, text: str) -> Sequence[int]:
+        """Tell which patterns may occur, by their places in ``patterns``; the others do not."""
+        return self._which(_encoded(text))
+
+    def hits(self, text: str) -> list[Finding]:
+        """Give all findings of each pattern, one pattern after the other: they may overlap."""
+        if not self._singles:
+            return []
+        data = _encoded(text)
+        return [
+            finding
+            for index in self._which(data)
+            for finding in self._singles[index].find(text, data)
+        ]
+
+    def find(self, text: str) -> Sequence[Finding]:
+        """Give all findings by their start, put apart."""
+        return apart(self.hits(text))
+
+    def _which(self, data: bytes) -> Sequence[int]:
+        # The set's last pattern always matches. If it does not, RE2 ran out of memory, of which
+        # it says nothing here: then no pattern is known to be absent.
+        matched: list[int] | None = self._set.Match(data)
+        if matched is None:
+            return range(len(self._singles))
+        return sorted(matched)[:-1]
+
+    def _probe(self, bound_s: float, clock: Callable[[], float]) -> None:
+        for single in self._singles:
+            if _slow(single.count, single.pattern.regex, bound_s, clock):
+                raise ValueError(
+                    f"{single.pattern.kind}: takes more than {bound_s * 1000:g} ms for 16 KB"
+                )
+        letters = "".join(single.pattern.regex for single in self._singles)
+        if _slow(lambda text: len(self.which(text)), letters, bound_s * SET_BOUNDS, clock):
+            raise ValueError("these patterns together take too long: give them words they need")
+
+
+class _Single:
+    """One compiled pattern."""
+
+    __slots__ = ("_regex", "longest", "pattern")
+
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+        try:
+            self._regex = re2.compile(pattern.regex, _options())
+            self.longest = longest(pattern.regex)
+        except re2.error as error:
+            raise ValueError(f"{pattern.kind}: {_said(error)}") from None
+        except ValueError as error:
+            raise ValueError(f"{pattern.kind}: {error}") from None
+        if self.longest == 0 or self._regex.search(b"") is not None:
+            raise ValueError(f"{pattern.kind}: matches where there is nothing")
+
+    def find(self, text: str, data: bytes) -> list[Finding]:
+        """Give its findings in ``text``, of which ``data`` is the UTF-8."""
+        return [finding for finding in self._steps(text, data) if finding]
+
+    def count(self, text: str) -> int:
+        """Tell how often something matched, whole words or not."""
+        return sum(1 for _ in self._steps(text, _encoded(text)))
+
+    def _steps(self, text: str, data: bytes) -> Iterator[Finding | None]:
+        place, searches = _Place(text, data), 0
+        while place.character < len(text):
+            for match in self._regex.finditer(data, place.byte):
+                searches += 1
+                start, end = place.characters(*match.span())
+                if self.longest is None and searches > MOST_UNBOUNDED:
+                    yield self._finding(start, len(text))
+                    return
+                if self.pattern.whole_words and not _whole(text, start, end):
+                    yield None
+                    place.move(end if self.longest is None else _past(text, start))
+                    break
+                if start < end:
+                    yield self._finding(start, end)
+            else:
+                return
+
+    def _finding(self, start: int, end: int) -> Finding:
+        return Finding(start, end, self.pattern.kind, self.pattern.score)
+
+
+class _Place:
+    """A place in a text that only moves on, in characters and in bytes of its UTF-8."""
+
+    __slots__ = ("_ascii", "_data", "_text", "byte", "character")
+
+    def __init__(self, text: str, data: bytes) -> None:
+        self._text = text
+        self._data = data
+        self._ascii = len(text) == len(data)
+        self.byte = self.character = 0
+
+    def characters(self, start: int, end: int) -> tuple[int, int]:
+        """Tell the characters of a span of bytes that begins here or later; move to its start."""
+        if self._ascii:
+            self.byte = self.character = start
+            return start, end
+        self.character += len(self._data[self.byte : start].decode())
+        self.byte = start
+        return self.character, self.character + len(self._data[start:end].decode())
+
+    def move(self, character: int) -> None:
+        if self._ascii:
+            self.byte = self.character = character
+            return
+        self.byte += len(_encoded(self._text[self.character : character]))
+        self.character = character
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Half of a pair, which JSON can carry and UTF-8 cannot: no pattern of letters means it.
+        return SURROGATES.sub("\ufffd", text).encode()
+
+
+def _whole(text: str, start: int, end: int) -> bool:
+    return not (
+        (start > 0 and _joined(text[start - 1], text[start]))
+        or (end < len(text) and _joined(text[end - 1], text[end]))
+    )
+
+
+def _past(text: str, start: int) -> int:
+    """The next place after ``start`` where a whole word can begin."""
+    run = RUN.match(text, start)
+    return max(
+        start + 1, run.end() if run and start and _joined(text[start - 1], text[start]) else 0
+    )
+
+
+def _joined(left: str, right: str) -> bool:
+    """Tell whether two neighbours belong to one word."""
+    return _in_word(left) and _in_word(right) and not UNSPACED.match(left + right)
+
+
+def _in_word(character: str) -> bool:
+    return (
+        character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+    )
+
+
+def _options(memory_bytes: int | None = None) -> Any:
+    options = re2.Options()
+    options.log_errors = False  # RE2 would write patterns, and places in texts, to stderr
+    if memory_bytes is not None:
+        options.max_mem = memory_bytes
+    return options
+
+
+def _set(regexes: Sequence[str], memory_bytes: int) -> Any:
+    made = re2.Set.SearchSet(_options(memory_bytes))
+    try:
+        for regex in [*regexes, r"\z"]:  # the last one matches every text: see Patterns._which
+            made.Add(regex)
+        made.Compile()  # uncompiled, it would find nothing, and not say so
+    except re2.error:
+        raise ValueError("these patterns together are too large") from None
+    return made
+
+
+def _said(error: Exception) -> str:
+    said = error.args[0] if error.args else ""
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+
+
+def _hostile(regex: str) -> Iterator[str]:
+    """Texts that a pattern of these letters likes least: nearly matches, everywhere."""
+    letters = sorted({each for each in regex if each.isascii() and each.isalnum()} | {"a", "1"})
+    for repeated in (*letters, "a ", "1-", "a.a@", "aA1 "):
+        yield (repeated * PROBE_CHARACTERS)[:PROBE_CHARACTERS]
+    chance = random.Random(0).randbytes(PROBE_CHARACTERS)  # noqa: S311 -- the same texts each time
+    for alphabet in ("".join(letters), "".join(letters) + " \n.-@", string.ascii_lowercase):
+        yield chance.translate((alphabet * 256)[:256].encode()).decode()
+
+
+def _slow(
+    work: Callable[[str], int], letters: str, bound_s: float, clock: Callable[[], float]
+) -> bool:
+    """Tell whether ``work``, which counts what it finds, takes longer for any hostile text.
+
+    A piece of it goes first: what is very slow would take seconds for the whole. Each text is met
+    once, as RE2 remembers, and who is hostile sends no text twice.
+    """
+    for text in _hostile(letters):
+        for characters in (PROBE_CHARACTERS // 64, PROBE_CHARACTERS):
+            began = clock()
+            found = work(text[:characters])
+            if clock() - began > bound_s + found * FINDING_S:
+                return True
+    return False

@@ -1,0 +1,101 @@
+"""Card numbers and bank accounts, told from other numbers by their check digits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from stdnum import iban as ibans
+
+from proxy.guardrails.matching.numbers import Part, within, words
+from proxy.types.guard import Finding
+
+# Of each brand how its numbers begin, how many digits they have, and how sure that makes: of two
+# beginnings like 50, with any of eight lengths, too many other numbers are valid by chance.
+BRANDS = [
+    (re.compile(begin), lengths, score)
+    for begin, lengths, score in (
+        ("4", {13, 16, 19}, 1.0),  # Visa
+        ("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720", {16}, 1.0),  # MasterCard
+        ("3[47]", {15}, 1.0),  # American Express
+        ("6011|64[4-9]|65", {16, 19}, 1.0),  # Discover
+        ("35(?:2[89]|[3-8])", {16, 19}, 1.0),  # JCB
+        ("30[0-5]|3095|3[689]", {14, 16, 19}, 0.9),  # Diners Club
+        ("62|81", {16, 17, 18, 19}, 0.9),  # UnionPay
+        ("220[0-4]", {16, 17, 18, 19}, 0.9),  # Mir
+        ("508[5-9]|60698|607|608|652|653", {16}, 0.9),  # RuPay
+        ("9792|606282|636368|438935|504175|451416", {16}, 0.9),  # Troy, Hipercard, Elo
+        ("5018|5020|5038|5[678]|6304|6759|676[1-3]|6[037]", set(range(12, 20)), 0.5),  # Maestro
+    )
+]
+CARD_WORDS = words(
+    "card cards credit debit visa mastercard amex maestro discover pan cvv cvc expiry expires exp "
+    "karte kreditkarte carte bancaire tarjeta cartão cartao carta kaart kort karta"
+)
+# In a row of numbers a card is found by its grouping.
+CARD_SHAPE = re.compile(
+    r"(?<![0-9])(?:[0-9]{4}([ .-])[0-9]{4}\1[0-9]{4}\1[0-9]{4}|[0-9]{4}([ .-])[0-9]{6}\2[0-9]{5})"
+    r"(?![0-9])"
+)
+
+ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
+ACCOUNT_LENGTHS = {
+    entry[:2]: int(entry[2:])
+    for entry in words(
+        "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 "
+        "DK18 DO28 EE20 EG29 ES24 FI18 FK18 FO18 FR27 GB22 GE22 GI23 GL18 GR27 GT28 HN28 HR21 HU28 "
+        "IE22 IL23 IQ23 IS26 IT27 JO30 KW30 KZ20 LB28 LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 "
+        "MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 QA29 RO24 RS22 RU33 SA24 "
+        "SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
+    )
+}
+SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
+
+
+def cards(part: Part) -> Iterator[Finding]:
+    """Find card numbers: of a known brand, of its length, and valid by Luhn's formula."""
+    for number, score in within(part, 12, 19, _card, CARD_SHAPE):
+        yield Finding(number.start, number.end, "card", score)
+
+
+def _card(part: Part) -> float:
+    digits = part.digits
+    score = max(
+        (sure for begin, lengths, sure in BRANDS if len(digits) in lengths and begin.match(digits)),
+        default=0.0,
+    )
+    if not score or not part.alone or not luhn(digits):
+        return 0.0
+    if part.said(CARD_WORDS):
+        return 1.0
+    return score if score > 0.5 or (part.grouped and len(digits) >= 15) else 0.3
+
+
+def luhn(digits: str) -> bool:
+    """Tell whether the last digit fits the others by Luhn's formula."""
+    total = sum(map(int, digits[-1::-2]))
+    return (total + sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])) % 10 == 0
+
+
+def account(text: str, start: int, end: int) -> Iterator[Finding]:
+    """Find the IBAN whose country and check digits are from ``start`` to ``end``, if it is one."""
+    length = ACCOUNT_LENGTHS.get(text[start : start + 2].upper())
+    if length is None or (start and text[start - 1].isalnum()):
+        return
+    match = SPACED.match(text, start)
+    if match is None:
+        return
+    stop = _after(text, start, match.end(), length)
+    if stop is None or (stop < len(text) and text[stop].isalnum()):
+        return
+    if ibans.is_valid(text[start:stop], check_country=False):
+        yield Finding(start, stop, "iban")
+
+
+def _after(text: str, start: int, end: int, length: int) -> int | None:
+    """The place after so many letters and digits."""
+    for at in range(start, end):
+        length -= text[at].isalnum()
+        if not length:
+            return at + 1
+    return None

@@ -1,0 +1,132 @@
+"""Phone numbers: valid ones of some regions or of the whole world, and such as a text calls so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import phonenumbers
+
+from proxy.guardrails.matching.numbers import GROUP, STAMP, Part, within, words
+from proxy.types.guard import Finding
+
+WORDS = words(
+    "phone phones tel telephone call calling called mobile cell cellphone fax whatsapp sms dial "
+    "text voicemail contact hotline helpline landline reach ring extension "
+    "telefon telefonnummer tel handy handynummer mobil mobilnummer anrufen ruf rufnummer rufen "
+    "téléphone telephone portable appeler appelez appelle joindre numéro "
+    "teléfono telefono móvil movil celular llamar llama llame llámame telefone ligar ligue "
+    "cellulare chiamare chiama chiamami telefoon bel bellen gsm "
+    "телефон тел звоните 电话 手机 電話 携帯 전화"
+)
+# What is numbered in the same shapes.
+OTHERS = words(
+    "order orders invoice ticket case reference ref tracking sku isbn issn ean upc gtin asin part "
+    "serial version build revision release model item article batch lot account policy commit "
+    "bestellung rechnung bestellnummer auftrag commande facture pedido factura ordine fattura "
+    "uuid guid hash checksum id pin otp transaction order_id"
+)
+# In a row of numbers a phone is found by its grouping.
+SHAPE = re.compile(
+    r"(?<![0-9])(?:(?:\+?1[ .-])?\(?[2-9][0-9]{2}\)?[ .-][0-9]{3}[ .-][0-9]{4}"
+    r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
+    r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
+)
+FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.")
+EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
+
+
+class Phones:
+    """Finds phone numbers, national ones of ``regions`` (as ``US``, ``DE``) only.
+
+    Raises ValueError for a region that has none.
+    """
+
+    __slots__ = ("_regions",)
+
+    def __init__(self, regions: Sequence[str]) -> None:
+        unknown = [region for region in regions if region not in phonenumbers.SUPPORTED_REGIONS]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} is no region of two capital letters with phones")
+        self._regions = tuple(_Region(region) for region in regions)
+
+    def find(self, part: Part) -> Iterator[Finding]:
+        """Find the phone numbers in a part of a run."""
+        # What begins within a code or a path is one to its end, whatever its last digits are.
+        if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
+            return
+        for number, score in within(part, 7, 15, self._score, SHAPE):
+            yield Finding(number.start, _extended(number), "phone", score)
+
+    def _score(self, part: Part) -> float:
+        world = part.raw.startswith(("+", "(+"))
+        if world or (part.digits.startswith("00") and len(part.digits) > 9):
+            return _abroad(part, part.digits if world else part.digits[2:])
+        if part.inside_before or Part(part.text, part.start, _extended(part)).inside_after:
+            return 0.0
+        called = part.said(WORDS)
+        if not called and (part.said(OTHERS) or not _usual(part)):
+            return 0.0
+        if any(region.has(part.digits) for region in self._regions):
+            return 0.9 if called or part.grouped else 0.6 if part.digits.startswith("0") else 0.3
+        return 0.6 if called and _plausible(part) else 0.0
+
+
+class _Region:
+    """A region's national numbers."""
+
+    __slots__ = ("_code", "_national", "_prefix")
+
+    def __init__(self, code: str) -> None:
+        metadata = phonenumbers.PhoneMetadata.metadata_for_region(code)
+        general = metadata.general_desc if metadata else None
+        self._code = code
+        self._national = re.compile((general and general.national_number_pattern) or "")
+        self._prefix = (metadata.national_prefix if metadata else None) or ""
+
+    def has(self, digits: str) -> bool:
+        """Tell whether they are a valid number as it is dialled within the region.
+
+        Where a 0 is dialled first it has to be there: without it, any number would do.
+        """
+        if self._prefix == "0" and not digits.startswith("0"):
+            return False
+        significant = digits.removeprefix(self._prefix)
+        # The library takes 50 us for an answer; this is nearly always the same one.
+        if not self._national.fullmatch(significant) and not self._national.fullmatch(digits):
+            return False
+        return _valid(digits, self._code)
+
+
+def _valid(number: str, region: str | None) -> bool:
+    try:
+        return phonenumbers.is_valid_number(phonenumbers.parse(number, region))
+    except phonenumbers.NumberParseException:
+        return False
+
+
+def _abroad(part: Part, digits: str) -> float:
+    if not part.alone:
+        return 0.0
+    if _valid(f"+{digits}", None):
+        return 1.0
+    return 0.6 if part.raw.startswith("+") and len(digits) > 7 and _usual(part) else 0.0
+
+
+def _plausible(part: Part) -> bool:
+    """Tell whether digits that a text calls a phone could be one: not 1-1-1-1-1-1-1."""
+    return len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
+
+
+def _usual(part: Part) -> bool:
+    """Tell whether digits are grouped as phones are: not as an SSN, a fraction, or a series."""
+    groups = [len(group) for group in GROUP.findall(part.raw)]
+    if groups == [3, 2, 4] or FRACTION.search(part.raw):
+        return False
+    # A code of the area goes first, shorter than the rest of the number.
+    return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
+
+
+def _extended(part: Part) -> int:
+    extension = EXTENSION.match(part.text, part.end)
+    return extension.end() if extension else part.end

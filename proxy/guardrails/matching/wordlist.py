@@ -1,0 +1,47 @@
+"""The shipped list of English obscenities, as rules: a word, its kind, and how bad it is.
+
+A list knows no context: it takes a quotation, a medical text or a surname for the offence, and
+misses whatever offends in clean words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import re2
+
+from proxy.guardrails.matching.phrase_rules import Rule
+
+FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
+
+
+@lru_cache(maxsize=1)
+def lines() -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+    """Give kind, severity and words of each line; read once, as it is the same for all."""
+    read = []
+    for line in FILE.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            kind, severity, *words = line.split("\t")
+            read.append((kind, float(severity), tuple(words)))
+    return tuple(read)
+
+
+def rules(kinds: Collection[str], least: float) -> Iterator[Rule]:
+    """Give a rule for the words of each kind and severity, of those that are at least so bad."""
+    for kind, severity, words in lines():
+        if kind in kinds and severity >= least:
+            yield Rule(kind, severity, "|".join(map(whole, longest_first(words))))
+
+
+def longest_first(words: Collection[str]) -> list[str]:
+    """Order words so that none hides a longer one that begins like it."""
+    return sorted(words, key=lambda word: (-len(word), word))
+
+
+def whole(word: str) -> str:
+    """Give the pattern of a word that is not part of another; signs need no edge."""
+    left = r"\b" if word[0].isalnum() else ""
+    right = r"\b" if word[-1].isalnum() else ""
+    return f"{left}{re2.escape(word)}{right}"

@@ -1,0 +1,232 @@
+"""Inspection of texts, in and out: what a policy does not let pass, shows masked, or only notes.
+
+Every text of a question and of an answer is looked at, in every dialect, streamed or whole: see
+``texts``. What cannot be read is refused while a guard is in force, unless the policy lets it pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from proxy.errors import GuardBlocked, ProxyError
+from proxy.guardrails.capture import Capturing, redacting
+from proxy.guardrails.context import bound, parted
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
+from proxy.guardrails.findings.mask import Replace, named
+from proxy.guardrails.stream.placeholders import Masks
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
+from proxy.guardrails.text.weight import EACH
+from proxy.guardrails.watch import Back, Look, Watched, nothing
+from proxy.ports import Watch
+from proxy.record import Record
+from proxy.turn import Turn
+from proxy.types import Call, Chunk, Json, Plan
+from proxy.types.guard import Rule, Stage
+
+UNREADABLE = "The request holds content that no guard can read."
+NONCE_LENGTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The guards of the policy, run by an engine."""
+
+    engine: Engine
+
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        return Gate(self.engine, plan, call, record)
+
+
+@dataclass(slots=True)
+class Gate:
+    """The guards of one call: what its question meets on its way in, its answer on its way out."""
+
+    engine: Engine
+    plan: Plan
+    call: Call
+    record: Record
+    _masks: Masks | None = field(default=None, repr=False)
+    _watch: Watched | None = None
+
+    async def inspect(self) -> tuple[Plan, Call]:
+        """Give the plan, with other targets where a guard routes the call, and the call, with texts
+        masked. Raises ``GuardBlocked``."""
+        call, guards = self.call, self.plan.guards
+        rules = guards.input
+        if not rules:
+            return self.plan, call
+        read = await self.engine.read(request_walk, call.body, call.size, self.record.key)
+        opaque = read.opaque
+        if opaque and not guards.opaque and any(rule.enforces for rule in rules):
+            raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
+        stead: Replace = named
+        if any(rule.restore for rule in rules):
+            self._masks = Masks(_nonce(call.door.nonce))
+            stead = self._masks.stead
+        desk = Desk(self.engine, self.record, "input", request_walk, stead, call.size)
+        body = await desk.cleared(rules, call.body, read=read)
+        safe = replace(call, body=body, quarters={})
+        if desk.routed is not None:
+            self.record.decided = self.plan
+            self.plan = self.record.plan = _elsewhere(self.plan, desk.routed)
+        return self.plan, safe
+
+    async def review(self, error: ProxyError) -> None:
+        """Let the guards of answers look at an upstream's words in an error. What a guard would ask
+        somebody else about is not shown at all."""
+        texts, rules = error_texts(error), acting(self.plan.guards.output)
+        if not texts or not rules:
+            return
+        own, services = parted(bound(rules, self.call.body))
+        looked = await self.engine.inspect(own, texts, caller=self.record.key)
+        self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
+        if services or looked.blocked is not None:
+            withhold(error)
+        else:
+            rewrite(error, looked.changes)
+
+    def watch(self, call: Call) -> Watch:
+        """Start watching one answer. ``call`` is as its upstream got it. The second time guards
+        that want another answer have had it: they block."""
+        rules = self.plan.guards.output
+        holds = any(rule.action == "retry" and rule.enforces for rule in rules)
+        if self._watch is not None:
+            rules = tuple(
+                replace(rule, action="block") if rule.action == "retry" else rule for rule in rules
+            )
+        look = self._captured(call, self._look(call, rules))
+        back = self._back(call)
+        guarded = any(not rule.shadow for rule in rules)
+        self._watch = Watched(look, back, holds=holds, guarded=guarded)
+        return self._watch
+
+    def _back(self, call: Call) -> Back | None:
+        if not self._masks:  # nothing was masked
+            return None
+        return Back(self._masks, self.engine, self.record.key, streamed=call.stream)
+
+    def _captured(self, call: Call, look: Look) -> Look:
+        """Show the answer in the call's trace, where it may be: as guards leave it, and before
+        values are put back."""
+        capture = self.plan.guards.capture
+        if capture is None or not self.record.drawn(capture.share):
+            return look
+        rules = redacting(capture, self.plan.guards)
+        capturing = Capturing(capture, rules, call.body, self.engine.clock)
+        self.record.captured = capturing.shown
+        return Seen(look, capturing).feed
+
+    def _look(self, call: Call, rules: Sequence[Rule]) -> Look:
+        if not rules:
+            return nothing
+        rules = bound(rules, call.body)
+        if not call.stream:
+            desk = Desk(self.engine, self.record, "output", answer_walk)
+            return Whole(desk, rules, call.body).feed
+        inquiry = partial(self.engine.inquiry, call.body, self.record)
+        watching = self.engine.watch(rules, inquiry, caller=self.record.key)
+        self.record.watched = watching.results
+        return watching.feed
+
+
+def _nonce(drawn: str) -> str:
+    """Give the last letters and digits of what is drawn for each call."""
+    return re.sub("[^0-9a-z]", "", drawn)[-NONCE_LENGTH:].rjust(NONCE_LENGTH, "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """An answer that may be shown in the trace of its call."""
+
+    look: Look
+    capturing: Capturing
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        safe = await self.look(chunk)
+        turn = Turn(self.capturing.clock)
+        turn.begin()
+        for each in safe:  # all that was held back may be shown at once
+            self.capturing.feed(each)
+            if turn.is_over():
+                await turn.rest()
+        return safe
+
+
+def _elsewhere(plan: Plan, by: Rule) -> Plan:
+    """Give a plan all of whose legs go where a guard says. Raises ``GuardBlocked`` where none of
+    its targets may be asked."""
+    if not by.to:
+        raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
+    return replace(plan, legs=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.legs))
+
+
+@dataclass(slots=True)
+class Desk:
+    """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
+    rule that says where the call goes; ``size`` is that of the question in bytes."""
+
+    engine: Engine
+    record: Record
+    stage: Stage
+    walk: Callable[[Json], Iterator[Found]]
+    stead: Replace = named
+    size: int = 0
+    routed: Rule | None = None
+
+    async def cleared(
+        self,
+        rules: Sequence[Rule],
+        data: Json,
+        asked: Json | None = None,
+        read: Texts | None = None,
+    ) -> Json:
+        """Give a document as its rules leave it: first those that look by themselves, then those
+        that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
+        the document's texts where they are read already."""
+        own, services = parted(bound(rules, asked or data))
+        caller = self.record.key
+        read = read or await self.engine.read(self.walk, data, self.size, caller)
+        if own:
+            looked = await self.engine.inspect(own, read, self.stead, caller)
+            self.record.guarded(self.stage, looked.results)
+            if looked.blocked is not None:
+                self.record.guarded(self.stage, self.engine.unasked(services))
+            safe = await self._allowed(looked, data)
+            if safe is not data and services:
+                read = await self.engine.read(self.walk, safe, self.size, caller)
+            data = safe
+        if services:
+            inquiry = self.engine.inquiry(asked or data, self.record)
+            told = await self.engine.ask(services, read, inquiry, self.stead, caller)
+            self.record.guarded(self.stage, told.results)
+            data = await self._allowed(told, data)
+        return data
+
+    async def _allowed(self, inspection: Inspection, data: Json) -> Json:
+        """Give a document with its changes made. Raises ``GuardBlocked``."""
+        inspection.permit()
+        self.routed = self.routed or inspection.routed
+        changes = inspection.changes
+        job = partial(replaced, data, changes)
+        return await self.engine.aside(EACH * len(changes), job, self.record.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An answer of one document for each leg: each is looked at as a whole. What says why a leg
+    failed was reviewed as an error."""
+
+    desk: Desk
+    rules: Sequence[Rule]
+    asked: Json
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        if chunk.data is None or chunk.failed:
+            return (chunk,)
+        data = await self.desk.cleared(self.rules, chunk.data, self.asked)
+        return (chunk,) if data is chunk.data else (replace(chunk, data=data, raw=None),)

@@ -1,0 +1,90 @@
+"""What a moderation endpoint of OpenAI's form says of texts: categories, and a score of each.
+
+The endpoint is that of an upstream of the policy, so it gets texts with the policy's own key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from proxy.dialects import DIALECTS
+from proxy.dialects.asking import beside
+from proxy.guardrails.services.wire import Answer, BadAnswer, post, read, telling
+from proxy.types import Upstream
+from proxy.types.guard import Finding, Outside, Piece, Question
+
+PATH = "/moderations"
+AT_ONCE = 32  # texts of one request
+CATEGORIES = (
+    "harassment", "harassment/threatening", "hate", "hate/threatening", "illicit",
+    "illicit/violent", "self-harm", "self-harm/instructions", "self-harm/intent", "sexual",
+    "sexual/minors", "violence", "violence/graphic",
+)  # fmt: skip
+OTHER = "other"  # the kind of a category that is not among them, nor in the policy
+
+
+class Moderated(Answer):
+    """What the endpoint says of one text. It may leave out what it does not do."""
+
+    flagged: bool
+    categories: dict[str, bool | None]
+    category_scores: dict[str, float | None]
+
+
+class Moderations(Answer):
+    """The endpoint's answer: a result for each text, in their order."""
+
+    results: list[Moderated]
+
+
+ANSWER = TypeAdapter(Moderations)
+
+
+@dataclass(frozen=True, slots=True)
+class Moderation:
+    """Finds whole texts. Without ``categories``, each with its threshold, the endpoint decides by
+    itself what it flags."""
+
+    upstream: Upstream
+    model: str | None
+    categories: Mapping[str, float]
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
+        found: list[list[Finding]] = [[] for _ in texts]
+        numbers = telling(texts)
+        for at in range(0, len(numbers), AT_ONCE):
+            part = numbers[at : at + AT_ONCE]
+            results = await self._moderated([texts[number].text for number in part], outside)
+            for number, result in zip(part, results, strict=True):
+                found[number] = self._worst(result, len(texts[number].text))
+        return found
+
+    async def _moderated(self, texts: list[str], outside: Outside) -> list[Moderated]:
+        said = {"input": texts, **({"model": self.model} if self.model else {})}
+        url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
+        answer = read(ANSWER, await post(outside, url, said, headers))
+        if len(answer.results) != len(texts):
+            raise BadAnswer
+        return answer.results
+
+    def _worst(self, said: Moderated, length: int) -> list[Finding]:
+        """Give the category that is the surest of those that count."""
+        sure = {name: score or 0.0 for name, score in said.category_scores.items()}
+        if self.categories:
+            if not self.categories.keys() <= sure.keys():  # asked of who does not look for it
+                raise BadAnswer
+            bad = {name for name, least in self.categories.items() if sure[name] >= least}
+        else:
+            bad = {name for name, flagged in said.categories.items() if flagged}
+            bad = bad or ({OTHER} if said.flagged else set())
+        if not bad:
+            return []
+        worst = max(sorted(bad), key=lambda name: sure.get(name, 1.0))
+        known = worst in self.categories or worst in CATEGORIES
+        score = min(1.0, max(0.0, sure.get(worst, 1.0)))
+        return [Finding(0, length, worst if known else OTHER, score)]

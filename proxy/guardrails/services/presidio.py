@@ -1,0 +1,77 @@
+"""Personal data as an analyzer of Presidio finds it, names and places among it.
+
+The analyzer is a server of the operator's (``/analyze``), with the models that they have given it.
+Its places are characters, as ours are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.services.wire import Answer, BadAnswer, post, read, telling
+from proxy.types.guard import Finding, Outside, Piece, Question
+
+AT_ONCE = 4  # texts of one call that the analyzer is given at the same time
+OTHER = "other"  # the kind of what was not asked for
+
+
+class Recognized(Answer):
+    """One result of the analyzer, as far as it is read."""
+
+    entity_type: str
+    start: Annotated[int, Field(ge=0)]
+    end: int
+    score: Annotated[float, Field(ge=0, le=1)]
+
+
+ANALYSIS = TypeAdapter(list[Recognized])
+
+
+@dataclass(frozen=True, slots=True)
+class Presidio:
+    """Asks an analyzer about each text; ``entities`` are in Presidio's own words."""
+
+    url: str
+    entities: tuple[str, ...]
+    language: str
+    threshold: float
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
+        found: list[list[Finding]] = [[] for _ in texts]
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def analyzed(number: int) -> None:
+            async with places:
+                found[number] = await self._analyzed(texts[number].text, outside)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in telling(texts):
+                    group.create_task(analyzed(number))
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return found
+
+    async def _analyzed(self, text: str, outside: Outside) -> list[Finding]:
+        said = {
+            "text": text,
+            "language": self.language,
+            "entities": self.entities,
+            "score_threshold": self.threshold,
+        }
+        analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", said, {}))
+        return apart(self._finding(each, len(text)) for each in analysis)
+
+    def _finding(self, said: Recognized, length: int) -> Finding:
+        if not said.start < said.end <= length:
+            raise BadAnswer
+        kind = said.entity_type.lower() if said.entity_type in self.entities else OTHER
+        return Finding(said.start, said.end, kind, said.score)

@@ -1,0 +1,110 @@
+"""A guard of the operator's own: a service that gets all texts of a call and answers what it found.
+
+Who has the secret can tell that it was us who asked, and when: the signature covers the moment and
+the body. The contract is in ``docs/guard-services.md``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Self
+
+import orjson
+from pydantic import Field, TypeAdapter, model_validator
+
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.services.wire import Agreed, BadAnswer, post, read
+from proxy.types import Secret
+from proxy.types.guard import Finding, Outside, Piece, Question
+
+VERSION = 1
+MOST_FINDINGS = 1000
+KIND = "found"  # of a finding that names none
+OTHER = "other"  # of one whose kind the policy does not name
+
+Whole = Annotated[int, Field(ge=0)]
+
+
+class Found(Agreed):
+    """One finding: of the text with a number, from one character to another, or all of it."""
+
+    text: Whole
+    start: Whole | None = None
+    end: Whole | None = None
+    kind: Annotated[str, Field(max_length=64)] = KIND
+    score: Annotated[float, Field(ge=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _whole_or_a_part(self) -> Self:
+        if (self.start is None) != (self.end is None):
+            raise ValueError("start and end belong together")
+        return self
+
+
+class Answered(Agreed):
+    """What the service answers."""
+
+    findings: Annotated[list[Found], Field(max_length=MOST_FINDINGS)]
+
+
+ANSWER = TypeAdapter(Answered)
+
+
+def _now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """Asks a service. ``stage`` is input or output; ``kinds`` are those that it may name.
+
+    ``now`` gives seconds since the epoch.
+    """
+
+    name: str
+    stage: str
+    url: str
+    secret: Secret
+    kinds: frozenset[str] = frozenset()
+    now: Callable[[], float] = _now
+
+    async def ask(
+        self, texts: Sequence[Piece], question: Question, outside: Outside
+    ) -> Sequence[Sequence[Finding]]:
+        body = orjson.dumps(
+            {
+                "version": VERSION,
+                "guard": self.name,
+                "stage": self.stage,
+                "request_id": outside.request_id,
+                "texts": [
+                    {"text": each.text, "role": each.role, "kind": each.kind} for each in texts
+                ],
+            }
+        )
+        return self._findings(texts, await post(outside, self.url, body, self._signed(body)))
+
+    def _signed(self, body: bytes) -> dict[str, str]:
+        moment = str(int(self.now()))
+        secret = self.secret.reveal().encode()
+        digest = hmac.new(secret, moment.encode() + b"." + body, hashlib.sha256).hexdigest()
+        return {"x-headrace-timestamp": moment, "x-headrace-signature": f"v1={digest}"}
+
+    def _findings(self, texts: Sequence[Piece], body: bytes) -> list[list[Finding]]:
+        found: list[list[Finding]] = [[] for _ in texts]
+        for each in read(ANSWER, body).findings:
+            if each.text >= len(texts):
+                raise BadAnswer
+            found[each.text].append(self._finding(each, len(texts[each.text].text)))
+        return [apart(each) for each in found]
+
+    def _finding(self, said: Found, length: int) -> Finding:
+        start, end = said.start or 0, length if said.end is None else said.end
+        if end > length or (start >= end and said.end is not None):
+            raise BadAnswer
+        kind = said.kind if said.kind in self.kinds or said.kind == KIND else OTHER
+        return Finding(start, end, kind, said.score)

@@ -1,0 +1,1 @@
+"""Streams: how chunks are taken apart, held, inspected and released."""

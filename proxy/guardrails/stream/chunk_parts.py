@@ -1,0 +1,190 @@
+"""A chunk of a stream taken apart: its text where there is one alone, what goes on from chunk to
+chunk and where, which choices it ends; and chunks that hold a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proxy.guardrails.text.frame import Level, is_silent, is_silent_choice, is_silent_head
+from proxy.guardrails.text.payloads import Payload
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import Key, Path, Text, answer_texts, parts_of
+from proxy.index import index_of
+from proxy.types import Json
+
+AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
+
+_HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
+_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
+_SAID: Path = ("delta", "content")
+_ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
+_IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
+
+Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
+
+
+def texts_of(data: Json) -> Sequence[Text]:
+    usual = content(data)
+    return answer_texts(data, cut=True).texts if usual is None else usual
+
+
+def content(data: Json) -> tuple[Text, ...] | None:
+    """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
+    choices = data.get("choices")
+    if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
+        return None
+    if not is_silent_head(data):
+        return None
+    choice = choices[0]
+    if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
+        return None
+    if not is_silent_choice(choice):
+        return None
+    delta: Any = choice.get("delta")
+    path: Path = ("choices", 0, "text")
+    said: Any = choice.get("text")
+    if delta is not None:
+        usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
+        if said is not None or not usual or delta.get("role") not in (None, "assistant"):
+            return None
+        path, said = ("choices", 0, "delta", "content"), delta.get("content")
+    if not isinstance(said, str | None):
+        return None
+    return (Text(path, said, "content", "assistant"),) if said else ()
+
+
+def _choices(data: Json) -> list[tuple[int, Json]]:
+    """Give the choices with their indexes."""
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return []
+    return [
+        (index_of(choice, place), choice)
+        for place, choice in enumerate(choices)
+        if isinstance(choice, dict)
+    ]
+
+
+def finished(data: Json) -> set[int]:
+    return {index for index, choice in _choices(data) if choice.get("finish_reason")}
+
+
+def going_on(data: Json, text: Text) -> Spot | None:
+    """Tell the choice and the place whose text this is a part of; None for what is never cut."""
+    path = text.path
+    if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in AT_ONCE:
+        return None
+    if path[2] in _ENDS:
+        return None
+    return spot_of(data, path)
+
+
+def spot_of(data: Json, path: Path) -> Spot:
+    place = path[1]
+    if path[2:] == _SAID and isinstance(place, int):  # as nearly always
+        return index_of(data["choices"][place], place), _SAID
+    choice, steps = _numbered(data, path)
+    return choice, steps[: parts_of(steps)]
+
+
+def place_of(data: Json, path: Path) -> Path | Spot:
+    """Return where a text is that does not go on, whatever chunk it is in."""
+    within = path[0] == "choices" and len(path) > 2 and not isinstance(path[-1], Key)
+    return spot_of(data, path) if within else path
+
+
+def part_of(data: Json, path: Path) -> int | None:
+    """Return the number of the part that a path leads to: 0 for one without a number, and for a
+    text that is not in parts but may be; None for any other text."""
+    steps = parts_of(path)
+    if steps is None:
+        return None
+    if steps == len(path):
+        return 0
+    value: Any = data
+    for step in path[: steps + 1]:
+        value = value[step]
+    return index_of(value, 0)
+
+
+def _numbered(data: Json, path: Path) -> Spot:
+    """Return a path with the numbers of items in the place of where they stand."""
+    value: Any = data
+    steps: list[str | int | Key | Payload] = []
+    for step in path:
+        value = value[step]
+        steps.append(index_of(value, step) if isinstance(step, int) else step)
+    choice = steps[1]
+    return (choice if isinstance(choice, int) else hash(choice)), tuple(steps[2:])
+
+
+def put(data: Json, path: Path, text: str) -> Json:
+    root = node = dict(data)
+    for step in path[:-1]:
+        node[step] = node[step].copy()  # type: ignore[index]
+        node = node[step]  # type: ignore[index]
+    node[path[-1]] = text  # type: ignore[index]
+    return root
+
+
+def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
+    """Give a chunk with one text alone, and its place there; ``beside`` stays on its choice."""
+    values: list[Any] = [data]
+    for step in path[:-1]:
+        values.append(values[-1][step])
+    made: Any = text
+    new: list[str | int | Key | Payload] = []
+    for depth in range(len(path) - 1, 0, -1):
+        step, above = path[depth], values[depth]
+        if isinstance(step, int):
+            made = [made]
+            new.append(0)
+            continue
+        level = tuple(each for each in path[:depth] if isinstance(each, str))
+        names = ("index", "id", "type")
+        kept = {name: above[name] for name in names if _is_kept(name, above, level)}
+        made = {**kept, step: made}
+        if depth == 2:
+            made |= {name: above[name] for name in beside if name in above}
+            made["finish_reason"] = None
+        new.append(step)
+    head = {name: data[name] for name in _IDENTITY if name in data}
+    return {**head, "choices": made}, ("choices", *reversed(new))
+
+
+def _is_kept(name: str, item: Json, level: Level) -> bool:
+    """True if what an item has under a name says which item it is, and is no text that goes on: an
+    id is one but where it is never looked at."""
+    value = item.get(name)
+    if name == "id":
+        return "index" not in item and value is not None and is_silent(level, name, value)
+    return isinstance(value, str | int | float)
+
+
+def frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:
+    """Give a chunk without the texts that go on, nor the end of what they are of."""
+    bare = replaced(data, {text.path: "" for _, text in going})
+    if not finished:
+        return bare
+    choices = [
+        {**choice, "finish_reason": None} if index in finished else choice
+        for index, choice in _choices(bare)
+    ]
+    return {**{name: each for name, each in bare.items() if name != "usage"}, "choices": choices}
+
+
+def tail(data: Json, finished: set[int]) -> Json:
+    """Give the end of choices, and what was used."""
+    head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
+    choices = [
+        {
+            "index": index if choice.get("index") is None else choice["index"],
+            **({"delta": {}} if "delta" in choice else {"text": ""}),
+            "logprobs": None,
+            "finish_reason": choice["finish_reason"],
+        }
+        for index, choice in _choices(data)
+        if index in finished and choice.get("finish_reason")
+    ]
+    return {**head, "choices": choices}

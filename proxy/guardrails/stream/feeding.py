@@ -1,0 +1,75 @@
+"""Where the chunks of a stream are looked at: light ones where they come, heavy ones beside the
+event loop, as whole texts are.
+
+A chunk is as heavy as what has to be read for it, which is not the chunk alone: what its window
+holds is read again, and at the end of a text a guard may look at all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from proxy.guardrails.stream.chunk_parts import content
+from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.text.walk import Text, answer_walk, in_steps
+from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
+from proxy.turn import Turn
+from proxy.types import Chunk
+
+T = TypeVar("T")
+
+
+class Beside(Protocol):
+    """Does work where it holds up nobody."""
+
+    def __call__(self, job: Callable[[], T]) -> Awaitable[T]: ...
+
+
+class Feeding:
+    """Feeds one stream's chunks to windows. ``opaque`` is True once one of them held what no guard
+    can read."""
+
+    __slots__ = ("_beside", "_deltas", "opaque")
+
+    def __init__(self, deltas: Deltas, beside: Beside) -> None:
+        self._deltas = deltas
+        self._beside = beside
+        self.opaque = False
+
+    async def feed(self, chunk: Chunk) -> list[Chunk]:
+        """Take the next chunk, give what it releases. Raises ``GuardBlocked``."""
+        texts = () if chunk.data is None else content(chunk.data)
+        if texts is None:
+            texts = await self._unusual(chunk)
+            if sum([EACH + weight_of(each.text) for each in texts]) > LIGHT:  # maybe thousands
+                return await self._beside(partial(self._fed, chunk, texts))
+        step = self._deltas.read(chunk, texts)
+        if step.weight > LIGHT:
+            return await self._beside(partial(self._deltas.take, step))
+        return self._deltas.take(step)
+
+    async def feed_all(self, chunks: Sequence[Chunk], now: Callable[[], float]) -> list[Chunk]:
+        """Take chunks, of which there may be many: others have their turn."""
+        turn = Turn(now)
+        turn.begin()
+        released: list[Chunk] = []
+        for chunk in chunks:
+            released += await self.feed(chunk)
+            if turn.is_over():
+                await turn.rest()
+        return released
+
+    def flush(self) -> list[Chunk]:
+        """Give all that is held, as no more of it comes."""
+        return self._deltas.flush()
+
+    async def _unusual(self, chunk: Chunk) -> tuple[Text, ...]:
+        """Read a chunk that may hold many texts."""
+        read = await in_steps(answer_walk(chunk.data or {}, cut=True))
+        self.opaque = self.opaque or bool(read.opaque)
+        return read.texts
+
+    def _fed(self, chunk: Chunk, texts: Sequence[Text]) -> list[Chunk]:
+        return self._deltas.take(self._deltas.read(chunk, texts))

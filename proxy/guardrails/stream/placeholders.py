@@ -1,0 +1,228 @@
+"""Placeholders for what was found in a call's texts, and the way back in its answer.
+
+Values live in one ``Masks``, which lives as long as its call: they are never shown, logged or
+shared. A stream may be cut anywhere, also within a placeholder.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Collection, Mapping
+
+from proxy.guardrails.findings.mask import named
+from proxy.guardrails.stream.arguments import ArgumentsWindow
+from proxy.guardrails.stream.window import Pane, Piece
+from proxy.guardrails.text.hosts import is_listed
+from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import Text, answer_texts
+from proxy.types import Json
+from proxy.types.guard import Rule
+
+NONCE = re.compile("[0-9a-z]{3,32}")
+EASY = 4  # characters that are read in the time of one that guards look at
+NOT_IN_LABEL = re.compile("[^A-Z0-9]+")
+
+
+class Masks:
+    """Placeholders like ``[EMAIL_1_x7f]``, of one call: the same value has the same one.
+
+    Rules that put a value back into addresses of other hosts have placeholders of their own for it.
+    They have one pair of brackets: of two, small models write back one. ``nonce`` is drawn anew for
+    each call, so that no text can name a placeholder beforehand. Raises ValueError for a nonce that
+    is not of at least three letters and digits.
+    """
+
+    __slots__ = ("_counts", "_given", "_hosts", "_nonce", "_placeholders", "_values")
+
+    def __init__(self, nonce: str) -> None:
+        if not NONCE.fullmatch(nonce):
+            raise ValueError("a nonce is of 3 to 32 lower-case letters and digits")
+        self._nonce = nonce
+        self._given = re.compile(rf"\[[A-Z0-9_]+_{nonce}\]")
+        self._counts: dict[str, int] = {}
+        self._placeholders: dict[tuple[str, str, frozenset[str]], str] = {}
+        self._values: dict[str, str] = {}
+        self._hosts: dict[str, Collection[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Masks({len(self)})"
+
+    def stead(self, rule: Rule, kind: str, text: str) -> str:
+        """Give what stands for a text that a rule masks; its name alone where there is no way
+        back from it."""
+        if not rule.restore:
+            return named(rule, kind, text)
+        return self.placeholder(kind, text, rule.restore_hosts)
+
+    def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
+        """Give what stands for a value, which may be put back into addresses of these hosts."""
+        label = _label(kind)
+        key = label, value, frozenset(hosts)
+        known = self._placeholders.get(key)
+        if known is not None:
+            return known
+        self._counts[label] = self._counts.get(label, 0) + 1
+        placeholder = f"[{label}_{self._counts[label]}_{self._nonce}]"
+        self._placeholders[key] = placeholder
+        self._values[placeholder] = value
+        self._hosts[placeholder] = hosts
+        return placeholder
+
+    def unmask(self, text: str, *, escaped: bool = False) -> str:
+        """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
+        if self._nonce not in text:
+            return text
+        unmasker = self.unmasker(escaped=escaped)
+        return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.flush()))
+
+    def unmasked(self, data: Json) -> Json:
+        """Put them back into a whole answer; the very same one where there are none."""
+        changes = {
+            text.path: said
+            for text in answer_texts(data).texts
+            if (said := self.unmask(text.text, escaped=text.escaped)) != text.text
+        }
+        return replaced(data, changes)
+
+    def unmasker(self, *, escaped: bool = False) -> Unmasker:
+        """Put back the values known so far into a stream of text."""
+        values = self._escaped() if escaped else self._values
+        return Unmasker(values, self._given, self._hosts, escaped=escaped)
+
+    def _escaped(self) -> Mapping[str, str]:
+        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
+        return {name: json.dumps(value)[1:-1] for name, value in self._values.items()}
+
+    def concerns(self, text: Text) -> bool:
+        """Say, to a stream of chunks, that values may come back in any text."""
+        return True
+
+    def acts(self, text: Text) -> bool:
+        """Say, to a stream of chunks, that nothing is kept back for good."""
+        return False
+
+    def says_more(self, text: Text) -> bool:
+        """False, as nothing is kept back."""
+        return False
+
+    def ends(self, text: Text) -> bool:
+        """True: a placeholder ends with the text of its choice."""
+        return True
+
+    def miss(self, text: Text) -> None:
+        """Nothing is missed: each text gets its values back."""
+
+    def leave_unread(self, text: Text) -> None:
+        """Nothing is left: a placeholder stands in one chunk, or stays."""
+
+    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+        """Make what one text of a stream goes through to have its values back."""
+        plain = self.unmasker()
+        return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
+
+
+class Unmasker:
+    """Puts values back into a stream that may be cut anywhere, but into no address whose host is
+    not among those of the value.
+
+    Holds back only what may still become a placeholder that it knows: less than its length.
+    """
+
+    __slots__ = ("_addresses", "_addresses_of", "_given", "_held", "_hosts", "_known", "_sorted")
+
+    def __init__(
+        self,
+        values: Mapping[str, str],
+        given: re.Pattern[str],
+        hosts: Mapping[str, Collection[str]],
+        *,
+        escaped: bool = False,
+    ) -> None:
+        self._addresses_of = EscapedAddresses if escaped else Addresses
+        self._addresses = self._addresses_of()
+        self._hosts = hosts
+        self._known = dict(values)
+        self._sorted = sorted(values)
+        self._given = given
+        self._held = ""
+
+    def __repr__(self) -> str:
+        return f"Unmasker({len(self._known)})"
+
+    @property
+    def reach(self) -> int:
+        return max(map(len, self._sorted), default=0)
+
+    @property
+    def held(self) -> int:
+        return len(self._held)
+
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come: no more than them."""
+        return (len(self._held) + len(text)) // EASY
+
+    def weight_of_end(self) -> int:
+        """Return that there is nothing to read at the end."""
+        return 0
+
+    def feed(self, text: str) -> list[Piece]:
+        """Give what is certain, ``text`` included; it may be nothing yet."""
+        text = self._held + text
+        certain = self._certain(text)
+        self._held = text[certain:]
+        return self._restored(text[:certain])
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it with its values back."""
+        return [*self.feed(text), *self.flush()]
+
+    def flush(self) -> list[Piece]:
+        """Give what was held back, as it is: no more text comes."""
+        held, self._held = self._held, ""
+        self._addresses = self._addresses_of()
+        return [Piece(held, len(held), changed=False)] if held else []
+
+    def _restored(self, text: str) -> list[Piece]:
+        pieces: list[Piece] = []
+        past = 0
+        for match in self._given.finditer(text):
+            value = self._known.get(match[0])
+            if value is None:
+                continue
+            between = text[past : match.start()]
+            self._addresses.feed(between)
+            past = match.end()
+            pieces.append(Piece(between, len(between), changed=False))
+            stays = self._addresses.within and not self._may_leave(match[0])
+            said = match[0] if stays else value
+            if self._addresses.within:
+                self._addresses.feed(match[0])
+            pieces.append(Piece(said, len(match[0]), changed=not stays))
+        self._addresses.feed(text[past:])
+        pieces.append(Piece(text[past:], len(text) - past, changed=False))
+        return [piece for piece in pieces if piece.size]
+
+    def _may_leave(self, placeholder: str) -> bool:
+        """True if a value may be a part of the address that is being read."""
+        host = self._addresses.host
+        return host is not None and is_listed(host, self._hosts.get(placeholder, ()))
+
+    def _certain(self, text: str) -> int:
+        """Tell where the tail begins that is the beginning of a placeholder, if there is one."""
+        begin = text.rfind("[")  # a placeholder has it at its very beginning only
+        if begin < 0:
+            return len(text)
+        tail = text[begin:]
+        at = bisect.bisect_left(self._sorted, tail)
+        pending = at < len(self._sorted) and self._sorted[at].startswith(tail)
+        return begin if pending and self._sorted[at] != tail else len(text)
+
+
+def _label(kind: str) -> str:
+    return NOT_IN_LABEL.sub("_", kind.upper()).strip("_") or "VALUE"

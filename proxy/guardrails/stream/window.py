@@ -1,0 +1,336 @@
+"""A window on one text that comes in pieces: it holds back what may still be part of a finding.
+
+However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
+before it is masked, and nothing at all once one blocks. What is held is the largest ``reach`` of
+the rules that enforce, plus what may still read otherwise (``view.beginning``). Where letters have
+to be read one by one, or looking takes long, a window does not look at each piece but at several
+together, at most a quarter of the longest reach: so no letter is read as often as there are pieces
+in a window.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import replace as copied
+from itertools import takewhile
+from typing import NamedTuple, Protocol
+
+from proxy.guardrails.findings.mask import Replace, Spot, named, spots, within_json
+from proxy.guardrails.findings.rule_cursor import Eye, settled
+from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.text.base64_text import ALPHABET
+from proxy.guardrails.text.normalize import View, beginning, readings
+from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
+from proxy.types.guard import weighs
+
+MOST_RUN = 4096  # characters of one base64 run that are held and decoded
+MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
+MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
+MOST_KNOWN_SIZE = 32  # characters of one of them
+PACE = 8  # how often a letter may be read that has to be read by itself
+LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
+
+
+class Piece(NamedTuple):
+    """What became of the next ``size`` characters; they are the text itself unless ``changed``."""
+
+    text: str
+    size: int
+    changed: bool
+
+
+class Pane(Protocol):
+    """What a text goes through that comes in pieces. ``reach`` is what it may hold for long."""
+
+    @property
+    def reach(self) -> int: ...
+
+    @property
+    def held(self) -> int:
+        """Characters that have come and are neither released nor masked away."""
+
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come."""
+
+    def weight_of_end(self) -> int:
+        """Return how much there is to read when the text ends."""
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next characters, give what they release."""
+
+    def flush(self) -> list[Piece]:
+        """The text has ended: give all that is left of it. What is fed next is another text."""
+
+
+class WholePane(Pane, Protocol):
+    """One that takes texts that do not come in pieces, too."""
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give."""
+
+
+class Window:
+    """Feed it a text; it gives the pieces that may be shown. Raises ``GuardBlocked``.
+
+    ``tallies`` are those of the rules that apply, and may be shared by the windows of one answer.
+    ``escaped`` says that the text stands inside of a JSON string, and must stay so.
+    """
+
+    __slots__ = (
+        "_base", "_before", "_begun", "_beside", "_clean", "_cursor", "_done", "_escaped", "_eyes",
+        "_fresh", "_in_turn", "_last", "_limit", "_longest", "_near", "_parts", "_pause",
+        "_pending", "_plain", "_replace", "_seen", "_spent", "_tallies", "_text", "_unread",
+        "_whole",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tallies: Sequence[Tally],
+        *,
+        escaped: bool = False,
+        replace: Replace = named,
+        spent: Clock = time.thread_time,
+    ) -> None:
+        self._tallies = tallies
+        self._escaped = escaped
+        self._replace = within_json(replace) if escaped else replace
+        self._eyes = [Eye(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)]
+        holding = [eye.reach for eye in self._eyes if eye.holds]
+        self._whole = None in holding
+        self._clean: set[str] = set()
+        self._in_turn = self._eyes if self._whole else sorted(self._eyes, key=_judges)
+        finite = [eye.reach for eye in self._eyes if eye.reach is not None]
+        self._near = max(0, min(finite, default=0) - 1)
+        self._longest = max(finite, default=0)
+        self._limit = 4 * self._longest + 2 * MOST_RUN
+        judging = [eye.tally.detector for eye in self._eyes if eye.reach is None]
+        self._beside = sum(each.weight for each in judging if weighs(each))
+        self._parts: list[str] | None = [] if judging else None
+        self._text = ""  # from ``_base`` on, all in characters since the beginning
+        self._before = ""
+        self._base = self._begun = self._done = self._cursor = self._seen = 0
+        self._unread = self._pause = 0
+        self._spent = spent
+        self._last = 0  # the weight of the last look
+        self._fresh = self._plain = True
+        self._pending: list[Spot] = []
+
+    @property
+    def reach(self) -> int:
+        """The largest reach of the rules that hold something back, 0 where none does."""
+        return max((eye.reach or 0 for eye in self._eyes if eye.holds), default=0)
+
+    @property
+    def held(self) -> int:
+        """Characters that have come and are neither released nor masked away."""
+        return max(0, self._seen - max(self._done, self._cursor))
+
+    def weight(self, text: str) -> int:
+        """Return how much there is to read when these characters come."""
+        unread = self._unread + len(text)
+        if self._whole or (unread <= self._pause and len(self._text) + len(text) <= self._limit):
+            return 0
+        return self._last + (unread if self._plain and text.isascii() else BEYOND_ASCII * unread)
+
+    def weight_of_end(self) -> int:
+        """Return how much there is to read when the text ends."""
+        if self._seen == self._begun:
+            return 0
+        unread = self._unread if self._parts is None else self._seen - self._begun
+        return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
+
+    def feed(self, text: str) -> list[Piece]:
+        """Take the next characters, give what they release."""
+        if not text:
+            return []
+        self._note(text)
+        if self._whole:
+            return []
+        self._text += text
+        self._unread += len(text)
+        if self._unread > self._pause or len(self._text) > self._limit:
+            if any(eye.looks for eye in self._eyes):
+                self._look(final=False)
+            else:
+                self._last = self._unread = 0
+        pieces = self._release()
+        if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
+            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
+            pieces += self._release()
+        return pieces
+
+    def take(self, text: str) -> list[Piece]:
+        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give. What
+        is short and comes between two texts is read once, and leaves no trace."""
+        if len(text) > MOST_RUN or self._seen != self._begun:
+            return [*self.feed(text), *self.flush()]
+        if not text:
+            return []
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        for tally in self._tallies:
+            tally.fields += 1
+            tally.bytes += size
+        found = [] if text in self._clean else self._found(text)
+        if found:
+            return self._masked(text, found)
+        return [Piece(text, len(text), changed=False)]
+
+    def _found(self, text: str) -> list[Spot]:
+        """Return what is to be masked of a short text that is whole; what is only counted is."""
+        views = readings(text, escaped=self._escaped)
+        found = [(eye, spot) for eye in self._in_turn for spot in spots(eye.tally, eye.rule, views)]
+        if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
+            self._clean.add(text)
+        for eye, spot in found:
+            if not eye.tally.rule.enforces:
+                eye.tally.count(spot.kind, spot.score)
+        return [spot for eye, spot in found if eye.tally.rule.enforces]
+
+    def _masked(self, text: str, found: list[Spot]) -> list[Piece]:
+        """Return a short text that is whole, masked."""
+        pieces: list[Piece] = []
+        self._text, base = text, self._base
+        for spot in sorted(found, key=_order):
+            self._mask(copied(spot, start=spot.start + base, end=spot.end + base), pieces)
+        self._show(base + len(text), pieces)
+        self._text, self._cursor = "", base
+        return pieces
+
+    def _note(self, text: str) -> None:
+        """Count a text, and keep it for the rules that need the whole."""
+        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        self._plain = self._plain and size == len(text)
+        for tally in self._tallies:
+            tally.fields += self._fresh
+            tally.bytes += size
+        self._fresh = False
+        self._seen += len(text)
+        if self._parts is not None:
+            self._parts.append(text)
+            if self._seen - self._begun > MOST_WHOLE:
+                self._forgo(self._parts)
+
+    def flush(self) -> list[Piece]:
+        """The text has ended: give all that is left of it. What is fed next is another text."""
+        whole = "".join(self._parts or ())
+        if self._whole:
+            self._text = whole
+        if self._text:
+            self._look(final=True)
+        if whole and not self._whole:
+            self._glance(whole)
+        pieces = self._release()
+        self._text = self._before = ""
+        self._base = self._begun = self._done = self._cursor = self._seen
+        self._last = self._unread = 0
+        self._fresh = self._plain = True
+        if self._parts is not None:
+            self._parts = []
+        for eye in self._eyes:
+            eye.since = eye.decided = eye.until = self._seen
+            eye.recent.clear()
+        return pieces
+
+    def _forgo(self, parts: list[str]) -> None:
+        """The text is too long for the rules that need the whole of it."""
+        self._parts = None
+        self._give_up("too_long", [eye for eye in self._eyes if eye.reach is None])
+        if self._whole:
+            self._whole = False
+            self._text = "".join(parts[:-1])
+
+    def _give_up(self, error: str, eyes: list[Eye]) -> None:
+        for eye in eyes:
+            eye.tally.fail(error)
+
+    def _look(self, *, final: bool) -> None:
+        """Look at all that is held, and let the more come before the next look the longer it took:
+        a text that is made of beginnings is read again and again, but not at each of its pieces."""
+        clock = self._tallies[0].clock
+        spent = self._spent if self._last > LIGHT else clock  # which takes less time itself
+        started, before = clock(), spent()
+        effort = self._read(final=final)
+        took = clock() - started
+        self._last = weight_of_work(took if spent is clock else spent() - before)
+        self._unread, self._pause = (
+            0,
+            max(effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)),
+        )
+
+    def _read(self, *, final: bool) -> int:
+        """Return how many letters had to be read one by one, at most twice the longest reach."""
+        text, escaped = self._text, self._escaped
+        torn = bool(self._before) and self._before in ALPHABET and text[0] in ALPHABET
+        most = None if self._whole else MOST_RUN
+        read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near)
+        for eye in self._eyes:
+            if eye.reach is None and not self._whole:
+                continue
+            decided = len(text) if final else settled(read, eye.reach or 0)
+            if self._base + decided > eye.decided:
+                self._scan(eye, read.views, self._base + decided)
+        return min(read.effort, 2 * self._longest)
+
+    def _scan(self, eye: Eye, views: tuple[View, ...], decided: int) -> None:
+        for spot in eye.see(views, self._base, decided):
+            if eye.tally.rule.enforces:
+                insort(self._pending, spot, key=_order)
+            else:
+                eye.tally.count(spot.kind, spot.score)
+
+    def _glance(self, whole: str) -> None:
+        """Let the rules look that need the whole text and hold nothing back for it. Of a long one
+        they see the text itself, no other reading, as where it does not come in pieces."""
+        long = len(whole) > SHEET
+        views = (View(whole),) if long else readings(whole, escaped=self._escaped)
+        for eye in self._eyes:
+            if eye.reach is None:
+                for spot in spots(eye.tally, eye.rule, views):
+                    eye.tally.count(spot.kind, spot.score)
+
+    def _release(self) -> list[Piece]:
+        end = self._base + len(self._text)
+        self._done = done = min((eye.decided for eye in self._eyes if eye.holds), default=end)
+        pieces: list[Piece] = []
+        if self._pending:
+            ready = [*takewhile(lambda spot: spot.start < done, self._pending)]
+            del self._pending[: len(ready)]
+            for spot in ready:
+                self._mask(spot, pieces)
+        self._show(done, pieces)
+        kept = min((eye.since for eye in self._eyes if eye.looks), default=end)
+        cut = min(kept, done) - self._base
+        if cut > 0:
+            self._before = self._text[cut - 1]
+            self._text = self._text[cut:]
+            self._base += cut
+        return pieces
+
+    def _mask(self, spot: Spot, pieces: list[Piece]) -> None:
+        tally = self._tallies[spot.rule]
+        tally.count(spot.kind, spot.score)
+        if tally.rule.stops:
+            raise tally.block(spot.kind)
+        if spot.end <= self._cursor:
+            return
+        self._show(spot.start, pieces)
+        said = self._text[self._cursor - self._base : spot.end - self._base]
+        stead = self._replace(tally.rule, spot.kind, said)
+        pieces.append(Piece(stead, len(said), changed=True))
+        self._cursor = spot.end
+
+    def _show(self, upto: int, pieces: list[Piece]) -> None:
+        if upto > self._cursor:
+            text = self._text[self._cursor - self._base : upto - self._base]
+            pieces.append(Piece(text, len(text), changed=False))
+            self._cursor = upto
+
+
+def _judges(eye: Eye) -> bool:
+    return eye.reach is None
+
+
+def _order(spot: Spot) -> tuple[int, int, int]:
+    return spot.order

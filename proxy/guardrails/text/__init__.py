@@ -1,0 +1,1 @@
+"""Texts: where they stand in a document, how they are normalized, decoded and replaced."""

@@ -1,0 +1,136 @@
+"""The frame of an answer: what stands at its own places and is never looked at, and why.
+
+A name is silent at its place and as what it has to be there; anywhere else, and as anything else,
+it is text like all that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from proxy.guardrails.text.payloads import LEAST_OPAQUE, data_of
+
+Level = tuple[str, ...]
+
+COUNTS = frozenset({
+    "accepted_prediction_tokens", "audio_tokens", "cache_creation_input_tokens",
+    "cache_read_input_tokens", "cached_tokens", "completion_tokens", "completion_tokens_details",
+    "cost", "image_tokens", "input_tokens", "output_tokens", "prompt_tokens",
+    "prompt_tokens_details", "reasoning_tokens", "rejected_prediction_tokens", "text_tokens",
+    "total_tokens",
+})  # fmt: skip
+"""What usage is told by."""
+
+_FINISHES = frozenset(
+    {"stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout",
+     "eos", "abort"}
+)  # fmt: skip
+
+
+def is_counts(value: Any) -> bool:
+    """True if a value is numbers alone, under the names that usage has."""
+    if value is None or isinstance(value, int | float):
+        return True
+    return isinstance(value, dict) and all(
+        name in COUNTS and (part is None or isinstance(part, int | float) or is_details(part))
+        for name, part in value.items()
+    )
+
+
+def is_details(value: Any) -> bool:
+    """True if a value is a part of usage."""
+    return isinstance(value, dict) and all(
+        name in COUNTS and (part is None or isinstance(part, int | float))
+        for name, part in value.items()
+    )
+
+
+def is_name(value: Any) -> bool:
+    """True if a value is at most 128 characters without white space, or null."""
+    if value is None:
+        return True
+    return isinstance(value, str) and len(value) <= _LONGEST and value.split() in ([value], [])
+
+
+def _is_number(value: Any) -> bool:
+    """True if a value is a number, or null."""
+    return value is None or isinstance(value, int | float)
+
+
+def _is_finish(value: Any) -> bool:
+    """True if a value is a finish reason that some dialect has, or null."""
+    return value is None or (isinstance(value, str) and value in _FINISHES)
+
+
+def _is_vector(value: Any) -> bool:
+    """True if a value is numbers, or more than 256 characters of base64 that is no text."""
+    if isinstance(value, str):
+        data = data_of(value, bare=True) if len(value) > LEAST_OPAQUE else None
+        return data is not None and data.text is None and not value.startswith("data:")
+    if isinstance(value, orjson.Fragment):  # what a reader keeps as it is written: numbers alone
+        return True
+    return isinstance(value, list) and all(isinstance(each, int | float) for each in value)
+
+
+Silence = tuple[Callable[[Any], bool], str]
+_ID: Silence = (is_name, "given by the upstream to tell answers and calls apart")
+_INDEX: Silence = (_is_number, "which of several it is")
+_CALL: Mapping[str, Silence] = {"id": _ID, "index": _INDEX}
+
+SILENT_ANSWER: Mapping[Level, Mapping[str, Silence]] = {
+    (): {
+        "id": _ID,
+        "object": (is_name, "the kind of document"),
+        "created": (_is_number, "a time"),
+        "model": (is_name, "which model has answered"),
+        "system_fingerprint": (is_name, "which build of the model has answered"),
+        "service_tier": (is_name, "how the upstream has ranked the call"),
+        "usage": (is_counts, "counts"),
+    },
+    ("choices",): {"index": _INDEX, "finish_reason": (_is_finish, "why the choice has ended")},
+    ("choices", "message", "tool_calls"): _CALL,
+    ("choices", "delta", "tool_calls"): _CALL,
+    ("data",): {
+        "index": _INDEX,
+        "object": (is_name, "the kind of document"),
+        "embedding": (_is_vector, "a vector"),
+    },
+}
+"""By the way to it, what is silent there, what it has to be, and why."""
+
+_LONGEST = 128  # characters of a name or an id; what is longer is a text
+_NO_WORDS = frozenset({"created", "usage"})  # what is no string where it is silent
+_CHOICES = ("choices",)
+_DEEP = (dict, list)
+
+NAMES = frozenset(name for names in SILENT_ANSWER.values() for name in names)
+"""All names that are silent somewhere."""
+
+
+def is_silent(level: Level, name: str, value: Any) -> bool:
+    """True if what stands under a name at a level of an answer is never looked at."""
+    silence = SILENT_ANSWER.get(level, {}).get(name)
+    return silence is not None and silence[0](value)
+
+
+def is_silent_head(data: Mapping[str, Any]) -> bool:
+    """True if nothing but the choices says anything: as ``is_silent``, but fast."""
+    for name, value in data.items():
+        kind = value.__class__
+        if kind is str:
+            if name in _NO_WORDS or not is_name(value):
+                return False
+        elif kind in _DEEP and name != "choices":
+            return False
+    return True
+
+
+def is_silent_choice(choice: Mapping[str, Any]) -> bool:
+    """True if a choice says nothing by its number and by how it ended."""
+    finish, index = choice.get("finish_reason"), choice.get("index")
+    if index.__class__ is str or index.__class__ in _DEEP:
+        return False
+    return finish is None or is_silent(_CHOICES, "finish_reason", finish)

@@ -1,0 +1,84 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Collection
+from urllib.parse import unquote
+
+DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
+
+
+UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
+
+
+NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
+
+
+def hosts(url: str) -> set[str]:
+    """The hosts a URL may lead to; two where readers differ on what a backslash ends."""
+    rest = re.sub(r"(?i)^(?:[a-z][a-z0-9+.-]*:)?[/\\]*", "", url)
+    return {host(re.split(ends, rest, maxsplit=1)[0]) for ends in (r"[/?#\\]", r"[/?#]")}
+
+
+def host(authority: str) -> str:
+    """The host of ``user:password@host:port``, in the one form that all its spellings share."""
+    name = authority.rpartition("@")[2]
+    if literal := re.match(r"\[([^\]]*)\]", name):
+        return _address(literal[1])
+    name = unicodedata.normalize("NFKC", unquote(name.partition(":")[0]).translate(UNSEEN))
+    name = name.translate(DOTS).casefold().rstrip(".")
+    try:
+        name = name.encode("idna").decode()
+    except UnicodeError:
+        return name
+    return _number(name) or name
+
+
+def _address(literal: str) -> str:
+    try:
+        found = ipaddress.IPv6Address(literal.partition("%")[0])
+    except ValueError:
+        return literal
+    return str(found.ipv4_mapped or found)
+
+
+def _number(name: str) -> str | None:
+    """An IPv4 address however it is written: ``127.1``, ``0x7f.0.0.1``, ``2130706433``."""
+    parts = name.split(".")
+    if len(parts) > 4 or not all(NUMBER.fullmatch(part) and len(part) < 20 for part in parts):
+        return None
+    try:
+        *heads, last = [_part(part) for part in parts]
+    except ValueError:
+        return None
+    if any(head > 255 for head in heads) or last >= 256 ** (4 - len(heads)):
+        return None
+    return str(ipaddress.IPv4Address(sum(h << 8 * (3 - i) for i, h in enumerate(heads)) + last))
+
+
+def _part(part: str) -> int:
+    if part.startswith("0x"):
+        return int(part[2:] or "0", 16)
+    return int(part, 8 if part.startswith("0") else 10)
+
+
+def is_listed(name: str, entries: Collection[str]) -> bool:
+    """True if a host is among entries as a policy writes them."""
+    if name in entries:
+        return True
+    labels = name.split(".")
+    return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
+
+
+def entry_of(entry: str) -> str:
+    """Return a host of a policy in the one form that its spellings share. Raises ValueError."""
+    below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+    if re.search(r"[\s/\\@?#]|^$", bare):
+        raise ValueError(f"not a host: {entry[:80]!r}")
+    name = _address(bare.strip("[]")) if bare.count(":") > 1 else host(bare)
+    if not re.fullmatch(r"[a-z0-9_.:-]+", name):
+        raise ValueError(f"not a host: {entry[:80]!r}")
+    return below + name

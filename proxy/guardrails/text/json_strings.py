@@ -1,0 +1,126 @@
+"""TODO."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Literal, NamedTuple
+
+Kind = Literal["frame", "string", "bare", "plain", "end"]
+
+
+MOST_BARE = 4096  # characters of one word outside of strings that are held
+
+
+PIECE = 64 * 1024  # characters of one call into C
+
+
+_INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
+
+
+_OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
+
+
+_SPACE = " \t\r\n"
+
+
+_END: tuple[Kind, str] = ("end", "")
+
+
+_LITERALS = frozenset({"true", "false", "null"})
+
+
+class Segment(NamedTuple):
+    """A part of the arguments that says something, from ``start`` up to ``end``."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+class Splitter:
+    """Feed it arguments in pieces; it tells frame from text, and where a text ends."""
+
+    __slots__ = ("_escape", "_state")
+
+    def __init__(self) -> None:
+        self._state: Kind | None = None
+        self._escape = False
+
+    def feed(self, text: str) -> Iterator[tuple[Kind, str]]:
+        at = 0
+        if self._state is None:
+            at = len(text) - len(text.lstrip(_SPACE))
+            if at:
+                yield "frame", text[:at]
+            if at < len(text):
+                self._state = "frame" if text[at] in '{["' else "plain"
+        if self._state == "plain":
+            yield "plain", text[at:]
+            return
+        while at < len(text):
+            inside = self._state == "string"
+            found = self._inside(text, at) if inside else self._outside(text, at)
+            yield from found
+            at += len(found[-1][1])
+
+    def _inside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
+        if self._escape:
+            self._escape = False
+            return (("string", text[at]),)
+        match = _INSIDE.match(text, at, at + PIECE)
+        part = match.group() if match else text[at]
+        if part == '"':
+            self._state = "frame"
+            return (_END, ("frame", part))
+        self._escape = part == "\\"
+        return (("string", part),)
+
+    def _outside(self, text: str, at: int) -> Sequence[tuple[Kind, str]]:
+        match = _OUTSIDE.match(text, at, at + PIECE)
+        part = match.group() if match else text[at]
+        bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
+        ends = self._state == "bare" and not bare
+        self._state = "bare" if bare else "string" if part == '"' else "frame"
+        found: tuple[Kind, str] = ("bare" if bare else "frame", part)
+        return (_END, found) if ends else (found,)
+
+
+def segments(arguments: str) -> Iterator[Segment]:
+    """Yield the parts of whole arguments that say something."""
+    return (each for each in values(arguments) if each is not None)
+
+
+def values(arguments: str) -> Iterator[Segment | None]:
+    """Yield the parts of whole arguments, one by one; None for one that says nothing: an empty
+    string, true, false or null."""
+    at = begun = 0
+    open_kind: Kind | None = None
+    for kind, part in chain(Splitter().feed(arguments), [_END]):
+        if kind in ("frame", "end"):
+            if open_kind is not None:
+                says = arguments[begun:at] not in _LITERALS
+                yield Segment(begun, at, open_kind) if says else None
+            elif kind == "end":
+                yield None
+            open_kind = None
+        elif open_kind is None:
+            open_kind, begun = kind, at
+        at += len(part)
+
+
+def spliced(arguments: str, texts: Mapping[int, str]) -> str:
+    """Put other texts for segments, by their number; strings are given escaped."""
+    parts: list[str] = []
+    past = 0
+    for number, segment in enumerate(segments(arguments)):
+        if number in texts:
+            parts += (arguments[past : segment.start], _stead(segment.kind, texts[number]))
+            past = segment.end
+    return "".join([*parts, arguments[past:]])
+
+
+def _stead(kind: Kind, text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if kind == "bare" else text

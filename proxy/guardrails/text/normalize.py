@@ -1,0 +1,390 @@
+"""Texts as detectors read them: disguises taken off, and each place traced to the original.
+
+One text has several readings. The first is always the text itself, so that what a pattern means
+literally is never lost; others are there only where they differ. A finding in any reading maps to
+the smallest span of the original that it was made from.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+from unicodedata import decimal
+
+from proxy.guardrails.text import base64_text
+from proxy.guardrails.text.clusters import clusters, marked, open_cluster, singles
+from proxy.guardrails.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
+
+_ESCAPE = (
+    r"&(?:#[0-9]{1,12}|#[xX][0-9A-Fa-f]{1,12}|[A-Za-z][A-Za-z0-9]{1,31});|(?:%[0-9A-Fa-f]{2})+"
+)
+_UNICODE = r"\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}"
+_ESCAPES = re.compile(f"{_ESCAPE}|{_UNICODE}")
+_ESCAPES_IN_JSON = re.compile(rf'{_ESCAPE}|{_UNICODE}|\\["\\/bfnrt]')
+_UNSEEN = re.compile(f"[{UNSEEN}]+")
+_CONTROLS = bytes(i for i in range(128) if re.match(f"[{CONTROLS}]", chr(i)))
+_LOOKS = re.compile("[" + re.escape("".join(map(chr, FOLDS))) + "]")
+_SHADOWS = re.compile(f"[{TAGS}]+")
+_TAGGED = "".join(map(chr, range(ord(TAGS[0]), ord(TAGS[-1]) + 1)))
+_SINGLES = 3  # letters that stand apart, before they are read as one word
+_NUMBER = re.compile(r"[+-]?[0-9.]{1,10}(?:[eE][+-]?[0-9]{1,2})?")  # too short for a run
+_GAP = r"[\s._*·•|/\\,~-]"
+_SPACED = re.compile(rf"(?<![^\W\d_])[^\W\d_](?:{_GAP}[^\W\d_]){{2,}}(?![^\W\d_])")
+_DIGITS = re.compile(r"[^\D0-9]")
+_ENDING = re.compile(rf"(?<![^\W\d_])(?:[^\W\d_]{_GAP})*[^\W\d_]?\Z")
+_STRETCH = 16  # characters that are read at a stretch in the time of one that is read by itself
+_TAIL = 48  # characters that an escape may be long, and then some
+_CUT = (
+    r"&#?[A-Za-z0-9]{0,32}|(?:%[0-9A-Fa-f]{2}){0,3}%[0-9A-Fa-f]?|(?:%[89A-Fa-f][0-9A-Fa-f]){1,3}"
+    r"|\\u[dD][89abAB][0-9A-Fa-f]{2}(?:\\(?:u[0-9A-Fa-f]{0,3})?)?|\\u[0-9A-Fa-f]{0,3}"
+)
+_PENDING = re.compile(rf"(?:{_CUT}|\\)\Z")
+_PENDING_IN_JSON = re.compile(rf"(?:{_CUT}|(?<!\\)(?:\\\\)*\\)\Z")
+
+# Classes of bytes, to look for a pattern of classes at the speed of a search for a literal.
+# Of a character beyond ASCII the first byte alone is kept, as a letter.
+_LATER = bytes(range(0x80, 0xC0))
+_LETTERS = bytes(0x61 if chr(i).isalpha() or i > 127 else 0x20 for i in range(256))
+_APART = re.compile(rb" a a a ")  # three letters that stand alone; faster than ``in``
+
+
+class Edit(NamedTuple):
+    """``size`` characters of a reading, from ``at`` on, that were ``start`` to ``end`` below it."""
+
+    at: int
+    size: int
+    start: int
+    end: int
+
+
+class View:
+    """One reading of a text.
+
+    ``cased`` keeps capitals and ``folded`` has none; a place means the same in both. ``normal``
+    says that look-alikes are folded. ``whole`` is set when every finding stands for one span,
+    because the reading was decoded from it.
+    """
+
+    __slots__ = ("_below", "_edits", "_folded", "cased", "normal", "whole")
+
+    def __init__(
+        self,
+        cased: str,
+        edits: tuple[Edit, ...] = (),
+        below: View | None = None,
+        *,
+        normal: bool = False,
+        whole: tuple[int, int] | None = None,
+    ) -> None:
+        self.cased = cased
+        self.normal = normal
+        self.whole = whole
+        self._edits = edits
+        self._below = below
+        self._folded: str | None = None
+
+    @classmethod
+    def of(cls, text: str, *, escaped: bool = False) -> View:
+        """Give the normalised reading. ``escaped``: the text stands inside of a JSON string."""
+        return _composed(_seen(_opened(text, escaped)), bare=False)
+
+    def reading(self, cased: str) -> View:
+        """Give this reading with other characters in the same places."""
+        return View(cased, self._edits, self._below, normal=self.normal)
+
+    @property
+    def folded(self) -> str:
+        if self._folded is None:
+            self._folded = _lower(self.cased)
+            if self.normal:  # a small letter may look like one where its capital does not
+                self._folded = self._folded.translate(FOLDS)
+        return self._folded
+
+    @property
+    def plain(self) -> bool:
+        """Say whether every place is the same in the original."""
+        return self.whole is None and not self._edits and self._below is None
+
+    @property
+    def edits(self) -> int:
+        """How often this reading differs from the original."""
+        return len(self._edits) + (self._below.edits if self._below is not None else 0)
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Give the place in the original of a finding that is not empty."""
+        if self.whole is not None:
+            return self.whole
+        if self._edits:
+            start, end = self._source(start)[0], self._source(end - 1)[1]
+        return (start, end) if self._below is None else self._below.span(start, end)
+
+    def begins(self, place: int) -> int:
+        """Give where in the original a character begins; its end for the end of the reading."""
+        if place < len(self.cased):
+            return self.span(place, place + 1)[0]
+        return self.span(place - 1, place)[1] if place else 0
+
+    def index(self, original: int) -> int:
+        """Give the first place whose character begins at a place of the original, or after it."""
+        if self.plain:
+            return min(original, len(self.cased))
+        return bisect_left(range(len(self.cased)), original, key=self.begins)
+
+    def _source(self, place: int) -> tuple[int, int]:
+        found = bisect_right(self._edits, place, key=_at) - 1
+        if found < 0:
+            return place, place + 1
+        edit = self._edits[found]
+        beyond = place - edit.at - edit.size
+        return (edit.start, edit.end) if beyond < 0 else (edit.end + beyond, edit.end + beyond + 1)
+
+
+def _at(edit: Edit) -> int:
+    return edit.at
+
+
+def readings(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
+    """Return the text itself, then every other reading of it; ``most`` bounds the characters of a
+    run of base64 that are decoded."""
+    return _read(text, escaped, torn=False, most=most)[0]
+
+
+class Beginning(NamedTuple):
+    """The readings of a text that may go on.
+
+    Before ``upto`` none of them changes, whatever follows; ``run`` is where base64 begins that
+    may go on and still be text, or the end of the text. ``effort`` tells how much of it had to be
+    read letter by letter: nothing of plain text.
+    """
+
+    views: tuple[View, ...]
+    upto: int
+    run: int
+    effort: int = 0
+
+
+def beginning(
+    text: str, *, escaped: bool = False, torn: bool = False, most: int | None = None, near: int = 0
+) -> Beginning:
+    """Read a text that may go on.
+
+    ``torn`` says that it begins inside of what may be base64, which is then left alone; ``most``
+    bounds the characters of one such run that are waited for, and decoded; a run of up to ``near``
+    is not looked at, as so much is held anyway. Open at the end are the last character (a mark may
+    follow), an escape that is not complete, and letters that may turn out to stand apart.
+    """
+    views, bare, seen, opened = _read(text, escaped, torn, most)
+    whole = _pending(text, escaped)
+    letter = open_cluster(seen.cased if whole == len(text) else seen.cased[: seen.index(whole)])
+    sure = bare.cased if whole == len(text) else bare.cased[: bare.index(whole)]
+    apart, run = _letters_apart(sure), base64_text.open_run(sure, torn=torn, most=most, near=near)
+    shadow = len(opened.cased.rstrip(_TAGGED))
+    upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow))
+    effort = 0 if opened is views[0] else _effort(text, views)
+    return Beginning(views, upto, bare.begins(run), effort)
+
+
+def _effort(text: str, views: Sequence[View]) -> int:
+    """Give how much there was to read letter by letter; what is read at a stretch counts less."""
+    stretches = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
+    escapes = text.count("&") + text.count("%") + text.count("\\")
+    return stretches // _STRETCH + escapes + sum(view.edits for view in views)
+
+
+def _read(
+    text: str, escaped: bool, torn: bool, most: int | None
+) -> tuple[tuple[View, ...], View, View, View]:
+    """Give the readings, that in which letters apart are looked for, that in which marks join
+    letters, and that without escapes."""
+    itself = View(text)
+    if _NUMBER.fullmatch(text):
+        return (itself,), itself, itself, itself
+    raw = text.encode("utf-8", "surrogatepass")
+    ascii_only = len(raw) == len(text)
+    runs = base64_text.possible(raw)
+    odd = "&" in text or "%" in text or "\\" in text or runs or _apart(raw) or _controlled(raw)
+    if ascii_only and not odd:
+        return (itself,), itself, itself, itself
+    opened = _opened(text, escaped)
+    seen = _seen(opened)
+    normal = _composed(seen, bare=False)
+    found = [itself]
+    if normal.cased != text or (not ascii_only and _LOOKS.search(itself.folded)):
+        found.append(normal)
+    bare = _composed(seen, bare=True) if marked(seen.cased) else normal
+    close = _close(bare)
+    if close.cased != normal.cased:
+        found.append(close)
+    if runs or bare.cased != text:
+        found += _decoded(bare, torn, most)
+    if not opened.cased.isascii():
+        found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
+    return tuple(found), bare, seen, opened
+
+
+def _controlled(raw: bytes) -> bool:
+    return len(raw.translate(None, _CONTROLS)) != len(raw)
+
+
+def _apart(raw: bytes) -> bool:
+    return _APART.search(b" " + raw.translate(_LETTERS, _LATER) + b" ") is not None
+
+
+def folded(word: str) -> str:
+    """Give a word of a policy as the normalised reading of a text would show it."""
+    return View.of(word).folded
+
+
+def _lower(text: str) -> str:
+    """Fold case one for one: a character that would become several is only made small."""
+    if text.isascii():
+        return text.lower()
+    small = text.casefold()
+    return small if len(small) == len(text) else "".join(map(_small, text))
+
+
+def _small(character: str) -> str:
+    for made in (character.casefold(), character.lower()):
+        if len(made) == 1:
+            return made
+    return character
+
+
+def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
+    """Put other characters for spans of a reading; the same reading where nothing changes."""
+    text = view.cased
+    parts: list[str] = []
+    edits: list[Edit] = []
+    at = past = 0
+    for start, end, made in changes:
+        at += start - past
+        parts += (text[past:start], made)
+        edits.append(Edit(at, len(made), start, end))
+        at += len(made)
+        past = end
+    if not edits:
+        return view
+    parts.append(text[past:])
+    below = None if view.plain else view
+    return View("".join(parts), tuple(edits), below, normal=view.normal)
+
+
+def _opened(text: str, escaped: bool) -> View:
+    """Decode escapes once."""
+    view = View(text)
+    if "&" in text or "%" in text or "\\" in text:
+        view = _edited(view, _unescaped(text, _ESCAPES_IN_JSON if escaped else _ESCAPES))
+    return view
+
+
+def _seen(view: View) -> View:
+    """Drop what shows nothing."""
+    if view.cased.isascii() and not _controlled(view.cased.encode()):
+        return view
+    return _edited(view, ((m.start(), m.end(), "") for m in _UNSEEN.finditer(view.cased)))
+
+
+def _unescaped(text: str, escapes: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
+    for match in escapes.finditer(text):
+        said = match.group()
+        if said[0] == "%":
+            yield from _percents(said, match.start())
+            continue
+        try:
+            made = html.unescape(said) if said[0] == "&" else json.loads(f'"{said}"')
+        except ValueError:
+            continue
+        if made != said and not any("\ud800" <= each <= "\udfff" for each in made):
+            yield match.start(), match.end(), made
+
+
+def _percents(said: str, at: int) -> Iterator[tuple[int, int, str]]:
+    """Decode UTF-8 character by character; bytes that are none stay as they are written."""
+    raw = bytes.fromhex(said.replace("%", ""))
+    place = 0
+    while place < len(raw):
+        size = _utf8_size(raw[place])
+        try:
+            made = raw[place : place + size].decode()
+        except UnicodeDecodeError:
+            place += 1
+            continue
+        yield at + 3 * place, at + 3 * (place + size), made
+        place += size
+
+
+def _utf8_size(lead: int) -> int:
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
+def _composed(view: View, *, bare: bool) -> View:
+    """Apply NFKC and fold look-alikes; ``bare`` takes marks written apart off Latin letters."""
+    text = view.cased
+    if text.isascii():
+        return view
+    text = singles(text)
+    made = _edited(view.reading(text), clusters(text, bare=bare))
+    folded = made.cased
+    if _LOOKS.search(folded):
+        folded = folded.translate(FOLDS)
+    folded = _DIGITS.sub(_digit, folded)
+    return View(folded, made._edits, made._below, normal=True)
+
+
+def _digit(match: re.Match[str]) -> str:
+    value = decimal(match.group(), None)
+    return match.group() if value is None else str(value)
+
+
+def _close(view: View) -> View:
+    """Join letters that stand apart: ``s e c r e t``."""
+    if not _apart(view.cased.encode("utf-8", "surrogatepass")):
+        return view
+    changes: list[tuple[int, int, str]] = []
+    for match in _SPACED.finditer(view.cased):
+        changes += ((gap, gap + 1, "") for gap in range(match.start() + 1, match.end(), 2))
+    return _edited(view, changes)
+
+
+def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
+    for match in base64_text.runs(view.cased):
+        if torn and match.start() == 0:
+            continue
+        run = match.group()
+        text = most != 0 and base64_text.plain(run[:most], cut=most is not None and len(run) > most)
+        if text:
+            size = len(run) if most is None else min(len(run), most)
+            yield View(text, whole=view.span(match.start(), match.start() + size))
+
+
+def _pending(text: str, escaped: bool) -> int:
+    """Give where an escape begins that is not complete at the end; else the end."""
+    tail = text[-_TAIL:]
+    if "&" in tail or "%" in tail or "\\" in tail:
+        pending = (_PENDING_IN_JSON if escaped else _PENDING).search(tail)
+        if pending is not None:
+            return len(text) - len(tail) + pending.start()
+    return len(text)
+
+
+def _letters_apart(text: str) -> int:
+    """Give where letters at the end begin to be open: the last of them may begin a word."""
+    if text[-2:].isalpha() and len(text) > 1:
+        return len(text)  # a word, as nearly always
+    match = _ENDING.search(text, max(0, len(text) - 12))
+    if match is None or not match.group():
+        return len(text)
+    letters = (len(match.group()) + 1) // 2
+    trails = len(match.group()) % 2 == 0
+    if letters < _SINGLES or (letters == _SINGLES and not trails):
+        return match.start()
+    return len(text) - (1 if trails else 2)
+
+
+def _unmasked(view: View, shadow: re.Match[str]) -> View:
+    text = "".join(chr(ord(each) - 0xE0000) for each in shadow.group())
+    return View(text, whole=view.span(*shadow.span()))

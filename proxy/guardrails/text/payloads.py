@@ -1,0 +1,145 @@
+"""Data inside of a request: what is base64 to its end, and the text that it may hold."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+
+from proxy.guardrails.text.base64_text import wide_codec
+
+LEAST_OPAQUE = 256  # characters of data that may be a picture; a key or a word is shorter
+_URL = re.compile(
+    r"data:(?P<type>(?:application|audio|font|image|message|model|text|video)/[a-z0-9.+-]{1,64})"
+    r"(?:;charset=(?P<charset>[A-Za-z0-9_-]{1,32}))?;base64,"
+)
+CHARSETS = frozenset(
+    {"utf-8", "us-ascii", "iso-8859-1", "windows-1252", "utf-16", "utf-16le", "utf-16be"}
+)
+"""The charsets that are read. A client names them, and Python knows many more: some of those take
+quadratic time, some read a text into bytes in which no upstream would."""
+MEDIA_TYPES = frozenset(
+    f"{kind}/{name}"
+    for kind, names in {
+        "application": "gzip json msword octet-stream pdf rtf vnd.ms-excel vnd.ms-powerpoint "
+        "vnd.openxmlformats-officedocument.presentationml.presentation "
+        "vnd.openxmlformats-officedocument.spreadsheetml.sheet "
+        "vnd.openxmlformats-officedocument.wordprocessingml.document xml yaml zip",
+        "audio": "aac flac mp3 mp4 mpeg ogg opus wav webm x-m4a x-wav",
+        "font": "otf ttf woff woff2",
+        "image": "avif bmp gif heic heif jpeg jpg png svg+xml tiff webp",
+        "text": "calendar css csv html javascript markdown plain rtf tab-separated-values xml",
+        "video": "mp4 mpeg ogg quicktime webm x-matroska x-msvideo",
+    }.items()
+    for name in names.split()
+)
+"""The media types that say nothing; the words of any other are read."""
+_SIGNATURES = (
+    b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"%PDF-", b"PK\x03\x04", b"\xd0\xcf\x11\xe0",
+    b"II*\0", b"MM\0*", b"RIFF", b"OggS", b"fLaC", b"ID3", b"\x1f\x8b\x08", b"\xff\xfb",
+    b"\x1aE\xdf\xa3",
+)  # fmt: skip
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The text that data stands for, as the last step of a path; ``head`` is what is before the
+    base64 when it is written again. With ``is_head`` it is the head itself, as it was written."""
+
+    head: str
+    is_head: bool = False
+
+    def written(self, text: str) -> str:
+        """Return the data for a text."""
+        return self.head + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What a string holds that is data to its end: ``text`` is None where it is no text.
+
+    ``odd_head`` is what is before the base64, where that has words of a client's own. ``exact``
+    is True if the text is UTF-8 in base64 alone, so that what is written is hardly a text too;
+    ``loose`` if it is data only to a decoder that skips white space; ``signed`` if it begins as
+    files of a known kind do.
+    """
+
+    payload: Payload
+    text: str | None
+    odd_head: str = ""
+    exact: bool = False
+    loose: bool = False
+    signed: bool = False
+
+
+def data_of(said: str, *, bare: bool) -> Data | None:
+    """Return the data that a string is: a data URL, or with ``bare`` base64 alone; else None."""
+    url = _URL.match(said)
+    if url is None and not bare:
+        return None
+    run = said[url.end() :] if url else said
+    raw = _decoded(run)
+    if raw is None:
+        close = "".join(run.split())
+        tight = (
+            None if close == run else data_of(said[: url.end() if url else 0] + close, bare=bare)
+        )
+        text = tight.text if tight else None
+        return Data(tight.payload, text, loose=True) if tight and text is not None else None
+    if url is None:
+        text = _guessed(raw)
+        return Data(Payload(""), text, exact=_is_exact(raw, text), signed=_is_signed(raw))
+    charset = (url["charset"] or "").lower()
+    text = _text(raw, charset) if charset in CHARSETS else None
+    if text is None:
+        text = _guessed(raw)
+    if text is None and url["type"].startswith("text/"):
+        text = raw.decode("latin-1")
+    known = url["type"] in MEDIA_TYPES
+    odd = not known or charset not in CHARSETS | {""}
+    return Data(
+        Payload(f"data:{url['type'] if known else 'text/plain'};charset=utf-8;base64,"),
+        text,
+        odd_head=url[0] if odd else "",
+        exact=_is_exact(raw, text),
+        signed=True,  # it says itself of which kind it is
+    )
+
+
+def _is_signed(raw: bytes) -> bool:
+    return raw.startswith(_SIGNATURES) or raw[4:8] == b"ftyp"
+
+
+def _is_exact(raw: bytes, text: str | None) -> bool:
+    """True if bytes are UTF-8 without controls, as what is written in letters rarely happens to
+    be when it is decoded."""
+    if text is None or _CONTROLS.search(text):
+        return False
+    return text.isascii() or _text(raw) == text
+
+
+def _decoded(said: str) -> bytes | None:
+    if _BASE64.fullmatch(said) is None:
+        return None
+    run = said.rstrip("=").replace("-", "+").replace("_", "/")
+    try:
+        return base64.b64decode(run + "=" * (-len(run) % 4), validate=True)
+    except binascii.Error:
+        return None
+
+
+def _guessed(raw: bytes) -> str | None:
+    """Return bytes as the text of which nobody says the charset, None where they are none."""
+    return _text(raw, wide_codec(raw) or "utf-8")
+
+
+def _text(raw: bytes, charset: str = "utf-8") -> str | None:
+    """Return bytes as text, None where they are none."""
+    try:
+        text = raw.decode(charset)
+    except UnicodeError:
+        return None
+    return None if "\0" in text else text

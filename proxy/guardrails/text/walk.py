@@ -1,0 +1,396 @@
+"""Every text of a request and of an answer, in OpenAI's form, and a copy with texts changed.
+
+What is not known to be without text is text: names no table has, at any depth, keys as well as
+values. ``REQUEST`` and ``NESTED`` only say of which kind the fields are that are known; what is
+never looked at stands in ``SILENT``, of answers in ``frame``, with its reason. What cannot be read
+at all is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple
+
+from proxy.guardrails.text.frame import COUNTS, NAMES, is_silent
+from proxy.guardrails.text.json_strings import values
+from proxy.guardrails.text.logprobs import beside
+from proxy.guardrails.text.opaque import (
+    PAYLOAD,
+    is_data,
+    is_for_data,
+    is_opaque,
+    kind_of,
+    may_be_text,
+    says_text,
+)
+from proxy.guardrails.text.payloads import LEAST_OPAQUE, Payload, data_of
+from proxy.guardrails.text.weight import MOST_TEXTS
+from proxy.types import Json
+
+REQUEST: Mapping[str, str] = {
+    "messages": "content",
+    "prompt": "prompt",
+    "input": "prompt",
+    "suffix": "suffix",
+    "prediction": "prediction",
+    "context": "context",
+    "enkrypt_context": "context",
+    "tools": "tool",
+    "functions": "tool",
+    "tool_choice": "tool",
+    "function_call": "tool",
+    "web_search_options": "tool",
+    "response_format": "schema",
+    "guided_choice": "schema",
+    "guided_grammar": "schema",
+    "guided_json": "schema",
+    "guided_regex": "schema",
+    "stop": "stop",
+    "stop_sequences": "stop",
+    "metadata": "metadata",
+    "inference_extra_headers": "metadata",
+    "inference_extra_params": "other",
+    "logit_bias": "other",
+    "stream_options": "other",
+    "user": "user",
+    "safety_identifier": "user",
+    "prompt_cache_key": "user",
+    "prompt_cache_isolation_key": "user",
+    "audio": "other",
+    "context_length_exceeded_behavior": "other",
+    "encoding_format": "other",
+    "images": "other",
+    "modalities": "other",
+    "reasoning_effort": "other",
+    "service_tier": "other",
+    "verbosity": "other",
+}
+"""The kind of each request field that may hold text; one that is not here is ``other``."""
+
+NESTED: Mapping[str, str] = {
+    "name": "name",
+    "arguments": "arguments",
+    "refusal": "refusal",
+    "reasoning": "reasoning",
+    "reasoning_content": "reasoning",
+    "thinking": "reasoning",
+    "tool_calls": "tool",
+    "function_call": "tool",
+}
+"""The kind of what stands under a name inside of messages and choices."""
+
+SILENT: Mapping[str, str] = {"model": "names a model of the policy; the target's name is sent"}
+"""Request fields that are never looked at, and why."""
+
+KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NESTED.values()})
+"""The kinds of text that a rule can be narrowed to."""
+
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+_SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
+_WORDS = ROLES | {
+    "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
+    "input_audio", "input_text", "integer", "json_object", "json_schema", "low", "null", "number",
+    "object", "output_text", "refusal", "string", "text",
+}  # fmt: skip
+_KEYS = (
+    frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE
+) | {
+    "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
+    "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
+    "file", "format", "frequency_penalty", "function", "image_url", "include_usage", "input_audio",
+    "items", "json_schema", "logprobs", "max_completion_tokens", "max_tokens", "maximum",
+    "message", "minimum", "n", "obfuscation", "parallel_tool_calls", "parameters",
+    "presence_penalty", "properties", "required", "schema", "seed", "store", "stream", "strict",
+    "temperature", "text", "tool_call_id", "top_logprobs", "top_p", "url",
+}  # fmt: skip
+_IN_PARTS = frozenset({"content", "parts", "summary", "system", "thinking"})
+_OF_PART: tuple[Path, ...] = ((), ("text",))
+_DEEP = 6  # steps: nothing that is silent stands so deep
+_FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The name of a member, as the last step of a path."""
+
+    name: str
+
+
+Path = tuple[str | int | Key | Payload, ...]
+
+
+class Text(NamedTuple):
+    """One text and its place. A number after a text's place is a segment of its arguments.
+
+    ``escaped`` is True if it stands inside of a JSON string, and is written as there; ``decoded``
+    if what its base64 says is a text beside it; ``placed`` if it is data in a place for data, so
+    that its letters are no text to judge, and are only looked through.
+    """
+
+    path: Path
+    text: str
+    kind: str
+    role: str | None = None
+    escaped: bool = False
+    decoded: bool = False
+    placed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A place that no guard of texts can read: tokens, images, audio, files."""
+
+    path: Path
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What there is to read, in its order, and what cannot be read. ``unread`` says why the rest
+    was not read, if there is more."""
+
+    texts: tuple[Text, ...]
+    opaque: tuple[Opaque, ...] = ()
+    unread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """There is a value within arguments that are a string; its text, if it has one, follows."""
+
+
+VALUE = Value()
+
+
+class _Place(NamedTuple):
+    path: Path
+    value: Any
+    kind: str
+    role: str | None
+    sealed: bool = False  # inside of what is reported as opaque
+    plain: bool | None = None  # what says that it is a text is around it, or that it is none
+
+
+Found = Text | Opaque | Value | None
+"""What a value gives: a text, what cannot be read, or nothing by itself."""
+
+STEP = 1024  # values that are read in one go
+
+
+def request_texts(body: Json) -> Texts:
+    """Give all texts of a request in the order in which they stand."""
+    return gathered(request_walk(body))
+
+
+def answer_texts(data: Json, *, cut: bool = False) -> Texts:
+    """Give all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
+    return gathered(answer_walk(data, cut=cut))
+
+
+async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
+    """Give what a walk finds; others have their turn while it takes long.
+    Of values within arguments at most so many are read."""
+    gathering = Gathering(walk, most)
+    while gathering.go_on(STEP):  # noqa: ASYNC110  # others have their turn, nothing is awaited
+        await asyncio.sleep(0)
+    return gathering.texts
+
+
+def request_walk(body: Json) -> Iterator[Found]:
+    """Walk over a request, value by value, in the order in which they stand."""
+    return _walk(_fields(body), answer=False, cut=False)
+
+
+def answer_walk(data: Json, *, cut: bool = False) -> Iterator[Found]:
+    """Walk over an answer, or with ``cut`` over one chunk of a stream."""
+    return _walk(_members_of(data), answer=True, cut=cut)
+
+
+def _members_of(data: Json) -> Iterator[_Place]:
+    for name, value in data.items():
+        if is_silent((), name, value):
+            continue
+        kind = "content" if name == "choices" else "other"
+        if name not in _KEYS:
+            yield _Place((Key(name),), name, kind, "assistant")
+        yield _Place((name,), value, kind, "assistant")
+
+
+def _fields(body: Json) -> Iterator[_Place | Opaque]:
+    plain = says_text(body, None)
+    for name, value in body.items():
+        if name in SILENT:
+            continue
+        kind = REQUEST.get(name, "other")
+        role = "user" if kind in ("prompt", "suffix") else None
+        sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
+        if sealed and value:  # ``audio`` is how an answer is to sound
+            yield Opaque((name,), kind_of(name))
+        if name not in _KEYS:
+            yield _Place((Key(name),), name, "other", None)
+        yield _Place((name,), value, kind, role, sealed, plain)
+
+
+@dataclass(slots=True)
+class Gathering:
+    """What a walk finds, some values at a time. It ends where there are more values within
+    arguments than are looked at: nobody else counts them, as they stand in a text."""
+
+    walk: Iterator[Found]
+    left: int = MOST_TEXTS
+    _texts: list[Text] = field(default_factory=list)
+    _opaque: list[Opaque] = field(default_factory=list)
+
+    def go_on(self, steps: int | None = None) -> bool:
+        """Go on for so many values, or to the end; False if there is nothing more to find."""
+        taken = 0
+        for each in islice(self.walk, steps):
+            taken += 1
+            if isinstance(each, Text):
+                self._texts.append(each)
+            elif isinstance(each, Opaque):
+                self._opaque.append(each)
+            elif each is not None:
+                self.left -= 1
+            if self.left < 0:
+                return False
+        return taken == steps
+
+    @property
+    def texts(self) -> Texts:
+        """What was found so far."""
+        unread = "too_many_texts" if self.left < 0 else None
+        return Texts(tuple(self._texts), tuple(self._opaque), unread)
+
+
+def gathered(walk: Iterator[Found]) -> Texts:
+    """Return what a walk finds."""
+    gathering = Gathering(walk)
+    gathering.go_on()
+    return gathering.texts
+
+
+def _walk(places: Iterator[_Place | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
+    stack = [places]  # no recursion: an upstream chooses how deep its answers are
+    while stack:
+        place = next(stack[-1], None)
+        if place is None:
+            stack.pop()
+        elif isinstance(place, Opaque):
+            yield place
+        elif isinstance(place.value, str):
+            yield from _read(place, answer, cut)
+        else:
+            if isinstance(place.value, dict):
+                stack.append(_members(place, place.value, answer))
+            elif isinstance(place.value, list):
+                if _tokens(place, place.value):
+                    yield Opaque(place.path, "tokens")
+                else:
+                    stack.append(_items(place, place.value))
+            yield None
+
+
+def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
+    text, path = place.value, place.path
+    last = path[-1]
+    if not text or (text in _WORDS and last in _SAYS_TYPE):
+        return
+    decoded = placed = False
+    bare = last in PAYLOAD and (place.sealed or place.plain is True)
+    data = None if answer else data_of(text, bare=bare)
+    if data is not None:  # of an answer nothing is skipped
+        unsaid = place.plain is None and not data.signed and may_be_text(path)
+        sure = not data.loose and (data.exact or not (place.plain or unsaid))
+        in_place = place.sealed and sure and not isinstance(last, Key) and is_for_data(path)
+        if in_place and data.odd_head:
+            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
+        if data.text is not None:
+            yield Text((*path, data.payload), data.text, place.kind, place.role)
+        elif in_place and len(text) > LEAST_OPAQUE:
+            return
+        decoded, placed = data.exact, in_place
+    if last == "arguments" and not cut:
+        yield from _of_arguments(place, decoded, placed)
+    else:
+        yield Text(path, text, place.kind, place.role, False, decoded, placed)
+
+
+def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
+    number = 0
+    for value in values(place.value):
+        yield VALUE
+        if value is None:
+            continue
+        path, text = (*place.path, number), place.value[value.start : value.end]
+        escaped = value.kind == "string"
+        number += 1
+        yield Text(path, text, "arguments", place.role, escaped, decoded, placed)
+
+
+def _tokens(place: _Place, value: list[Any]) -> bool:
+    if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
+        return False
+    return all(type(each) is int for each in value)
+
+
+def _items(place: _Place, value: list[Any]) -> Iterator[_Place | Opaque]:
+    for number, each in enumerate(value):
+        path = (*place.path, number)
+        sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
+        if sealed and not place.sealed:
+            yield Opaque(path, "file")
+        yield _Place(path, each, place.kind, place.role, sealed, place.plain)
+
+
+def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
+    role = place.role
+    if place.path[0] == "messages" and len(place.path) == 2 and isinstance(value.get("role"), str):
+        role = value["role"]
+    plain = says_text(value, place.plain)
+    level = _level(place.path) if answer and len(place.path) < _DEEP else ()
+    for name, each in value.items():
+        path = (*place.path, name)
+        if level and is_silent(level, name, each):
+            continue
+        if name == "logprobs" and place.path[0] == "choices":
+            yield from _logprobs(path, each, value, role)
+            continue
+        if name not in _KEYS:
+            yield _Place((*place.path, Key(name)), name, place.kind, role, place.sealed)
+        sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
+        if sealed and not place.sealed and each:
+            yield Opaque(path, kind_of(name))
+        inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
+        kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
+        yield _Place(path, each, kind, role, sealed, plain)
+
+
+def parts_of(path: Path) -> int | None:
+    """Return how many steps lead to what has parts that a model or a client reads as one, where a
+    text is one of them, or all there is; None for any other text."""
+    if path[-1] in _IN_PARTS:
+        return len(path)
+    for at, step in enumerate(path[:-1]):
+        if step in _IN_PARTS and isinstance(path[at + 1], int) and path[at + 2 :] in _OF_PART:
+            return at + 1
+    return None
+
+
+def _level(path: Path) -> tuple[str, ...]:
+    """Give the names on the way to an item of a list of an answer; nothing for any other place."""
+    names = tuple(step for step in path if isinstance(step, str))
+    return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
+
+
+def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Place]:
+    """Give what they say beside the text that is shown: all of it together, as one text."""
+    message = choice.get("message") or choice.get("delta") or choice
+    shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
+    said = beside(logprobs, shown)
+    if any(said):
+        yield _Place(path, "\n".join(said), "logprobs", role)

@@ -1,0 +1,105 @@
+"""The watch of one answer: what guards let pass of it, with the values put back that they masked.
+
+Guards look at what the upstream has said; only what they have let pass gets its values back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from proxy.guardrails.engine import Engine
+from proxy.guardrails.findings.tally import Again
+from proxy.guardrails.stream.feeding import Feeding
+from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.placeholders import Masks
+from proxy.types import Chunk
+
+Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
+"""Takes the next chunk, and gives those that may be shown. Raises ``GuardBlocked``."""
+
+UNKNOWN = 2**31  # a weight that is never small
+
+
+async def nothing(chunk: Chunk) -> Sequence[Chunk]:
+    """Let everything pass: no guard looks."""
+    return (chunk,)
+
+
+class Back:
+    """The way back of what was masked in a question, into one answer."""
+
+    __slots__ = ("_caller", "_engine", "_feeding", "_masks")
+
+    def __init__(self, masks: Masks, engine: Engine, caller: object, *, streamed: bool) -> None:
+        self._masks = masks
+        self._engine = engine
+        self._caller = caller
+        self._feeding = Feeding(Deltas(masks), engine.beside(caller)) if streamed else None
+
+    async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Give chunks with the values put back, as far as they are certain."""
+        if self._feeding is not None:
+            return await self._feeding.feed_all(chunks, self._engine.clock)
+        return [await self._whole(each) for each in chunks]
+
+    async def _whole(self, chunk: Chunk) -> Chunk:
+        job = partial(_unmasked, chunk, self._masks)
+        return await self._engine.aside(_weight(chunk), job, self._caller)
+
+    def cut(self) -> Sequence[Chunk]:
+        """Give the beginning of a placeholder that never came."""
+        return self._feeding.flush() if self._feeding is not None else ()
+
+
+class Watched:
+    """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
+    want another: ``again`` says that one does, and then nothing of this one is shown. Where it is
+    ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
+    stands twice in them is read once here, and may be read otherwise elsewhere."""
+
+    __slots__ = ("_back", "_guarded", "_kept", "_look", "_shown", "again")
+
+    def __init__(
+        self, look: Look, back: Back | None, *, holds: bool = False, guarded: bool = False
+    ) -> None:
+        self.again = False
+        self._guarded = guarded
+        self._look = look
+        self._back = back
+        self._shown = False
+        self._kept: list[Chunk] | None = [] if holds else None
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        try:
+            safe = await self._look(chunk)
+        except Again:
+            self.again = True
+            return ()
+        if self._guarded:
+            safe = [each if each.raw is None else replace(each, raw=None) for each in safe]
+        if self._kept is not None:
+            self._kept += safe
+            safe = self._kept if chunk.last else ()
+        if self._back is not None:
+            safe = await self._back.restored(safe)
+        self._shown = self._shown or bool(safe)
+        return safe
+
+    def cut(self) -> Sequence[Chunk]:
+        """Give the beginning of a placeholder that never came. Nothing where nothing was shown, so
+        that the client gets a clean error."""
+        return self._back.cut() if self._back is not None and self._shown else ()
+
+
+def _weight(chunk: Chunk) -> int:
+    """Give how long a whole answer is; one that was changed may have any length."""
+    return UNKNOWN if chunk.raw is None else len(chunk.raw)
+
+
+def _unmasked(chunk: Chunk, masks: Masks) -> Chunk:
+    if chunk.data is None:
+        return chunk
+    data = masks.unmasked(chunk.data)
+    return chunk if data is chunk.data else replace(chunk, data=data, raw=None)

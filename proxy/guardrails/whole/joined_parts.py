@@ -1,0 +1,64 @@
+"""The seams of a message: its parts are texts of their own, but a model reads them as one.
+
+Parts are looked at together as well, for what goes across from one to the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from proxy.guardrails.findings.mask import Spot
+from proxy.guardrails.text.walk import Path, Text, parts_of
+
+MOST = 64 * 1024  # characters of a message that are read once more
+
+
+@dataclass(frozen=True, slots=True)
+class Seam:
+    """The texts of one message, by their numbers; ``starts`` is where each begins in ``text``."""
+
+    numbers: tuple[int, ...]
+    starts: tuple[int, ...]
+    text: Text
+
+    def across(self, spots: Sequence[Spot]) -> Iterator[list[tuple[int, Spot]]]:
+        """Give the parts of each finding that goes across, by the number of the text it is in."""
+        for spot in spots:
+            pieces = [*self._pieces(spot)]
+            if len(pieces) > 1:
+                yield pieces
+
+    def _pieces(self, spot: Spot) -> Iterator[tuple[int, Spot]]:
+        for place in range(bisect_right(self.starts, spot.start) - 1, len(self.starts)):
+            start = self.starts[place]
+            if start >= spot.end:
+                return
+            more = self.starts[place + 1 : place + 2]
+            first, last = max(spot.start, start), min(spot.end, *more, len(self.text.text))
+            if first < last:
+                number = self.numbers[place]
+                yield number, replace(spot, start=first - start, end=last - start)
+
+
+def seams(texts: Sequence[Text]) -> Iterator[Seam]:
+    """Give the messages of several parts."""
+    messages: dict[Path, list[int]] = {}
+    for number, text in enumerate(texts):
+        steps = parts_of(text.path)
+        if steps is not None:
+            messages.setdefault(text.path[:steps], []).append(number)
+    for message, numbers in messages.items():
+        said = [texts[number].text for number in numbers]
+        if len(said) > 1 and sum(map(len, said)) <= MOST:
+            first = texts[numbers[0]]
+            joined = Text(message, "".join(said), first.kind, first.role)
+            yield Seam(tuple(numbers), tuple(_starts(said)), joined)
+
+
+def _starts(said: Sequence[str]) -> Iterator[int]:
+    at = 0
+    for each in said:
+        yield at
+        at += len(each)

@@ -1,0 +1,262 @@
+"""How the rules of a call look at whole texts: a sheet at a time, so that what is read of a body is
+never more than one sheet, however long the body is, and so that work can end between two sheets.
+
+A sheet is several short texts, or a piece of a long one. Its readings take many times what the text
+itself takes, and are dropped before the next sheet is read. A rule without a reach judges a whole
+text: of one that is longer than a sheet it sees the text itself, no other reading.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.findings.mask import Spot, spots
+from proxy.guardrails.findings.rule_cursor import Eye, settled
+from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.text.base64_text import ALPHABET, long_runs, plain
+from proxy.guardrails.text.normalize import Beginning, View, beginning, readings
+from proxy.guardrails.text.walk import Text
+from proxy.guardrails.text.weight import EACH, SHEET
+from proxy.guardrails.whole.joined_parts import Seam, seams
+from proxy.types.guard import Rule, looks
+
+MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
+
+
+class Part(NamedTuple):
+    """A text as rules see it, or several parts of a message together. ``bytes`` are those of the
+    text; ``long`` says that rules with a reach look at it piece by piece."""
+
+    place: int
+    text: Text
+    views: tuple[View, ...]
+    bytes: int
+    seam: Seam | None = None
+    long: bool = False
+
+
+class Piece(NamedTuple):
+    """A piece of a long text, from ``base`` on, and how far each rule has looked at that text.
+    ``bytes`` are those of the text, told with its last piece."""
+
+    place: int
+    text: Text
+    read: Beginning
+    base: int
+    eyes: dict[int, Eye]
+    bytes: int | None
+
+
+class Run(NamedTuple):
+    """What a run of base64 says that is too long to be read with a piece of its text."""
+
+    place: int
+    text: Text
+    view: View
+
+
+Sheet = Sequence[Part] | Piece | Run
+
+
+@dataclass(slots=True)
+class Look:
+    """One rule at work on the texts of a call: what it has found, as pairs of a text's number and
+    a spot in it. ``late`` says that nobody waits for it any more."""
+
+    tally: Tally
+    number: int
+    spots: list[tuple[int, Spot]] = field(default_factory=list)
+    failure: GuardBlocked | None = None
+    late: bool = False
+    _runs: list[tuple[int, int]] = field(default_factory=list)  # that say something, of one text
+
+    @property
+    def done(self) -> bool:
+        """True if it looks no more: what has failed has seen nothing, and is not asked again."""
+        return self.tally.error is not None
+
+    def see(self, sheet: Sheet) -> None:
+        """Look at a sheet, within what is left of the rule's deadline for all texts."""
+        try:
+            if isinstance(sheet, Piece):
+                self._see_piece(sheet)
+                return
+            if isinstance(sheet, Run):
+                self._see_run(sheet)
+                return
+            for part in sheet:
+                if not self.done and self._meant(part):
+                    self._see_part(part)
+        except GuardBlocked as blocked:
+            self.failure = blocked
+
+    def fail(self, error: str) -> None:
+        """Note that the rule cannot tell."""
+        try:
+            self.tally.fail(error)
+        except GuardBlocked as blocked:
+            self.failure = blocked
+
+    def _meant(self, part: Part) -> bool:
+        rule = self.tally.rule
+        if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
+            return False
+        return bounded(rule) if part.seam is not None else not (part.long and bounded(rule))
+
+    @property
+    def _left_s(self) -> float:
+        return self.tally.rule.deadline_s - self.tally.seconds
+
+    def _see_part(self, part: Part) -> None:
+        seen = spots(self.tally, self.number, part.views, left_s=self._left_s)
+        if self.done:
+            return
+        if part.seam is not None:
+            self.spots += _across(self.tally, part.seam, seen, self.spots)
+            return
+        self._found(part.place, seen)
+        self._told(part.bytes)
+
+    def _see_piece(self, piece: Piece) -> None:
+        eye = piece.eyes.get(self.number)
+        if eye is None or self.done:
+            return
+        last = piece.bytes is not None
+        size = len(piece.read.views[0].cased)
+        decided = piece.base + (size if last else settled(piece.read, eye.reach or 0))
+        if decided > eye.decided:
+            seen = eye.see(piece.read.views, piece.base, decided, self._left_s)
+            if not self.done:
+                self._found(piece.place, [spot for spot in seen if not self._known(spot)])
+        if piece.bytes is not None:
+            self._runs.clear()
+            if not self.done:
+                self._told(piece.bytes)
+
+    def _see_run(self, run: Run) -> None:
+        if not (bounded(self.tally.rule) and self._applies(run.text)):
+            return
+        seen = spots(self.tally, self.number, (run.view,), left_s=self._left_s)
+        if not self.done:
+            self._found(run.place, seen)
+            self._runs += [(spot.start, spot.end) for spot in seen]
+
+    def _known(self, spot: Spot) -> bool:
+        """True if a spot lies inside of a long run that has been found already."""
+        before = bisect_right(self._runs, spot.start, key=_start)
+        return before > 0 and spot.end <= self._runs[before - 1][1]
+
+    def _applies(self, text: Text) -> bool:
+        return self.tally.rule.applies(text.role, text.kind)
+
+    def _found(self, place: int, seen: Sequence[Spot]) -> None:
+        for spot in seen:
+            self.tally.count(spot.kind, spot.score)
+            self.spots.append((place, spot))
+
+    def _told(self, size: int) -> None:
+        self.tally.bytes += size
+        self.tally.fields += 1
+
+
+def bounded(rule: Rule) -> bool:
+    """True if a rule looks for places in a text: what judges a whole one judges each part."""
+    return looks(rule.detector) and rule.detector.reach is not None
+
+
+def part_of(place: int, text: Text, size: int = SHEET) -> Part:
+    """Return a whole text as rules, or services, see it."""
+    long = len(text.text) > size
+    most = 0 if text.decoded else None
+    views = (View(text.text),) if long else readings(text.text, escaped=text.escaped, most=most)
+    return Part(place, text, views, _bytes(text.text), long=long)
+
+
+def sheets(texts: Sequence[Text], at_work: Sequence[Look], size: int = SHEET) -> Iterator[Sheet]:
+    """Return the texts, sheet by sheet of so many characters: each is read when it is asked for,
+    after all rules have looked at the one before."""
+    kept: list[Part] = []
+    weight = 0
+    for part in _parts(texts, size):
+        kept.append(part)
+        weight += EACH + len(part.text.text)
+        if weight >= size:
+            yield kept
+            kept, weight = [], 0
+        if part.long:
+            yield from _runs(part)
+            yield from _pieces(part, at_work, size)
+    if kept:
+        yield kept
+
+
+def _parts(texts: Sequence[Text], size: int) -> Iterator[Part]:
+    for place, text in enumerate(texts):
+        yield part_of(place, text, size)
+    for seam in seams(texts):
+        yield Part(-1, seam.text, readings(seam.text.text), 0, seam)
+
+
+def _runs(part: Part) -> Iterator[Run]:
+    runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
+    for start, end in runs:
+        said = plain(part.text.text[start:end])
+        if said:
+            yield Run(part.place, part.text, View(said, whole=(start, end)))
+
+
+def _pieces(part: Part, at_work: Sequence[Look], sheet: int) -> Iterator[Sheet]:
+    """Return the pieces of a long text. Each begins where the rules want to look on from, and is
+    longer than the one before where that has not settled anything."""
+    text = part.text.text
+    eyes = {
+        look.number: Eye(look.tally, look.number, look.tally.detector.reach)
+        for look in at_work
+        if bounded(look.tally.rule) and look.tally.rule.applies(part.text.role, part.text.kind)
+    }
+    near = max(0, min((eye.reach or 0 for eye in eyes.values()), default=0) - 1)
+    most = 0 if part.text.decoded else MOST_RUN
+    base, size = 0, sheet
+    while any(eye.looks for eye in eyes.values()):
+        said = text[base : base + size]
+        torn = base > 0 and text[base - 1] in ALPHABET and said[0] in ALPHABET
+        read = beginning(said, escaped=part.text.escaped, torn=torn, most=most, near=near)
+        last = base + size >= len(text)
+        yield Piece(part.place, part.text, read, base, eyes, part.bytes if last else None)
+        if last:
+            return
+        end = base + size
+        since = min((eye.since for eye in eyes.values() if eye.looks), default=end)
+        more = sheet if since - base >= sheet // 2 else max(sheet, size)
+        base, size = since, end - since + more
+
+
+def _start(run: tuple[int, int]) -> int:
+    return run[0]
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def _across(
+    tally: Tally, seam: Seam, seen: Sequence[Spot], found: Sequence[tuple[int, Spot]]
+) -> list[tuple[int, Spot]]:
+    """Return what goes across the parts of a message, and is not found in one of them already."""
+    known: dict[int, list[Spot]] = {}
+    for number, spot in found:
+        known.setdefault(number, []).append(spot)
+    new: list[tuple[int, Spot]] = []
+    for pieces in seam.across(seen):
+        if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
+            tally.count(pieces[0][1].kind, pieces[0][1].score)
+            new += pieces
+    return new
+
+
+def _meets(piece: Spot, known: Sequence[Spot]) -> bool:
+    return any(piece.start < each.end and each.start < piece.end for each in known)

@@ -1,0 +1,1 @@
+"""From the parsed configuration to the snapshot that decisions are made by."""

@@ -1,0 +1,46 @@
+"""What is said of the cache, from schema to rules; and whether what it needs is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from proxy.embedding.model import problem
+from proxy.policy import schema
+from proxy.policy.decide.rules import Kept
+from proxy.policy.files.source import Path_
+from proxy.types import CacheRule, Semantic
+
+
+def kept(said: schema.Cache | None) -> Kept | None:
+    """Read what is said of the cache; None where nothing is."""
+    if said is None:
+        return None
+    fields = said.model_dump(exclude={"off", "semantic"})
+    return Kept(None if said.off else CacheRule(**fields, semantic=_semantic(said.semantic)))
+
+
+def _semantic(said: schema.Semantic | None) -> Semantic | None:
+    if said is None:
+        return None
+    shadow = said.mode == "shadow"
+    return Semantic(said.threshold, shadow, said.model, said.max_temperature)
+
+
+def missing(
+    policies: schema.Policies, look: Callable[[str], str | None] = problem
+) -> Iterator[tuple[Path_, str]]:
+    """Give what models of a folder's caches lack, and where they are asked for."""
+    for path, said in _written(policies):
+        if said is not None and said.semantic is not None and not said.off:
+            lacks = look(said.semantic.model)
+            if lacks is not None:
+                yield (*path, "cache", "semantic"), lacks
+
+
+def _written(policies: schema.Policies) -> Iterator[tuple[Path_, schema.Cache | None]]:
+    for name, policy in policies.policies.items():
+        yield ("policies", name), policy.cache
+        for number, rule in enumerate(policy.rules):
+            yield ("policies", name, "rules", number), rule.cache
+    for name, deployment in policies.deployments.items():
+        yield ("deployments", name), deployment.cache

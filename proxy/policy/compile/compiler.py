@@ -1,0 +1,357 @@
+"""From schema to snapshot, once a revision: references resolved, secrets read, indices built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from proxy import usage
+from proxy.policy import schema
+from proxy.policy.compile.cache import kept, missing
+from proxy.policy.compile.guards import GuardCompiler
+from proxy.policy.compile.limits import LimitCompiler
+from proxy.policy.compile.prices import uncovered
+from proxy.policy.compile.rules import RuleCompiler
+from proxy.policy.decide.conditions import Known
+from proxy.policy.decide.routes import Candidates, Routes, Sticky
+from proxy.policy.decide.rules import Guards, course
+from proxy.policy.decide.snapshot import Credential, Deployment, Key, Reach, Snapshot, TagRule
+from proxy.policy.files import price_table
+from proxy.policy.files.load import Loaded, maybe, note, secret
+from proxy.policy.files.source import Document, Path_, PolicyError
+from proxy.policy.schema import patterns
+from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream
+from proxy.types.guard import UNGUARDED
+from proxy.types.target import NOT_THE_CLIENTS
+
+Weighed = tuple[Target, int | None]
+DEFAULT_POLICY = "default"
+OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
+BY_DIALECT = frozenset({"openai", "fireworks"})
+
+
+def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
+    """Give the snapshot. Raises ``PolicyError`` with all that is wrong, in shape or in meaning.
+
+    Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve.
+    """
+    work = _Compiler(loaded.policies, loaded.document, environ)
+    snapshot = work.snapshot(loaded.revision)
+    if loaded.document.problems:
+        raise PolicyError(loaded.document.problems, snapshot.revoked)
+    return snapshot.without(snapshot.revoked)
+
+
+class _Compiler:
+    """Notes problems in the document and goes on, so that all are told at once."""
+
+    def __init__(
+        self, policies: schema.Policies, document: Document, environ: Mapping[str, str] | None
+    ) -> None:
+        self.policies = policies
+        self.document = document
+        self.environ = environ
+        self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
+        self.placed: dict[Path_, Target] = {}
+        self.asks_table = not document.data.keys().isdisjoint(price_table.SECTIONS)
+
+    def snapshot(self, revision: str) -> Snapshot:
+        self.upstreams = {
+            name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
+        }
+        self.limits = LimitCompiler(self)
+        self.guarding = GuardCompiler(self)
+        self.ruling = RuleCompiler(self)
+        for path, said in missing(self.policies):
+            self.complain(path, said)
+        deployments = {
+            name: self.deployment(name, each) for name, each in self.policies.deployments.items()
+        }
+        if self.knows_prices():
+            for path, said in uncovered(deployments, self.placed):
+                self.complain(path, said)
+        keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
+        credentials = list(self.credentials(keys))
+        places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
+        return Snapshot(
+            revision=revision,
+            keys=MappingProxyType(keys),
+            credentials=MappingProxyType({each.digest: each for each in credentials}),
+            tags=MappingProxyType(self.rules),
+            refuse_caller_tags=self.policies.caller_tags.otherwise == "refuse",
+            deployments=MappingProxyType(deployments),
+            places=MappingProxyType(places),
+            limits=MappingProxyType(self.limits.names),
+            headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
+            wants_no_keys="keys" in self.document.empty and not keys,
+            revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
+            prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
+        )
+
+    def knows_prices(self) -> bool:
+        """True if nothing is missing that may price a target, or take a limit of money away."""
+        beside = ("keys", "tags", "caller_tags")
+        return self.document.whole and all(path[0] in beside for path in self.document.left_out)
+
+    def upstream(self, name: str, said: schema.Upstream) -> Upstream:
+        path: Path_ = ("upstreams", name)
+        key = self.secret((*path, "api_key"), said.api_key) if said.api_key else None
+        headers = [
+            (header, self.secret((*path, "headers", header), value))
+            for header, value in said.headers.items()
+        ]
+        return Upstream(
+            name=name,
+            dialect=said.dialect,
+            base_url=said.base_url,
+            api_key=key,
+            headers=tuple(headers),
+            timeouts=Timeouts(**said.timeouts.model_dump()),
+            provider=said.provider or (said.dialect if said.dialect in BY_DIALECT else None),
+            accepts=frozenset(said.accepts),
+            drops=frozenset(said.drop),
+            refuses=_refused(said),
+            open_ranges=said.dialect == "openai" and not OPENAIS_OWN.search(said.base_url),
+            max_answer_bytes=said.max_answer_bytes,
+            max_answer_values=said.max_answer_values,
+            propagate_trace=said.propagate_trace,
+            max_concurrency=said.max_concurrency,
+            breaker=_breaker(said.breaker),
+        )
+
+    def text(self, name: str) -> str:
+        return self.document.text(name)
+
+    def secret(self, path: Path_, ref: str) -> Secret:
+        if self.environ is None:
+            return Secret("")
+        try:
+            value = secret(ref, self.environ)
+        except ValueError as error:
+            self.document.complain(path, str(error))
+            return Secret("")
+        if not value.isprintable() or not value.isascii():
+            self.document.complain(path, "holds characters that no header can carry")
+        return Secret(value)
+
+    def deployment(self, name: str, said: schema.Deployment) -> Deployment:
+        path: Path_ = ("deployments", name)
+        self.tags(path, said.tags)
+        policy = self.followed(path, said.policy)
+        own = self.bounds((*path, "limits"), said.limits)
+        cache = kept(said.cache) or (self.ruling.cache(policy) if policy else None)
+        return Deployment(
+            name=name,
+            tags=_sorted(said.tags),
+            routes=self.routes((*path, "targets"), said.targets, said.balance is not None),
+            fallback=self.plain((*path, "fallback"), said.fallback),
+            sticky=_sticky(said.sticky),
+            retry=_retry(said.retry),
+            hedge_after=said.hedge.after if said.hedge else None,
+            sections=self.ruling.sections(policy) if policy else (),
+            bounds=own + (self.ruling.bounds(policy) if policy else ()),
+            cache=cache.by if cache else None,
+            guards=self.ruling.guarding(policy) if policy else UNGUARDED,
+            refuse_unpriced=said.unpriced == "refuse",
+            max_models=said.max_models,
+        )
+
+    def followed(self, path: Path_, policy: str | None) -> str | None:
+        """Name the policy that a deployment follows: its own, or the one for all others."""
+        if policy is None:
+            return DEFAULT_POLICY if DEFAULT_POLICY in self.policies.policies else None
+        if policy not in self.policies.policies:
+            self.unknown((*path, "policy"), "policies", "policy", policy)
+            return None
+        return policy
+
+    def guards(
+        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+    ) -> Guards:
+        return self.guarding.guards(path, came, goes)
+
+    def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
+        return self.limits.at(path, said)
+
+    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes:
+        weighed = self.targets(path, said)
+        return Routes(_candidates(weighed, balanced), _serves(weighed, balanced))
+
+    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]:
+        return tuple(target for target, _ in self.targets(path, said))
+
+    def targets(self, path: Path_, said: list[schema.Target]) -> list[Weighed]:
+        found = (self.target((*path, i), each) for i, each in enumerate(said))
+        pairs = zip(found, said, strict=True)
+        return [(target, each.weight) for target, each in pairs if target is not None]
+
+    def target(self, path: Path_, said: schema.Target) -> Target | None:
+        upstream = self.upstreams.get(said.upstream)
+        if upstream is None:
+            self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
+            return None
+        prices = tuple(map(price_of, said.price)) or self.listed(upstream, said.model)
+        found = Target(upstream, said.model, said.endpoint, prices)
+        self.placed[path] = found
+        return found
+
+    def listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
+        """Find the prices in the table; only rows of a model in use are looked at closely."""
+        rows = self.policies.prices.get(upstream.provider or "", {})
+        name = usage.listed(rows, model)
+        if upstream.provider is None or name is None:
+            return ()
+        self.asks_table = True
+        path: Path_ = ("prices", upstream.provider, name)
+        said = rows[name]
+        dated = enumerate(said) if isinstance(said, list) else [(0, said)]
+        prices = (self.row((*path, index), row) for index, row in dated)
+        return tuple(price for price in prices if price is not None)
+
+    def row(self, path: Path_, said: Any) -> usage.Price | None:
+        try:
+            return price_of(schema.Price.model_validate(said))
+        except ValidationError as error:
+            note(self.document, error, schema.Price, path)
+            return None
+
+    def key(self, name: str, said: schema.Key, deployments: Mapping[str, Deployment]) -> Key:
+        path: Path_ = ("keys", name)
+        self.tags(path, said.tags)
+        reached: dict[str, Reach] = {}
+        for index, wanted in enumerate(said.deployments):
+            if wanted in deployments:
+                reached[wanted] = self.reach(name, said, deployments[wanted])
+            else:
+                self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
+        named = _named(reached)
+        return Key(
+            name=name,
+            deployments=MappingProxyType(reached),
+            named=MappingProxyType(named),
+            listing=tuple(sorted(named)),
+            tags=_sorted(said.tags),
+            may_refresh="refresh" in said.may,
+            may_trace="trace" in said.may,
+        )
+
+    def reach(self, key: str, said: schema.Key, deployment: Deployment) -> Reach:
+        tags = _joined(deployment.tags, said.tags)
+        open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
+        return Reach(deployment, tags, course(deployment.sections, Known(key, tags, open_)))
+
+    def credentials(self, keys: Mapping[str, Key]) -> Iterator[Credential]:
+        """Return the texts that keys may have, each with the end that comes first."""
+        first: dict[str, str] = {}
+        for name, said in self.policies.keys.items():
+            for index, each in enumerate(said.sha256):
+                if each.digest in first:
+                    path = self.document.written(("keys", name, "sha256", index))
+                    self.document.complain(path, f"is the same key as {first[each.digest]}")
+                first.setdefault(each.digest, name)
+                ends = [end for end in (each.until, said.expires) if end is not None]
+                yield Credential(bytes.fromhex(each.digest), keys[name], min(ends, default=None))
+
+    def tags(self, path: Path_, tags: Mapping[str, str]) -> None:
+        for tag, value in tags.items():
+            rule = self.rules.get(tag)
+            at: Path_ = (*path, "tags", tag)
+            if rule is None:
+                self.unknown(at, "tags", "tag", tag)
+            elif not rule.allows(value):
+                near = maybe(value, rule.values or ())
+                self.document.complain(at, f"{value!r} is not a value of this tag{near}")
+
+    def may_hold(self, name: str) -> bool:
+        return self.document.may_hold(name)
+
+    def complain(self, path: Path_, message: str) -> None:
+        self.document.complain(path, message)
+
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
+        """Tell of a name that leads nowhere, not of one whose own part is wrong."""
+        known = self.document.data.get(section, {})
+        if name not in known and not self.document.may_name(section, name):
+            self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
+
+
+def _refused(said: schema.Upstream) -> frozenset[str]:
+    if not said.refuse and not said.drop:
+        return NOT_THE_CLIENTS
+    return (NOT_THE_CLIENTS | {*said.refuse}) - {*said.drop}
+
+
+def _rule(tag: schema.Tag) -> TagRule:
+    return TagRule(
+        values=frozenset(tag.values) if tag.values is not None else None,
+        pattern=patterns.compiled(tag.pattern) if tag.pattern is not None else None,
+        caller=tag.caller,
+    )
+
+
+def price_of(said: schema.Price) -> usage.Price:
+    fields = said.model_dump(exclude={"tiers"})
+    tiers = tuple(usage.Tier(**tier.model_dump()) for tier in said.tiers)
+    return usage.Price(**fields, tiers=tiers)
+
+
+def _sorted(tags: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(sorted(tags.items())))
+
+
+def _joined(under: Mapping[str, str], over: Mapping[str, str]) -> Mapping[str, str]:
+    """Join a deployment's tags and a key's, sharing the set where only one has any."""
+    return under if not over else _sorted({**under, **over})
+
+
+def _sticky_headers(policies: schema.Policies) -> set[str]:
+    sticky = (each.sticky for each in policies.deployments.values())
+    return {each.header for each in sticky if each is not None and each.header is not None}
+
+
+def _breaker(said: schema.Breaker) -> Breaker | None:
+    return None if said.off else Breaker(said.failures, said.rest)
+
+
+def _sticky(said: schema.Sticky | None) -> Sticky | None:
+    return None if said is None else Sticky(said.by or "header", said.header or "")
+
+
+def _retry(said: schema.Retry | None) -> Retry | None:
+    if said is None:
+        return None
+    return Retry(said.times, frozenset(said.on), said.wait, said.max_wait)
+
+
+def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:
+    ordered = sorted(weighed, key=lambda each: -(each[1] or 0))
+    targets = tuple(target for target, _ in ordered)
+    weights = tuple(weight for _, weight in ordered if weight is not None)
+    return Candidates(targets, weights, balanced)
+
+
+def _serves(weighed: list[Weighed], balanced: bool) -> Mapping[str, Candidates]:
+    """Return who serves a name. A target with a weight of 0 serves none, as it takes no calls."""
+    found: dict[str, list[Weighed]] = {}
+    for each in weighed:
+        if each[1] == 0:
+            continue
+        for name in each[0].names:
+            found.setdefault(name, []).append(each)
+    return MappingProxyType({name: _candidates(each, balanced) for name, each in found.items()})
+
+
+def _named(reached: Mapping[str, Reach]) -> dict[str, tuple[Reach, ...]]:
+    """Who serves a name: the deployment of that name, else all that have such a model."""
+    named: dict[str, list[Reach]] = {}
+    for reach in reached.values():
+        for model in reach.deployment.routes.serves:
+            named.setdefault(model, []).append(reach)
+    return {name: tuple(each) for name, each in named.items()} | {
+        name: (reach,) for name, reach in reached.items()
+    }

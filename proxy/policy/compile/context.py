@@ -1,0 +1,48 @@
+"""What the compilers of parts need of the one of the whole folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from proxy.policy import schema
+from proxy.policy.decide.routes import Routes
+from proxy.policy.decide.rules import Guards
+from proxy.policy.decide.snapshot import TagRule
+from proxy.policy.files.source import Path_
+from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.types import Bound, Secret, Target, Upstream
+
+
+class Around(Protocol):
+    """Names, places and complaints; targets and limits by where they are written."""
+
+    @property
+    def policies(self) -> schema.Policies: ...
+
+    @property
+    def upstreams(self) -> Mapping[str, Upstream]: ...
+
+    @property
+    def rules(self) -> Mapping[str, TagRule]: ...
+
+    def text(self, name: str) -> str: ...
+
+    def secret(self, path: Path_, ref: str) -> Secret: ...
+
+    def complain(self, path: Path_, message: str) -> None: ...
+
+    def may_hold(self, name: str) -> bool:
+        """True if a name may stand in what is left out or could not be read."""
+
+    def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
+
+    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes: ...
+
+    def guards(
+        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+    ) -> Guards: ...
+
+    def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]: ...
+
+    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]: ...

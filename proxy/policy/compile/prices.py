@@ -1,0 +1,64 @@
+"""Limits of money cover only targets whose price is whole: a cost that nobody knows spends nothing.
+
+What is found here keeps a folder from coming into force. What only a call can tell, its endpoint
+and its day, is for ``pricing``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from proxy.policy.decide.pricing import missing
+from proxy.policy.decide.snapshot import Deployment
+from proxy.policy.files.source import Path_
+from proxy.types import Bound, Target
+
+Finding = tuple[Path_, str]
+Placed = Mapping[Path_, Target]
+"""Every target of a folder, by where it is written."""
+
+
+def uncovered(deployments: Mapping[str, Deployment], placed: Placed) -> Iterator[Finding]:
+    """Return the targets without a whole price whose calls a limit of money counts."""
+    lists: dict[Path_, list[tuple[Path_, Target]]] = {}
+    for place, target in placed.items():
+        lists.setdefault(place[:-1], []).append((place, target))
+    for name, deployment in deployments.items():
+        path: Path_ = ("deployments", name)
+        own = _written_below(lists, path)
+        routed = deployment.guards.detours
+        detours = [pair for pair in placed.items() if pair[1] in routed] if routed else []
+        yield from _findings((*own, *detours), deployment.bounds)
+        for section in deployment.sections:
+            for number, rule in enumerate(section.rules):
+                if rule.shadow:
+                    continue
+                if rule.routes is None:
+                    yield from _findings(own, rule.bounds)
+                at: Path_ = ("policies", section.policy, "rules", number)
+                picked = _written_below(lists, at)
+                bounds = (*deployment.bounds, *rule.bounds)
+                counted = [each for each in bounds if each.limit.name not in rule.without]
+                yield from _findings(picked, counted)
+
+
+def _written_below(
+    lists: Mapping[Path_, list[tuple[Path_, Target]]], path: Path_
+) -> list[tuple[Path_, Target]]:
+    return [pair for name in ("targets", "fallback") for pair in lists.get((*path, name), ())]
+
+
+def _findings(
+    targets: Iterable[tuple[Path_, Target]], bounds: Iterable[Bound]
+) -> Iterator[Finding]:
+    limit = next((bound.limit.name for bound in bounds if bound.needs_prices), None)
+    if limit is None:
+        return
+    for path, target in targets:
+        lack = missing(target)
+        if lack is not None:
+            yield (
+                path,
+                f"{target.model} has {lack}, but the limit {limit} is of money: "
+                "say a price here, or unpriced: allow at the limit",
+            )

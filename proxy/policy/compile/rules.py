@@ -1,0 +1,245 @@
+"""The section ``policies``, from schema to rules: conditions built, names resolved, order fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from proxy.dialects import DIALECTS
+from proxy.policy import schema
+from proxy.policy.compile.cache import kept
+from proxy.policy.compile.capture import captured
+from proxy.policy.compile.context import Around
+from proxy.policy.compile.limits import written
+from proxy.policy.decide import conditions
+from proxy.policy.decide.rules import Guards, Kept, Rule, Section
+from proxy.policy.files.load import maybe
+from proxy.policy.files.source import Path_
+from proxy.policy.schema import patterns
+from proxy.types import UNCHANGED, Bound, Changes, Refusal
+from proxy.types.guard import Capture, Guarding
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+ENDPOINTS = ("chat", "completions", "embeddings")
+
+
+class RuleCompiler:
+    """Gives the sections of rules that follow from naming a policy."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        self.headers: set[str] = set()
+        self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
+        self._guards = {
+            name: self._guarding(name, p) for name, p in around.policies.policies.items()
+        }
+        self._orders = {name: self._order(name, ()) for name in self._own}
+
+    def sections(self, name: str) -> tuple[Section, ...]:
+        """Give a policy's rules, then those of what it extends; each policy once."""
+        return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
+
+    def bounds(self, name: str) -> tuple[Bound, ...]:
+        """Give the limits of a policy, and of what it extends."""
+        policies = self._around.policies.policies
+        return tuple(
+            bound
+            for each in self._orders[name]
+            for bound in self._around.bounds(("policies", each, "limits"), policies[each].limits)
+        )
+
+    def cache(self, name: str) -> Kept | None:
+        """Give what a policy says of the cache, else what the first that it extends says."""
+        policies = self._around.policies.policies
+        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
+        said = (kept(policies[each].cache) for each in in_force)
+        return next((each for each in said if each is not None), None)
+
+    def _guarding(self, name: str, said: schema.Policy) -> Guards:
+        """Give a policy's own guards, in shadow where all of it is."""
+        guards = self._around.guards(("policies", name), said.input, said.output)
+        if said.mode == "enforce":
+            return guards
+        came, goes = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
+        return Guards(came, goes, tuple(replace(each, shadow=True) for each in guards.ceilings))
+
+    def guarding(self, name: str) -> Guarding:
+        """Give the guards of a policy, and of what it extends."""
+        policies = self._around.policies.policies
+        order = self._orders[name]
+        return Guarding(
+            tuple(rule for base in order for rule in self._guards[base].input),
+            tuple(rule for base in order for rule in self._guards[base].output),
+            any(policies[base].opaque == "allow" for base in order),
+            tuple(each for base in order for each in self._guards[base].ceilings),
+            self._capture(name),
+        )
+
+    def _capture(self, name: str) -> Capture | None:
+        """Give what a policy lets be shown in traces, else the first that it extends."""
+        policies = self._around.policies.policies
+        in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
+        said = (policies[each].capture for each in in_force)
+        return next((captured(each) for each in said if each is not None), None)
+
+    def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
+        found = [name]
+        for index, base in enumerate(self._around.policies.policies[name].extends):
+            path: Path_ = ("policies", name, "extends", index)
+            if base not in self._own:
+                self._around.unknown(path, "policies", "policy", base)
+            elif base in (*above, name):
+                self._around.complain(path, f"{base} extends this policy itself")
+            else:
+                found += [each for each in self._order(base, (*above, name)) if each not in found]
+        return found
+
+    def _section(self, name: str, said: schema.Policy) -> Section:
+        path: Path_ = ("policies", name, "rules")
+        shadow = said.mode == "shadow"
+        rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(said.rules)]
+        return Section(name, tuple(rules), said.match == "first")
+
+    def _rule(self, policy: str, path: Path_, said: schema.Rule, shadow: bool) -> Rule:
+        name = f"{policy}/{said.name}"
+        when = said.when
+        routes = fallback = None
+        if said.targets is not None:
+            routes = self._around.routes((*path, "targets"), said.targets)
+        if said.fallback is not None:
+            fallback = self._around.plain((*path, "fallback"), said.fallback)
+        return Rule(
+            name=name,
+            when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
+            shadow=shadow or said.mode == "shadow",
+            routes=routes,
+            fallback=fallback,
+            model=said.model,
+            changes=_changes(said),
+            refusal=_refusal(name, said.refuse),
+            bounds=self._around.bounds((*path, "limits"), said.limits),
+            cache=kept(said.cache),
+            guards=self._around.guards(path, said.input, said.output),
+            unguarded=frozenset((said.without and said.without.guards) or ()),
+            without=self._without((*path, "without", "limits"), said.without),
+        )
+
+    def _without(self, path: Path_, said: schema.Without | None) -> frozenset[str]:
+        names = (said and said.limits) or []
+        known = {limit.name for _, limit in written(self._around.policies)}
+        for index, name in enumerate(names):
+            if name not in known and not self._around.may_hold(name):
+                near = maybe(name, known)
+                self._around.complain((*path, index), f"there is no limit {name!r}{near}")
+        return frozenset(names)
+
+    def condition(self, path: Path_, said: schema.When) -> conditions.Condition:
+        """Build a condition: one part by itself, several as all of them."""
+        parts = list(self._parts(path, said))
+        return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
+
+    def _parts(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
+        yield from self._compared(path, said)
+        if said.stream is not None:
+            yield conditions.Streamed(said.stream)
+        if said.time is not None:
+            yield self._hours((*path, "time"), said.time)
+        yield from (self.condition((*path, "all", i), each) for i, each in enumerate(said.all))
+        if said.any:
+            several = (self.condition((*path, "any", i), each) for i, each in enumerate(said.any))
+            yield conditions.AtLeastOne(tuple(several))
+        if said.not_ is not None:
+            yield conditions.Not(self.condition((*path, "not"), said.not_), in_words(said.not_))
+
+    def _compared(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
+        for index, field in enumerate(conditions.FIELDS):
+            match: schema.Match | None = getattr(said, field)
+            if match is not None:
+                self._known((*path, field), field, match)
+                yield conditions.Of(index, _values(match))
+        if said.model is not None:
+            yield conditions.OfModel(_values(said.model))
+        for name, match in sorted(said.tag.items()):
+            self._tag((*path, "tag", name), name, match)
+            yield conditions.OfTag(name, _values(match))
+        for name, match in sorted(said.header.items()):
+            self.headers.add(name)
+            yield conditions.OfHeader(name, _values(match))
+
+    def _known(self, path: Path_, field: str, match: schema.Match) -> None:
+        """Tell of a word that no call can ever have here."""
+        if field == "key":
+            for word in _words(match):
+                self._around.unknown(path, "keys", "key", word)
+        known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
+        for word in _words(match):
+            if known and word not in known:
+                self._around.complain(path, f"there is no {field} {word!r}{maybe(word, known)}")
+
+    def _tag(self, path: Path_, name: str, match: schema.Match) -> None:
+        rule = self._around.rules.get(name)
+        if rule is None:
+            self._around.unknown(path, "tags", "tag", name)
+            return
+        for word in _words(match):
+            if not rule.allows(word):
+                near = maybe(word, rule.values or ())
+                self._around.complain(path, f"{word!r} is not a value of this tag{near}")
+
+    def _hours(self, path: Path_, said: schema.Hours) -> conditions.Between:
+        zone = ZoneInfo("UTC")
+        try:
+            zone = ZoneInfo(said.zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            self._around.complain((*path, "zone"), f"there is no time zone {said.zone!r}")
+        begin, end = (_minute(part) for part in (said.between or "00:00-24:00").split("-"))
+        days = frozenset(DAYS.index(day) for day in said.days or DAYS)
+        return conditions.Between(begin, end, days, zone, in_words(said))
+
+
+def _minute(text: str) -> int:
+    hour, _, minute = text.partition(":")
+    return int(hour) * 60 + int(minute)
+
+
+def _words(match: schema.Match) -> list[str]:
+    return [*([match.equals] if match.equals is not None else []), *(match.in_ or [])]
+
+
+def _values(match: schema.Match) -> conditions.Values:
+    parts: list[conditions.Values] = []
+    if match.equals is not None:
+        parts.append(conditions.OneOf(frozenset({match.equals})))
+    if match.in_ is not None:
+        parts.append(conditions.OneOf(frozenset(match.in_)))
+    if match.glob is not None:
+        parts.append(conditions.Like(patterns.glob(match.glob)))
+    return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
+
+
+def _changes(said: schema.Rule) -> Changes:
+    values = said.set.model_dump(exclude_none=True) if said.set else {}
+    caps = said.cap.model_dump(exclude_none=True) if said.cap else {}
+    return Changes(values, caps) if values or caps else UNCHANGED
+
+
+def _refusal(rule: str, said: schema.Refusal | None) -> Refusal | None:
+    return None if said is None else Refusal(rule, said.message, said.status)
+
+
+def in_words(said: schema.When | schema.Hours | schema.Match) -> str:
+    """Return a condition in the words of a policy file, on one line, its keys in their alphabet's
+    order: what is told of it does not depend on how it was written."""
+    dumped = said.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    return _flow(dumped)
+
+
+def _flow(value: object) -> str:
+    if isinstance(value, dict):
+        if list(value) in (["equals"], ["in"]):
+            return _flow(next(iter(value.values())))
+        return "{" + ", ".join(f"{key}: {_flow(each)}" for key, each in sorted(value.items())) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

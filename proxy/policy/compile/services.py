@@ -1,0 +1,42 @@
+"""What guards that ask somebody else refer to: deployments, upstreams and secrets of the folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.policy.compile.context import Around
+from proxy.policy.files.source import Path_
+from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Judge, Moderation, Webhook
+
+Found = dict[str, Any]
+
+
+def resolved(around: Around, path: Path_, said: AnyGuard) -> Found | None:
+    """Give what stands for a guard's references, with its name and stage where it tells them.
+
+    None where one leads nowhere, which is then told.
+    """
+    name, stage = said.name or said.guard, path[-2]
+    if isinstance(said, Judge) and said.check != "criteria" and stage == "input":
+        around.complain((*path, "check"), f"{said.check} judges answers: it belongs under output")
+        return None
+    if isinstance(said, ByModel):
+        around.unknown((*path, "deployment"), "deployments", "deployment", said.deployment)
+        return {"name": name, "stage": stage}
+    if isinstance(said, Webhook):
+        secret = around.secret((*path, "secret"), said.secret)
+        return {"name": name, "stage": stage, "secret": secret}
+    if isinstance(said, Moderation):
+        return _endpoint(around, (*path, "upstream"), said.upstream)
+    return {}
+
+
+def _endpoint(around: Around, path: Path_, name: str) -> Found | None:
+    upstream = around.upstreams.get(name)
+    if upstream is None:
+        around.unknown(path, "upstreams", "upstream", name)
+        return None
+    if upstream.dialect != "openai":
+        around.complain(path, f"{name} speaks {upstream.dialect}, which has no moderations")
+        return None
+    return {"upstream": upstream}

@@ -1,0 +1,200 @@
+"""What policy says about a call. ``decide`` is pure: what serves calls is what explains them."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.policy.decide import pricing
+from proxy.policy.decide.conditions import NAMELESS, Facts
+from proxy.policy.decide.model_calls import effects_by, rule_leg
+from proxy.policy.decide.parts import bounds_of, guards_of
+from proxy.policy.decide.rules import SILENT, Ruling, unlike
+from proxy.policy.decide.snapshot import Credential, Key, Reach, Snapshot
+from proxy.types import Call, Door, Plan
+from proxy.words import ascii_word, listed
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A snapshot as the pipeline sees it."""
+
+    snapshot: Snapshot
+
+    @property
+    def revision(self) -> str:
+        return self.snapshot.revision
+
+    def identify(self, door: Door) -> Caller:
+        found = identify(self.snapshot, door)
+        return Caller(self.snapshot, found.key, found.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A virtual key under one revision."""
+
+    snapshot: Snapshot
+    known: Key
+    credential: str | None = None
+
+    @property
+    def key(self) -> str:
+        return self.known.name
+
+    @property
+    def may_trace(self) -> bool:
+        return self.known.may_trace
+
+    def decide(self, call: Call) -> Plan:
+        return decide_for(self.snapshot, self.known, call)
+
+
+def identify(snapshot: Snapshot, door: Door) -> Credential:
+    """Find the virtual key. Raises ``Unauthorized`` in the same words for none, a wrong one and one
+    that counts no more."""
+    digest = door.digest
+    if digest is None:
+        raise Unauthorized
+    found = snapshot.credentials.get(digest)
+    if found is None or not hmac.compare_digest(found.digest, digest):
+        raise _unauthorized(snapshot, digest)
+    if not found.is_in_force(door.at):
+        raise Unauthorized("expired", found.key.name)
+    return found
+
+
+def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
+    """Return the refusal of a text that is none of a key in force."""
+    revoked = snapshot.revoked_credentials.get(digest)
+    if revoked is not None:
+        return Unauthorized("revoked", revoked.key.name)
+    return Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
+
+
+def decide(snapshot: Snapshot, call: Call) -> Plan:
+    """Say who calls, which deployment answers, with which tags and targets. Raises ``Refused``."""
+    return decide_for(snapshot, identify(snapshot, call.door).key, call)
+
+
+def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
+    """Decide a call of a known key. Raises ``Refused`` where it cannot be served under any rule;
+    what a rule itself refuses is part of the plan."""
+    door = call.door
+    warnings: tuple[str, ...] = ()
+    if door.refresh and not key.may_refresh:
+        warnings = ("refresh ignored: this key may not refresh",)
+    if door.endpoint == "models":
+        said = (key.tags, (), key.listing, 0, warnings)
+        return Plan(snapshot.revision, key.name, None, *said)
+    reach = find(key, call)
+    tags = reach.tags
+    dropped: tuple[str, ...] = ()
+    if door.tags:
+        tags, dropped = join_tags(snapshot, reach, door)
+        warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
+    deployment = reach.deployment
+    _check_number(call.models, deployment.max_models)
+    facts = facts_of(key, call, tags)
+    ruled = [rule_leg(reach, call, facts, model) for model in call.models]
+    legs = tuple([each.leg for each in ruled])
+    where = _together(reach, unlike([each.where for each in ruled]))
+    firsts = unlike([ruling for each in ruled for ruling in each.first])
+    every = unlike([ruling for each in ruled for ruling in each.every])
+    first, any_ = _together(reach, firsts), _together(reach, every)
+    refusal = where.refusal
+    bounds = bounds_of(deployment.bounds, first, firsts)
+    cache = deployment.cache if first.cache is None else first.cache.by
+    guards = guards_of(deployment.guards, any_, every)
+    unpriced = pricing.unpriced_by(deployment, bounds)
+    if unpriced is not None:
+        legs, lacking = pricing.payable_legs(legs, call)
+        guards = pricing.payable_guards(guards, call)
+        if lacking is not None:
+            refusal = refusal or pricing.refusal(ascii_word(lacking.model), unpriced)
+    return Plan(
+        snapshot.revision,
+        key.name,
+        deployment.name,
+        tags,
+        legs,
+        None,
+        len(dropped),
+        warnings,
+        deployment.retry,
+        deployment.hedge_after,
+        refusal,
+        bounds,
+        cache,
+        key.may_refresh,
+        guards,
+        effects_by(where, first, any_),
+    )
+
+
+def _check_number(models: Sequence[str], most: int) -> None:
+    """Raise ``BadField`` for a list of more models than the policy lets a call have."""
+    if len(models) > most:
+        raise BadField("model", f"has more models than the {most} that the policy allows")
+
+
+def facts_of(key: Key, call: Call, tags: Mapping[str, str]) -> Facts:
+    """Return what rules may know of a call, but for the names of the model that is asked."""
+    door = call.door
+    return Facts(
+        key.name, door.dialect, door.endpoint, NAMELESS, call.stream, tags, door.headers, door.at
+    )
+
+
+def _together(reach: Reach, rulings: Sequence[Ruling]) -> Ruling:
+    """Return what the rules say of a call as a whole."""
+    return SILENT if reach.course is None else reach.course.union(rulings)
+
+
+def find(key: Key, call: Call) -> Reach:
+    """The one that the call names, else the only one of the key that serves all its models."""
+    asked = call.door.deployment or call.deployment
+    if asked is not None:
+        found = key.deployments.get(asked)
+        if found is None:
+            said = f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
+            raise NotFound(said, param="deployment")
+        return found
+    candidates = key.named.get(call.models[0], ())
+    for model in call.models[1:]:
+        others = key.named.get(model, ())
+        candidates = tuple(each for each in candidates if each in others)
+    if len(candidates) == 1:
+        return candidates[0]
+    models = listed(call.models)
+    if not candidates:
+        together = " together" if len(call.models) > 1 else ""
+        said = f"No deployment that this key may use serves {models}{together}."
+        raise NotFound(said, param="model")
+    names = ", ".join(sorted(each.deployment.name for each in candidates))
+    raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
+
+
+def join_tags(
+    snapshot: Snapshot, reach: Reach, door: Door
+) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """Add what a caller may add to the tags of the key and the deployment.
+
+    Gives the set and the names of the caller's tags that had to be dropped.
+    """
+    tags = dict(reach.tags)
+    dropped: list[str] = []
+    for name, given in door.tags:
+        value = "true" if given is None else given
+        rule = snapshot.tags.get(name)
+        allowed = rule is not None and rule.caller and rule.allows(value)
+        if allowed and tags.get(name, value) == value:
+            tags[name] = value
+        elif snapshot.refuse_caller_tags:
+            raise BadField("tags", f"{ascii_word(name)} is not allowed with this value")
+        else:
+            dropped.append(name)
+    return MappingProxyType(dict(sorted(tags.items()))), tuple(dropped)

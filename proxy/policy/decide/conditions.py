@@ -1,0 +1,343 @@
+"""When a rule holds. The objects that answer for calls also say, for ``explain``, why they do not.
+
+Every condition is a pure function of the facts of a call. A fact that is not there (a tag that is
+not set, a header that did not come) matches nothing, so only ``not`` holds for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from typing import NamedTuple, Protocol
+
+from proxy.policy.schema.patterns import Glob
+
+
+class Facts(NamedTuple):
+    """What rules may know of a call, and of a model that it asks for: all ``names`` by which that
+    may be meant. ``at`` is in UTC."""
+
+    key: str
+    dialect: str
+    endpoint: str
+    names: frozenset[str]
+    stream: bool
+    tags: Mapping[str, str]
+    headers: Mapping[str, str]
+    at: datetime
+
+
+TWO = 2
+NAMELESS: frozenset[str] = frozenset()
+FIELDS = ("key", "dialect", "endpoint")
+
+
+Test = Callable[[Facts], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
+    of the others they may set those that are ``open``."""
+
+    key: str
+    tags: Mapping[str, str]
+    open: frozenset[str]
+
+
+class Condition(Protocol):
+    """``test`` gives a function that says whether it holds, made once and called for every call;
+    ``fixed`` says it where what is known decides, and None where the call does. ``missed`` says
+    why it does not hold, in a few words, or nothing when it does."""
+
+    def test(self) -> Test: ...
+
+    def fixed(self, known: Known) -> bool | None: ...
+
+    def missed(self, facts: Facts) -> str | None: ...
+
+
+class Values(Protocol):
+    """What a value must be. ``says`` puts it into words, ``allow`` gives a function that tells."""
+
+    @property
+    def says(self) -> str: ...
+
+    def allow(self) -> Callable[[str], bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """One of a few values."""
+
+    values: frozenset[str]
+
+    @property
+    def says(self) -> str:
+        return " or ".join(sorted(self.values))
+
+    def allow(self) -> Callable[[str], bool]:
+        return self.values.__contains__
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """A value of a form."""
+
+    pattern: Glob
+
+    @property
+    def says(self) -> str:
+        return f"like {self.pattern.text}"
+
+    def allow(self) -> Callable[[str], bool]:
+        return self.pattern.fits
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A value that fits several descriptions at once."""
+
+    parts: tuple[Values, ...]
+
+    @property
+    def says(self) -> str:
+        return " and ".join(part.says for part in self.parts)
+
+    def allow(self) -> Callable[[str], bool]:
+        several = [part.allow() for part in self.parts]
+        return lambda value: all(allow(value) for allow in several)
+
+
+@dataclass(frozen=True, slots=True)
+class Of:
+    """A fact that every call has as text, by its place in ``FIELDS``."""
+
+    index: int
+    values: Values
+
+    def test(self) -> Test:
+        index, allow = self.index, self.values.allow()
+        return lambda facts: allow(facts[index])  # type: ignore[arg-type]  # FIELDS are texts
+
+    def fixed(self, known: Known) -> bool | None:
+        return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfModel:
+    """The model that is asked: one of its names is enough."""
+
+    values: Values
+
+    def test(self) -> Test:
+        allow = self.values.allow()
+        return lambda facts: any(map(allow, facts.names))
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        return f"model is {', '.join(sorted(facts.names))}, not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfTag:
+    """A tag's value."""
+
+    name: str
+    values: Values
+
+    def test(self) -> Test:
+        name, allow = self.name, self.values.allow()
+        return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
+
+    def fixed(self, known: Known) -> bool | None:
+        if self.name in known.tags:
+            return self.values.allow()(known.tags[self.name])
+        return None if self.name in known.open else False
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        if self.name not in facts.tags:
+            return f"tag {self.name} is not set"
+        return f"tag {self.name} is {facts.tags[self.name]}, not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class OfHeader:
+    """A header's value, which is the client's own and is never shown."""
+
+    name: str
+    values: Values
+
+    def test(self) -> Test:
+        name, allow = self.name, self.values.allow()
+        return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.test()(facts):
+            return None
+        if self.name not in facts.headers:
+            return f"header {self.name} is not set"
+        return f"header {self.name} is not {self.values.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """Whether the answer is to be streamed."""
+
+    stream: bool
+
+    def test(self) -> Test:
+        stream = self.stream
+        return lambda facts: facts.stream is stream
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if facts.stream is self.stream:
+            return None
+        return "the answer is streamed" if facts.stream else "the answer is not streamed"
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A time of day, in minutes, on days of the week (Monday is 0) in a zone.
+
+    A span past midnight belongs to the day on which it begins.
+    """
+
+    begin: int
+    end: int
+    days: frozenset[int]
+    zone: tzinfo
+    says: str
+
+    def test(self) -> Test:
+        return self._holds
+
+    def _holds(self, facts: Facts) -> bool:
+        local = facts.at.astimezone(self.zone)
+        minute = local.hour * 60 + local.minute
+        if self.begin < self.end:
+            return self.begin <= minute < self.end and local.weekday() in self.days
+        if minute >= self.begin:
+            return local.weekday() in self.days
+        yesterday = local.replace(tzinfo=None) - timedelta(days=1)
+        return minute < self.end and yesterday.weekday() in self.days
+
+    def fixed(self, known: Known) -> bool | None:
+        return None
+
+    def missed(self, facts: Facts) -> str | None:
+        if self._holds(facts):
+            return None
+        local = facts.at.astimezone(self.zone)
+        return f"it came at {local:%a %H:%M}, not {self.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every one of several conditions."""
+
+    parts: tuple[Condition, ...]
+
+    def test(self) -> Test:
+        tests = [part.test() for part in self.parts]
+        if len(tests) == TWO:  # most have two, and a loop costs as much as both
+            one, other = tests
+            return lambda facts: one(facts) and other(facts)
+        return lambda facts: all(test(facts) for test in tests)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = [part.fixed(known) for part in self.parts]
+        if False in found:
+            return False
+        return None if None in found else True
+
+    def missed(self, facts: Facts) -> str | None:
+        return next((why for part in self.parts if (why := part.missed(facts))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeastOne:
+    """At least one of several conditions."""
+
+    parts: tuple[Condition, ...]
+
+    def test(self) -> Test:
+        tests = [part.test() for part in self.parts]
+        return lambda facts: any(test(facts) for test in tests)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = [part.fixed(known) for part in self.parts]
+        if True in found:
+            return True
+        return None if None in found else False
+
+    def missed(self, facts: Facts) -> str | None:
+        whys = [part.missed(facts) for part in self.parts]
+        return None if None in whys else f"none of these holds: {'; '.join(filter(None, whys))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """A condition that must not hold. ``says`` is how it was written."""
+
+    part: Condition
+    says: str
+
+    def test(self) -> Test:
+        test = self.part.test()
+        return lambda facts: not test(facts)
+
+    def fixed(self, known: Known) -> bool | None:
+        found = self.part.fixed(known)
+        return None if found is None else not found
+
+    def missed(self, facts: Facts) -> str | None:
+        if self.part.missed(facts) is not None:
+            return None
+        return f"what it excludes holds: {self.says}"
+
+
+@dataclass(frozen=True, slots=True)
+class Always:
+    """No condition at all."""
+
+    def test(self) -> Test:
+        return lambda facts: True
+
+    def fixed(self, known: Known) -> bool | None:
+        return True
+
+    def missed(self, facts: Facts) -> str | None:
+        return None
+
+
+ALWAYS = Always()
+
+
+def reads_model(condition: Condition) -> bool:
+    """True if it depends on the model that is asked."""
+    if isinstance(condition, All | AtLeastOne):
+        return any(map(reads_model, condition.parts))
+    return (
+        reads_model(condition.part)
+        if isinstance(condition, Not)
+        else isinstance(condition, OfModel)
+    )

@@ -1,0 +1,256 @@
+"""What rules make of one model of a call: where it goes, and what holds at each target.
+
+One target is reached under many names: its own, that with its upstream or provider before it, the
+deployment's, and any word at all beside a header that names the deployment. What a rule adds must
+not depend on which of them a client takes, so a rule that looks at the model is tried for each
+target, by the target's own names and by all by which the call may mean it.
+
+- Where a leg goes (``targets``, ``fallback``, ``model``) is said for the target asked first. One
+  that its own rules refuse is left out, and one that may come later also where they pick others; a
+  call is refused where none is left.
+- Parameters are changed for each target by its own rules.
+- Limits and the cache are said for the targets that are asked first, as a limit per model is.
+- Guards are said for every target that a text may reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from proxy.policy.decide.conditions import Facts
+from proxy.policy.decide.parts import guards_of
+from proxy.policy.decide.routes import Routes, draw
+from proxy.policy.decide.rules import SILENT, Course, Rule, Ruling, follow, unlike
+from proxy.policy.decide.snapshot import Deployment, Reach
+from proxy.types import Call, Leg, Target
+
+Names = frozenset[str]
+Targets = tuple[Target, ...]
+Found = Mapping[str, tuple[Ruling, ...]]
+CHANGES = ("set ", "cap ")
+WHERE = ("targets", "fallback", "model", "refusal")
+FIRST = ("cache", "limit ", "no limit ", *CHANGES)
+EVERY = ("guard ", "no guard ")
+
+
+class LeftOut(NamedTuple):
+    """A target that is not asked, and the rule that keeps it from being."""
+
+    target: Target
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuledLeg:
+    """A leg, and the rulings behind it: ``where`` it goes, what holds for the targets asked
+    ``first``, and what for ``every`` one. The first ``chosen`` targets are no fallback."""
+
+    leg: Leg
+    where: Ruling
+    first: tuple[Ruling, ...]
+    every: tuple[Ruling, ...]
+    chosen: int
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def rule_leg(reach: Reach, call: Call, facts: Facts, model: str) -> RuledLeg:
+    """Return one leg as the rules leave it. ``facts`` are those of the call, without names."""
+    if reach.course is not None and reach.course.by_model:
+        return _ByTarget(reach, reach.course, call, facts, model).ruled()
+    ruling = follow(reach.course, facts) if reach.course is not None else SILENT
+    deployment = reach.deployment
+    routes = ruling.routes or deployment.routes
+    targets, pool = ordered(deployment, routes, ruling.model or model, facts.key, call)
+    leg = Leg(
+        model,
+        targets + _fallback(deployment, ruling),
+        pool,
+        ruling.changes,
+        ruling.rules,
+        ruling.would,
+        ruling.by,
+    )
+    return RuledLeg(leg, ruling, (ruling,), (ruling,), len(targets))
+
+
+def ordered(
+    deployment: Deployment, routes: Routes, model: str, key: str, call: Call
+) -> tuple[Targets, int]:
+    """Return the targets for a name, in the order in which they are tried, and how many of them
+    are as good as the first."""
+    candidates = routes.serving(model)
+    if candidates.fixed is not None:
+        return candidates.fixed, candidates.pool
+    return candidates.order(draw(deployment.name, deployment.sticky, key, call)), candidates.pool
+
+
+def effects_by(where: Ruling, first: Ruling, every: Ruling) -> Mapping[str, str]:
+    """Return the rule behind each effect, of what counts of each ruling."""
+    if where is first and first is every:
+        return where.by
+    parts = ((every, CHANGES), (where, WHERE), (first, FIRST), (every, EVERY))
+    return {
+        effect: rule
+        for ruling, kinds in parts
+        for effect, rule in ruling.by.items()
+        if effect.startswith(kinds)
+    }
+
+
+def _fallback(deployment: Deployment, ruling: Ruling) -> Targets:
+    """Return where a leg goes when its first targets fail. Targets that a rule picks bring their
+    own fallback."""
+    if ruling.fallback is not None:
+        return ruling.fallback
+    return deployment.fallback if ruling.routes is None else ()
+
+
+def _counts_later(rule: Rule) -> bool:
+    """True if a rule changes a call for a target that is not asked first."""
+    return bool(rule.changes) or any(rule.guards)
+
+
+def _all(found: Found) -> tuple[Ruling, ...]:
+    return unlike(ruling for rulings in found.values() for ruling in rulings)
+
+
+class _ByTarget:
+    """The rules of one leg, tried target by target."""
+
+    def __init__(self, reach: Reach, course: Course, call: Call, facts: Facts, model: str) -> None:
+        self._deployment = reach.deployment
+        self._course = course
+        self._call = call
+        self._facts = facts
+        self._model = model
+        self._meant = frozenset({model, reach.deployment.name})
+        self._rulings: dict[Names, Ruling] = {}
+        self._left_out: list[LeftOut] = []
+
+    def ruled(self) -> RuledLeg:
+        candidates, pool = self._ordered(self._deployment.routes, self._model)
+        served = tuple(each for each in candidates if not self._is_refused(each)) or candidates
+        asked = tuple(each for each in served if each in candidates[:pool]) or served[:1]
+        where = self._joined(served[0])
+        if where.refusal is not None:
+            self._left_out.clear()
+        chosen, pool = self._chosen(where, served, asked)
+        targets = chosen + self._fallback(where)
+        found = {each.title: self._holding(each, asked) for each in targets}
+        first = unlike(ruling for each in targets[:pool] for ruling in found[each.title])
+        while detours := self._detours(found):
+            found |= {each.title: self._holding(each, asked) for each in detours}
+        every = _all(found)
+        whole = self._course.union(every)
+        leg = self._leg(targets, pool, (where, self._course.union(first), whole), found)
+        return RuledLeg(leg, where, first, every, len(chosen), tuple(self._left_out))
+
+    def _ordered(self, routes: Routes, model: str) -> tuple[Targets, int]:
+        return ordered(self._deployment, routes, model, self._facts.key, self._call)
+
+    def _chosen(self, where: Ruling, served: Targets, asked: Targets) -> tuple[Targets, int]:
+        """Return the targets but for the fallback, and how many are as good as the first. What a
+        rule picks is the policy's own choice, for which no other rule is asked."""
+        if where.routes is not None or where.model is not None:
+            routes = where.routes or self._deployment.routes
+            return self._ordered(routes, where.model or self._model)
+        if where.refusal is not None:
+            return served, len(asked)
+        kept = tuple(each for each in served if self._is_served(each, self._joined(each)))
+        return kept, len([each for each in asked if each in kept])
+
+    def _fallback(self, where: Ruling) -> Targets:
+        found = _fallback(self._deployment, where)
+        if where.fallback is not None or where.refusal is not None:
+            return found
+        return tuple(each for each in found if self._may_follow(each))
+
+    def _is_refused(self, target: Target) -> bool:
+        ruling = self._joined(target)
+        return ruling.refusal is not None and self._leave_out(target, ruling.by["refusal"])
+
+    def _is_served(self, target: Target, ruling: Ruling) -> bool:
+        """True if the rules for a target that serves what is asked for do not pick others."""
+        if ruling.routes is None and ruling.model is None:
+            return True
+        routes = ruling.routes or self._deployment.routes
+        if target in routes.serving(ruling.model or self._model).targets:
+            return True
+        return not self._leave_out(target, ruling.by.get("targets") or ruling.by["model"])
+
+    def _may_follow(self, target: Target) -> bool:
+        """True if a fallback is neither refused by its own rules, nor kept elsewhere by them."""
+        ruling = self._ruling(self._names(target))
+        if ruling.refusal is not None:
+            return not self._leave_out(target, ruling.by["refusal"])
+        if ruling.routes is not None and target not in ruling.routes.targets:
+            return not self._leave_out(target, ruling.by["targets"])
+        if ruling.model is None or ruling.model in target.names:
+            return True
+        if ruling.model not in (ruling.routes or self._deployment.routes).serves:
+            return True  # a name that nobody serves picks none
+        return not self._leave_out(target, ruling.by["model"])
+
+    def _leave_out(self, target: Target, rule: str) -> bool:
+        self._left_out.append(LeftOut(target, rule))
+        return True
+
+    def _names(self, target: Target) -> Names:
+        """Return the names of a target; that of the deployment, where the client asks by it."""
+        return target.names | ({self._model} & {self._deployment.name})
+
+    def _ruling(self, names: Names) -> Ruling:
+        found = self._rulings.get(names)
+        if found is None:
+            found = self._rulings[names] = follow(self._course, self._facts._replace(names=names))
+        return found
+
+    def _holding(self, target: Target, asked: Targets) -> tuple[Ruling, ...]:
+        """Return what holds for a target by its own names, and by all by which the call may mean
+        it. One that takes the place of what was ``asked`` has the names of that too."""
+        names, meant = self._names(target), self._meant
+        if target not in asked:
+            meant = meant.union(*map(self._names, asked))
+        return unlike((self._ruling(names), self._ruling(names | meant)))
+
+    def _joined(self, target: Target) -> Ruling:
+        """Return what holds for a target that is asked for."""
+        return self._course.union(self._holding(target, (target,)))
+
+    def _detours(self, found: Found) -> list[Target]:
+        """Return the targets to which guards may route the call, and that are not found yet."""
+        every = _all(found)
+        guards = guards_of(self._deployment.guards, self._course.union(every), every)
+        return [each for each in guards.detours if each.title not in found]
+
+    def _leg(
+        self, targets: Targets, pool: int, said: tuple[Ruling, Ruling, Ruling], found: Found
+    ) -> Leg:
+        """Return the leg. ``said`` is where it goes, what holds for what is asked first, and what
+        for every target."""
+        where, first, every = said
+        own = {title: self._course.union(rulings).changes for title, rulings in found.items()}
+        changes = own[targets[0].title]
+        sure = self._course.union(unlike((where, first)))
+        return Leg(
+            self._model,
+            targets,
+            pool,
+            changes,
+            self._counting(sure.rules, every.rules),
+            self._counting(sure.would, every.would),
+            {**effects_by(where, first, every), **self._kept_away()},
+            {title: each for title, each in own.items() if each != changes},
+        )
+
+    def _kept_away(self) -> dict[str, str]:
+        return {f"left out {target.title}": rule for target, rule in self._left_out}
+
+    def _counting(self, sure: tuple[str, ...], every: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the rules that hold for what is asked first, and those of others that count."""
+        if sure == every:
+            return sure
+        later = (name for name in every if _counts_later(self._course.rules[name]))
+        return self._course.in_order({*sure, *later})

@@ -1,0 +1,102 @@
+"""What it means that a price is known, and what becomes of calls that nobody could price.
+
+A price is whole where it covers all that a call surely uses: the prompt, and the answer, unless the
+model only embeds. One definition for ``headrace check``, ``headrace prices`` and calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+from proxy.policy.decide.snapshot import Deployment
+from proxy.types import Bound, Call, Leg, Refusal, Target
+from proxy.types.guard import Guarding
+from proxy.usage import Price, in_force
+
+RULE = "unpriced"
+NO_PRICE = "no known price"
+
+
+def is_priced(target: Target, call: Call) -> bool:
+    """True if a whole price is in force on the call's day for what it asks."""
+    if target.always_priced:
+        return True
+    price = in_force(target.prices, call.door.at.date())
+    return price is not None and _lack(price, call.door.endpoint == "embeddings") is None
+
+
+def missing(target: Target, on: date | None = None) -> str | None:
+    """Return what the price of a target lacks, in words; None where it is whole.
+
+    Without a day any price that it has may count. Embeddings are what a model's name calls so.
+    """
+    prices = target.prices
+    if on is not None:
+        price = in_force(prices, on)
+        if price is None:
+            return f"no price in force on {on}"
+        prices = (price,)
+    embeds = "embed" in target.model.lower()
+    return min((_lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
+
+
+def _lack(price: Price, embeds: bool) -> str | None:
+    if price.input is None:
+        return "no price for input"
+    return None if embeds or price.output is not None else "no price for output"
+
+
+def unpriced_by(deployment: Deployment, bounds: Sequence[Bound]) -> str | None:
+    """Return why a call is only served at a known price: the words for a refusal; None where it is
+    served at any."""
+    if deployment.refuse_unpriced:
+        return "this deployment serves nothing without a price"
+    for bound in bounds:
+        if bound.needs_prices and not bound.limit.shadow:
+            return f"the limit {bound.limit.name} covers nothing without a price"
+    return None
+
+
+def payable(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
+    """Return the targets whose cost can be told afterwards."""
+    return tuple([target for target in targets if is_priced(target, call)])
+
+
+def payable_legs(legs: tuple[Leg, ...], call: Call) -> tuple[tuple[Leg, ...], Leg | None]:
+    """Return the legs without the targets whose cost nobody could tell, and the first leg that has
+    no others: it is left as it is."""
+    kept, lacking = legs, None
+    for index, leg in enumerate(legs):
+        for target in leg.targets:
+            if not target.always_priced:
+                left = _payable_leg(leg, call)
+                kept = (*kept[:index], left, *kept[index + 1 :])
+                if lacking is None and not is_priced(left.targets[0], call):
+                    lacking = leg
+                break
+    return kept, lacking
+
+
+def _payable_leg(leg: Leg, call: Call) -> Leg:
+    targets = payable(leg.targets, call)
+    if not targets or len(targets) == len(leg.targets):
+        return leg
+    return replace(leg, targets=targets, pool=len(payable(leg.targets[: leg.pool], call)) or 1)
+
+
+def payable_guards(guards: Guarding, call: Call) -> Guarding:
+    """Leave the same out of where guards may route the call."""
+    for rule in guards.input:
+        if rule.to:
+            break
+    else:
+        return guards
+    came = (replace(rule, to=payable(rule.to, call)) for rule in guards.input)
+    return replace(guards, input=tuple(came))
+
+
+def refusal(model: str, why: str) -> Refusal:
+    """Refuse a leg none of whose targets has a price. ``model`` must be fit for a message."""
+    return Refusal(RULE, f"What {model} costs is not known, and {why}.", 403)

@@ -1,0 +1,252 @@
+"""Rules, compiled: which of them hold for a call, and what they make of it together.
+
+The rules of a policy come before those of the policies it extends. Under ``match: first`` the rules
+of a policy end with the first that holds; under ``match: all`` every one that holds counts. Where
+two say different things the earlier one wins: its targets, its fallback, its model, its value of a
+parameter, its refusal. A fallback of a rule after the one that picks the targets does not count. Of
+several caps the lowest counts. A rule in shadow is noted when it holds,
+and changes nothing, nor does it end anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from proxy.dialects.bounds import BOUNDS
+from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, Known, Test, reads_model
+from proxy.policy.decide.routes import Routes
+from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
+from proxy.types.guard import Ceiling
+from proxy.types.guard import Rule as GuardRule
+
+RULINGS_KEPT = 256
+
+
+class Guards(NamedTuple):
+    """The guards that one part of the policies brings, in and out, and those of what calls cost."""
+
+    input: tuple[GuardRule, ...] = ()
+    output: tuple[GuardRule, ...] = ()
+    ceilings: tuple[Ceiling, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is said of the cache: by which rule answers are kept, or that none are."""
+
+    by: CacheRule | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule. ``name`` is ``policy/rule``; what it does not touch is None."""
+
+    name: str
+    when: Condition
+    shadow: bool = False
+    routes: Routes | None = None
+    fallback: tuple[Target, ...] | None = None
+    model: str | None = None
+    changes: Changes = UNCHANGED
+    refusal: Refusal | None = None
+    bounds: tuple[Bound, ...] = ()
+    without: frozenset[str] = frozenset()
+    cache: Kept | None = None
+    guards: Guards = Guards()  # noqa: RUF009  # it is frozen
+    unguarded: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The rules of one policy. ``first`` means that only the first that holds counts."""
+
+    policy: str
+    rules: tuple[Rule, ...]
+    first: bool = False
+
+
+class Ruling(NamedTuple):
+    """What the rules that hold make of one leg of a call. ``by`` names for each of their effects
+    the rule whose word counts, as ``origins`` names them."""
+
+    rules: tuple[str, ...] = ()
+    would: tuple[str, ...] = ()
+    routes: Routes | None = None
+    fallback: tuple[Target, ...] | None = None
+    model: str | None = None
+    changes: Changes = UNCHANGED
+    refusal: Refusal | None = None
+    bounds: tuple[Bound, ...] = ()
+    without: frozenset[str] = frozenset()
+    cache: Kept | None = None
+    guards: Guards = Guards()
+    unguarded: frozenset[str] = frozenset()
+    by: Mapping[str, str] = MappingProxyType({})
+
+
+SILENT = Ruling()
+
+
+class Step(NamedTuple):
+    """What is left of a section for one key and deployment: the rules that may hold, each behind
+    its test."""
+
+    first: bool
+    tests: tuple[tuple[Test, Rule], ...]
+
+
+class Course(NamedTuple):
+    """The steps of one key and deployment, and their ``rules`` by name, in order. ``join`` makes a
+    ruling of the names of the rules that hold and of those that would; it remembers the last that
+    it made, as they repeat. ``by_model`` says that a rule depends on the model that is asked."""
+
+    steps: tuple[Step, ...]
+    join: Callable[[tuple[str, ...], tuple[str, ...]], Ruling]
+    rules: Mapping[str, Rule]
+    by_model: bool
+
+    def union(self, rulings: Sequence[Ruling]) -> Ruling:
+        """Return what the rules say that hold for any model of a call, in the order in which the
+        rules are written: the order in which the client names its models does not count."""
+        if len(rulings) == 1:
+            return rulings[0]
+        held = {name for ruling in rulings for name in ruling.rules}
+        would = {name for ruling in rulings for name in ruling.would}
+        return self.join(self.in_order(held), self.in_order(would))
+
+    def in_order(self, names: Collection[str]) -> tuple[str, ...]:
+        """Return some rules in the order in which they are written."""
+        return tuple([name for name in self.rules if name in names]) if names else ()
+
+
+def unlike(rulings: Iterable[Ruling]) -> tuple[Ruling, ...]:
+    """Return each ruling once. Those of one course that say the same are one object."""
+    return tuple({id(ruling): ruling for ruling in rulings}.values())
+
+
+def course(sections: Sequence[Section], known: Known) -> Course | None:
+    """Take out, once and for all calls, the rules that what is known of them decides. Gives None
+    where no rule is left."""
+    steps = []
+    for section in sections:
+        tests = []
+        for rule in section.rules:
+            fixed = rule.when.fixed(known)
+            if fixed is not False:
+                tests.append((ALWAYS.test() if fixed else rule.when.test(), rule))
+            if fixed and section.first and not rule.shadow:
+                break
+        if tests:
+            steps.append(Step(section.first, tuple(tests)))
+    rules = {rule.name: rule for step in steps for _, rule in step.tests}
+    join = lru_cache(RULINGS_KEPT)(partial(joined, rules))
+    by_model = any(reads_model(rule.when) for rule in rules.values())
+    return Course(tuple(steps), join, rules, by_model) if steps else None
+
+
+def follow(course: Course, facts: Facts) -> Ruling:
+    """Return what the rules say that hold for some facts."""
+    held: list[str] = []
+    would: list[str] = []
+    for first, tests in course.steps:
+        for holds, rule in tests:
+            if holds(facts):
+                if rule.shadow:
+                    would.append(rule.name)
+                else:
+                    held.append(rule.name)
+                    if first:
+                        break
+    return course.join(tuple(held), tuple(would))
+
+
+def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
+    """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
+    ruling = Ruling(names, would, by=origins([rules[name] for name in names]))
+    for rule in map(rules.__getitem__, names):
+        ruling = Ruling(
+            names,
+            would,
+            rule.routes if ruling.routes is None else ruling.routes,
+            _fallback(ruling, rule),
+            rule.model if ruling.model is None else ruling.model,
+            _merged(ruling.changes, rule.changes),
+            rule.refusal if ruling.refusal is None else ruling.refusal,
+            ruling.bounds + rule.bounds,
+            ruling.without | rule.without,
+            rule.cache if ruling.cache is None else ruling.cache,
+            Guards(
+                ruling.guards.input + rule.guards.input,
+                ruling.guards.output + rule.guards.output,
+                ruling.guards.ceilings + rule.guards.ceilings,
+            ),
+            ruling.unguarded | rule.unguarded,
+            ruling.by,
+        )
+    return ruling
+
+
+def _fallback(earlier: Ruling, rule: Rule) -> tuple[Target, ...] | None:
+    """Return the fallback so far and with one more rule. Where an earlier rule has picked the
+    targets, that rule alone says what follows them: a call that it keeps somewhere stays there."""
+    kept = earlier.fallback is not None or earlier.routes is not None
+    return earlier.fallback if kept else rule.fallback
+
+
+def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
+    """Return which of some rules, in their order, is behind each effect of theirs together.
+
+    The effects are ``targets``, ``fallback``, ``model``, ``refusal``, ``cache``, and with a name
+    ``set``, ``cap``, ``limit``, ``no limit``, ``guard`` and ``no guard``, as in ``set seed``.
+    """
+    by: dict[str, str] = {}
+    caps: dict[str, float] = {}
+    for rule in rules:
+        for effect in _effects(rule):
+            if effect != "fallback" or by.get("targets", rule.name) == rule.name:
+                by.setdefault(effect, rule.name)
+        for name, most in rule.changes.cap.items():
+            if most < caps.get(name, most):
+                by[f"cap {name}"] = rule.name
+            caps[name] = min(most, caps.get(name, most))
+    return by
+
+
+def _effects(rule: Rule) -> Iterator[str]:
+    """Yield what a rule has a word on, without the word."""
+    parts = (
+        ("targets", rule.routes),
+        ("fallback", rule.fallback),
+        ("model", rule.model),
+        ("refusal", rule.refusal),
+        ("cache", rule.cache),
+    )
+    yield from (name for name, part in parts if part is not None)
+    yield from (f"set {name}" for name in rule.changes.set)
+    yield from (f"cap {name}" for name in rule.changes.cap)
+    yield from (f"limit {bound.limit.name}" for bound in rule.bounds)
+    yield from (f"no limit {name}" for name in rule.without)
+    names = [guard.name for guard in (*rule.guards.input, *rule.guards.output)]
+    names += [ceiling.name for ceiling in rule.guards.ceilings]
+    yield from (f"guard {name}" for name in names)
+    yield from (f"no guard {name}" for name in rule.unguarded)
+
+
+def _merged(first: Changes, later: Changes) -> Changes:
+    if not first or not later:
+        return first or later
+    caps = dict(first.cap)
+    for name, most in later.cap.items():
+        caps[name] = min(most, caps.get(name, most))
+    return Changes({**_beside(first.set, later.set), **first.set}, caps)
+
+
+def _beside(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a later rule sets without any other name of a bound that an earlier one sets."""
+    if first.keys().isdisjoint(BOUNDS):
+        return later
+    return {name: value for name, value in later.items() if name not in BOUNDS}

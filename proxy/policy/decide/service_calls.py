@@ -1,0 +1,83 @@
+"""Policy for the calls that guards make: any deployment, under its own rules and limits.
+
+Such a call has no guards, so that none can ask itself, and no cache, so that a verdict is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from proxy.errors import NotFound, Unauthorized
+from proxy.guardrails.services.judge import ByQuestion, Judge
+from proxy.policy.decide import decide_for
+from proxy.policy.decide.conditions import Known
+from proxy.policy.decide.rules import course
+from proxy.policy.decide.snapshot import Deployment, Key, Reach, Snapshot
+from proxy.types import Call, Door, Plan
+from proxy.types.guard import UNGUARDED
+
+
+def key_of(guard: str) -> str:
+    """Name a guard as a caller. No virtual key can have such a name."""
+    return f"guard/{guard}"
+
+
+def asked_by(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Give the guards of a deployment that ask another one, those that rules bring among them:
+    the name of each, and that of whom it asks."""
+    brought = (rule.guards for section in deployment.sections for rule in section.rules)
+    own = (*deployment.guards.input, *deployment.guards.output)
+    for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
+        way = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
+        if isinstance(way, Judge):
+            yield each.name, way.deployment
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The policies as guards meet them. ``current`` gives what is in force."""
+
+    current: Callable[[], Snapshot]
+
+    async def read(self, door: Door) -> Asked:
+        return Asked(self.current())
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One revision, for one call of a guard."""
+
+    snapshot: Snapshot
+
+    @property
+    def revision(self) -> str:
+        return self.snapshot.revision
+
+    def identify(self, door: Door) -> Guard:
+        """Take the guard at its word: no client can write a door that names one."""
+        if door.guard is None:
+            raise Unauthorized
+        deployment = self.snapshot.deployments.get(door.deployment or "")
+        if deployment is None:
+            raise NotFound("The deployment that a guard asks does not exist any more.")
+        return Guard(self.snapshot, key_of(door.guard), deployment)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A guard as a caller."""
+
+    snapshot: Snapshot
+    key: str
+    deployment: Deployment
+    credential: None = None
+    may_trace: bool = False  # it is sampled with the call that it looks at
+
+    def decide(self, call: Call) -> Plan:
+        name, tags = self.deployment.name, self.deployment.tags
+        by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
+        known = Known(self.key, tags, by_callers)
+        reach = Reach(self.deployment, tags, course(self.deployment.sections, known))
+        key = Key(self.key, {name: reach}, {}, (), {}, may_refresh=False)
+        return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -1,0 +1,167 @@
+"""One revision of the policies, compiled: everything a call needs is an index or an object here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
+from types import MappingProxyType
+
+from proxy.policy.decide.routes import Routes, Sticky
+from proxy.policy.decide.rules import Course, Section
+from proxy.policy.files.source import Path_, Place
+from proxy.policy.schema.patterns import Pattern
+from proxy.types import Bound, CacheRule, Retry, Target
+from proxy.types.guard import UNGUARDED, Guarding
+
+
+@dataclass(frozen=True, slots=True)
+class TagRule:
+    """Which values a tag may have: listed ones, those that fit, or just ``true`` when it is set."""
+
+    values: frozenset[str] | None
+    pattern: Pattern | None
+    caller: bool
+
+    def allows(self, value: str) -> bool:
+        if self.values is not None:
+            return value in self.values
+        if self.pattern is not None:
+            return self.pattern.fits(value)
+        return value == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A deployment, with the sections of rules that it follows, in order."""
+
+    name: str
+    tags: Mapping[str, str]
+    routes: Routes
+    fallback: tuple[Target, ...]
+    sticky: Sticky | None = None
+    retry: Retry | None = None
+    hedge_after: float | None = None
+    sections: tuple[Section, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    cache: CacheRule | None = None
+    guards: Guarding = UNGUARDED
+    refuse_unpriced: bool = False
+    max_models: int = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``course``
+    the rules that may hold for its calls."""
+
+    deployment: Deployment
+    tags: Mapping[str, str]
+    course: Course | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it."""
+
+    name: str
+    deployments: Mapping[str, Reach]
+    named: Mapping[str, tuple[Reach, ...]]
+    listing: tuple[str, ...]
+    tags: Mapping[str, str]
+    may_refresh: bool
+    may_trace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A text that a key may have, by its SHA-256; it counts up to ``until``, if that is said."""
+
+    digest: bytes
+    key: Key
+    until: datetime | None = None
+
+    @property
+    def label(self) -> str:
+        """The first characters of the digest in hex, for people who tell it from others."""
+        return self.digest.hex()[:8]
+
+    def is_in_force(self, at: datetime) -> bool:
+        """True if the text still counts at a moment; those that are revoked are in no snapshot."""
+        return self.until is None or at < self.until
+
+    def is_revoked_by(self, revoked: Collection[str]) -> bool:
+        """True if a list of keys and digests names this one or its key."""
+        return self.key.name in revoked or self.digest.hex() in revoked
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is in force. ``keys`` are found by their names, ``credentials`` by their SHA-256: those
+    that are ``revoked`` are not there, but in ``revoked_credentials``.
+
+    ``places`` tell where each part was written, but for prices: there are too many of them.
+    ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
+    limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
+    ``wants_no_keys`` is true of policies that say ``keys: {}``.
+    """
+
+    revision: str
+    keys: Mapping[str, Key]
+    credentials: Mapping[bytes, Credential]
+    tags: Mapping[str, TagRule]
+    refuse_caller_tags: bool
+    deployments: Mapping[str, Deployment]
+    places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
+    headers: frozenset[str] = frozenset()
+    limits: Mapping[str, Path_] = field(default_factory=dict)
+    prices_as_of: date | None = None
+    revoked: frozenset[str] = frozenset()
+    wants_no_keys: bool = False
+    revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
+    _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_key: dict[str, list[Credential]] = {}
+        for credential in self.credentials.values():
+            by_key.setdefault(credential.key.name, []).append(credential)
+        frozen = {name: tuple(credentials) for name, credentials in by_key.items()}
+        object.__setattr__(self, "_by_key", MappingProxyType(frozen))
+
+    def key_named(self, name: str | None) -> Key | None:
+        """Find a key by its name, for people who ask; calls find theirs by its digest."""
+        return self.keys.get(name) if name is not None else None
+
+    def lapse_of(self, name: str, at: datetime, label: str | None = None) -> str | None:
+        """Return why a key would be refused at a moment: it is unknown, revoked or expired. None
+        where it is in force. A ``label`` asks for the one text of the key that has it."""
+        digests = self.revoked if label is not None else ()
+        if name in self.revoked or any(digest.startswith(label or "") for digest in digests):
+            return "revoked"
+        texts = [each for each in self._by_key.get(name, ()) if label in (None, each.label)]
+        if any(each.is_in_force(at) for each in texts):
+            return None
+        ends = [each.until for each in texts if each.until is not None]
+        if ends:
+            return f"expired at {max(ends).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        return "revoked" if label is None and name in self.keys else "unknown"
+
+    def key_in_force(self, name: str | None, at: datetime, label: str | None = None) -> Key | None:
+        """Return the key of a name, where a call with it would be let in at a moment."""
+        if name is None or self.lapse_of(name, at, label) is not None:
+            return None
+        return self.keys[name]
+
+    def without(self, revoked: frozenset[str]) -> Snapshot:
+        """Return the same revision, in which more keys and digests count no more."""
+        all_revoked = self.revoked | revoked
+        left: dict[bytes, Credential] = {}
+        gone = dict(self.revoked_credentials)
+        for digest, credential in self.credentials.items():
+            (gone if credential.is_revoked_by(all_revoked) else left)[digest] = credential
+        return replace(
+            self,
+            credentials=MappingProxyType(left),
+            revoked=all_revoked,
+            revoked_credentials=MappingProxyType(gone),
+        )

@@ -1,0 +1,235 @@
+"""A folder of YAML files, checked against the schema: all problems at once, each with its place."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from proxy.policy import schema
+from proxy.policy.files import price_table
+from proxy.policy.files.salvage import salvaged
+from proxy.policy.files.source import Document, Path_, Place, PolicyError
+from proxy.policy.files.texts import read_texts
+from proxy.policy.files.yaml_reader import read_file, read_limited
+from proxy.policy.schema.plugged import installed
+
+MAX_ENTRIES = 1000
+MAX_SECRET_BYTES = 16 * 1024
+REVISION_LENGTH = 12
+OTHER_MONEY = frozenset(
+    {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
+    | {"jpy", "krw", "money", "pln", "sek", "sgd"}
+)
+SAID = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "too_short": "must have at least one item",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Policies of the right shape. ``document`` knows where each part was written, and what was
+    wrong with those that are left out."""
+
+    policies: schema.Policies
+    document: Document
+    revision: str
+
+
+def load(folder: Path) -> Loaded:
+    """Read a folder. Raises ``PolicyError`` with everything that is wrong in shape."""
+    loaded = read(folder)
+    if loaded.document.problems:
+        raise PolicyError(loaded.document.problems)
+    return loaded
+
+
+def read(folder: Path) -> Loaded:
+    """Read a folder. What is wrong in shape is noted in the document, and left out."""
+    document = Document()
+    digest = hashlib.sha256()
+    files = list(files_below(folder, document, unread="tests"))
+    if not files and document.whole:
+        document.give_up(Place(folder.name, 1, 1), (), "holds no .yaml file")
+    for file in files:
+        shown = file.relative_to(folder).as_posix()
+        content = read_file(file, shown, document)
+        digest.update(shown.encode() + b"\0" + hashlib.sha256(content).digest())
+    document.texts = read_texts(folder, document.data)
+    for name, said in document.texts.items():
+        digest.update(f"{name}\0{said}".encode())
+    policies = _checked(document)
+    if document.data.keys().isdisjoint(price_table.SECTIONS):
+        policies = price_table.completed(policies)
+        digest.update(price_table.packaged().digest)
+    return Loaded(policies, document, digest.hexdigest()[:REVISION_LENGTH])
+
+
+def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:
+    """All YAML files but hidden ones and those in the folder ``unread``, in a fixed order.
+
+    Links are followed, as a mounted ConfigMap is made of them; each real folder is read once.
+    """
+    seen: set[str] = set()
+    met = -1  # the folder itself is none of what it holds
+    for at, folders, names in os.walk(folder, onerror=_unreadable(document), followlinks=True):
+        here, real = Path(at), os.path.realpath(at)
+        met += 1 + len(names)
+        if met > MAX_ENTRIES:
+            document.give_up(Place(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files")
+            return
+        skipped = unread if here == folder else None
+        folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        yield from (here / name for name in sorted(names) if _is_policy(name))
+
+
+def _is_policy(name: str) -> bool:
+    return not name.startswith(".") and name.endswith((".yaml", ".yml"))
+
+
+def _unreadable(document: Document) -> Callable[[OSError], None]:
+    """A folder that cannot be read must not pass for an empty one."""
+
+    def tell(error: OSError) -> None:
+        name = Path(str(error.filename)).name
+        document.give_up(Place(name, 1, 1), (), f"cannot be read: {error.strerror}")
+
+    return tell
+
+
+def _checked(document: Document) -> schema.Policies:
+    """Check the shape of all parts. What is wrong in one hides nothing in the others."""
+    try:
+        return schema.Policies.model_validate(document.data)
+    except ValidationError as error:
+        note(document, error, schema.Policies)
+        return salvaged(document)
+
+
+def note(
+    document: Document, error: ValidationError, kind: type[BaseModel], base: Path_ = ()
+) -> None:
+    """Note what is wrong with the part at ``base``, which should be of a kind."""
+    unread = {problem.path for problem in document.problems}
+    for detail in error.errors(include_url=False):
+        inside = tuple(part for part in detail["loc"] if part != "[key]")
+        path, message = _problem(inside, detail, kind)
+        path = document.written((*base, *path))
+        if ".".join(map(str, path)) not in unread:
+            document.complain(path, message)
+
+
+def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
+    """Say in our words what pydantic found, and at which path to show it."""
+    if detail["type"] == "extra_forbidden":
+        return path, "is not known" + _instead(str(path[-1]), known_keys(path[:-1], kind))
+    if detail["type"] == "missing":
+        return path[:-1], f"{path[-1]} is missing"
+    if "[key]" in detail["loc"] and detail["type"] != "value_error":
+        return path, "is not a name: use a-z, 0-9, dot, dash and underscore, at most 64"
+    if detail["type"] == "union_tag_not_found":
+        return path, f"{detail['ctx']['discriminator'].strip(chr(39))} is missing"
+    if detail["type"] == "union_tag_invalid":
+        words = re.findall(r"'(.*?)'", detail["ctx"]["expected_tags"])
+        tag = str(detail["ctx"]["tag"])
+        words = sorted({*words, *installed()})
+        near = maybe(tag, words) or f"; there are {', '.join(words)}"
+        return path, f"there is no guard {tag!r}{near}"
+    if detail["type"] in SAID:
+        huge = detail["type"] == "int_type" and _is_huge(detail["input"])
+        return path, "is too large" if huge else SAID[detail["type"]]
+    if detail["type"] == "literal_error":
+        words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
+        words = [word for word in words if word != "or"]
+        near = maybe(str(detail["input"]), words) if len(words) > 1 else ""
+        return path, f"must be {' or '.join(words)}{near}"
+    message = detail["msg"].removeprefix("Value error, ")
+    return path, message.replace("Input should be", "must be")
+
+
+def _instead(word: str, known: list[str]) -> str:
+    """Return what else could have been meant by a key that is not known."""
+    if "usd" in known and word.lower() in OTHER_MONEY:
+        return ": money is counted in US dollars, say usd"
+    return maybe(word, known)
+
+
+def _is_huge(value: Any) -> bool:
+    """True if it is a whole number of more digits than are read as one."""
+    return isinstance(value, str) and re.fullmatch(r"[1-9]\d{18,}", value) is not None
+
+
+def maybe(word: str, known: Iterable[str]) -> str:
+    """Give ``, did you mean …?`` for the nearest known word, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def known_keys(path: Path_, kind: Any = schema.Policies) -> list[str]:
+    """Give the keys that the schema knows at a path."""
+    for part in path:
+        kind = _inside(kind, part)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return [field.alias or name for name, field in kind.model_fields.items()]
+    return []
+
+
+def _inside(kind: Any, part: str | int) -> Any:
+    """Give the type of one part of a type: a field of a model, an item of a list or a mapping."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        field = kind.model_fields.get(str(part))
+        return _bare(field.annotation) if field else None
+    arguments = get_args(kind)
+    return _bare(arguments[-1]) if arguments else None
+
+
+def _bare(kind: Any) -> Any:
+    """Take off ``Annotated`` and ``| None``."""
+    while get_origin(kind) in (Annotated, Union, types.UnionType):
+        inner = [each for each in get_args(kind) if each is not type(None)]
+        kind = inner[0]
+    return kind
+
+
+def expanded(text: str, environ: Mapping[str, str]) -> str:
+    """Give a text with each ``${VARIABLE}`` in it replaced. Raises ``ValueError`` naming it."""
+    return re.sub(schema.VARIABLE, lambda found: _variable(found[1], environ), text)
+
+
+def secret(ref: str, environ: Mapping[str, str]) -> str:
+    """Give what ``${VARIABLE}`` or ``file:/path`` stands for. Raises ``ValueError`` naming it."""
+    if not ref.startswith("file:"):
+        return expanded(ref, environ)
+    file = Path(ref.removeprefix("file:"))
+    try:
+        content = read_limited(file, MAX_SECRET_BYTES).decode("utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError(f"the file {file} cannot be read") from None
+    if not 0 < len(content) <= MAX_SECRET_BYTES:
+        raise ValueError(f"the file {file} is empty or too long")
+    return content
+
+
+def _variable(name: str, environ: Mapping[str, str]) -> str:
+    if not environ.get(name):
+        raise ValueError(f"the environment variable {name} is not set")
+    return environ[name]

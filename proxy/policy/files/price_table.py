@@ -1,0 +1,42 @@
+"""The table of prices that the package brings: it is in force where a folder brings none."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from proxy.policy import schema
+from proxy.policy.files.source import Document, PolicyError
+from proxy.policy.files.yaml_reader import read_file
+
+FOLDER = Path(__file__).parent / "table"
+FILE = "prices.yaml"
+SECTIONS = ("prices", "price_table")
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedTable:
+    """The sections of the table, and what tells it from that of another version."""
+
+    sections: schema.Policies
+    digest: bytes
+
+
+def completed(policies: schema.Policies) -> schema.Policies:
+    """Return the policies of a folder that brings no prices with those of the package."""
+    table = packaged().sections
+    return policies.model_copy(update={name: getattr(table, name) for name in SECTIONS})
+
+
+@cache
+def packaged() -> PackagedTable:
+    """Return the table. It is read once, where it is first asked for: it changes with the package
+    alone. Raises ``PolicyError`` where it cannot be read."""
+    document = Document()
+    content = read_file(FOLDER / FILE, FILE, document)
+    if document.problems:
+        raise PolicyError(document.problems)
+    sections = schema.Policies.model_validate(document.data)
+    return PackagedTable(sections, hashlib.sha256(content).digest())

@@ -1,0 +1,233 @@
+"""YAML read strictly: bounded, without surprises, and with the place of every key and value.
+
+Only ``true``, ``false``, ``null`` and decimal numbers are more than text, so ``no`` is a word and
+``012`` is not ten. Duplicate keys, tags, merge keys, aliases and tabs are refused. It reads YAML's
+events, because a parser that builds a tree is brought down by a file of opening brackets.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proxy.policy.files.source import Document, Path_, Place
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_DEPTH = 32
+MAX_NODES = 100_000
+LISTS = frozenset({"revoked"})  # the sections that are lists, not mappings
+QUOTED = ("'", '"', "|", ">")
+_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None, "": None}
+
+
+def read_file(file: Path, shown: str, into: Document) -> bytes:
+    """Read one file into the document, its sections merged with those already there.
+
+    Gives the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
+    """
+    start = Place(shown, 1, 1)
+    try:
+        raw = read_limited(file, MAX_FILE_BYTES)
+    except OSError as error:
+        into.give_up(start, (), f"cannot be read: {error.strerror}")
+        return b""
+    if len(raw) > MAX_FILE_BYTES:
+        into.give_up(start, (), f"is larger than {MAX_FILE_BYTES} bytes")
+        return raw
+    if not raw.strip():
+        into.give_up(start, (), "is empty: half written, or to be removed")
+    try:
+        _read_text(raw.decode("utf-8"), shown, into)
+    except UnicodeDecodeError:
+        into.give_up(start, (), "is not UTF-8")
+    except yaml.YAMLError:
+        into.give_up(start, (), "is not YAML")
+    return raw
+
+
+def read_limited(file: Path, limit: int) -> bytes:
+    """Read one byte more than a limit at most. Raises ``OSError``, also for a pipe or a device."""
+    if file.exists() and not file.is_file():
+        raise OSError(errno.EINVAL, "it is not a file")
+    with file.open("rb") as opened:
+        return opened.read(limit + 1)
+
+
+def _read_text(text: str, shown: str, into: Document) -> None:
+    events = yaml.parse(text, Loader=yaml.CSafeLoader)
+    try:
+        _Reader(events, shown, into).file()
+    except _EndedEarly as end:
+        into.give_up(end.at, end.path, end.message, text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        at = _at(mark, shown)
+        before = "".join(text.splitlines()[at.line - 1 : at.line])[: at.column]
+        said = "a tab cannot indent; use spaces" if "\t" in before else error.problem
+        into.give_up(at, (), said or "is not YAML", text)
+
+
+def _at(mark: Any, shown: str) -> Place:
+    return Place(shown, mark.line + 1, mark.column + 1) if mark else Place(shown, 1, 1)
+
+
+class _EndedEarly(Exception):
+    """Reading on would only cost time."""
+
+    def __init__(self, at: Place, path: Path_, message: str) -> None:
+        self.at = at
+        self.path = path
+        self.message = message
+
+
+class _Reader:
+    """Turns events into plain data, noting places and problems on the way."""
+
+    def __init__(self, events: Iterator[yaml.Event], shown: str, into: Document) -> None:
+        self.events = events
+        self.shown = shown
+        self.into = into
+        self.nodes = 0
+
+    def file(self) -> None:
+        """Merge the sections of a file: a name may be said once in the whole folder."""
+        documents = 0
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise _EndedEarly(self.at(event), (), "a file holds one document")
+            elif isinstance(event, yaml.MappingStartEvent):
+                self.sections()
+            elif isinstance(event, yaml.NodeEvent):
+                self.value(event, (), 1)
+                self.into.refuse(
+                    self.at(event), (), "must be sections such as upstreams: and deployments:"
+                )
+
+    def sections(self) -> None:
+        here: set[str] = set()
+        for name, key in self.keys((), 1):
+            path: Path_ = (name,)
+            first = self.into.places.setdefault(path, self.at(key))
+            if name in here:
+                self.refuse(key, path, f"is already said at {first}")
+            here.add(name)
+            if name in LISTS:
+                self.listed(path, key)
+            else:
+                self.section(path, key)
+
+    def section(self, path: Path_, key: yaml.Event) -> None:
+        section = self.into.data.setdefault(str(path[0]), {})
+        event = self.next(path)
+        if isinstance(event, yaml.MappingStartEvent) and self.plain(event, path):
+            self.mapping(path, 1, section)
+            if not section:
+                self.into.empty.add(str(path[0]))
+        elif self.value(event, path, 1) is not None:
+            self.refuse(key, path, "must be a mapping")
+            self.into.leave_out(path)
+
+    def listed(self, path: Path_, key: yaml.Event) -> None:
+        """Join the items of a section that is a list: those of a file that ends early count too."""
+        section = self.into.data.setdefault(str(path[0]), [])
+        event = self.next(path)
+        if isinstance(event, yaml.SequenceStartEvent) and self.plain(event, path):
+            self.items(path, 1, section)
+        elif self.value(event, path, 1) is not None:
+            self.refuse(key, path, "must be a list")
+            self.into.leave_out(path)
+
+    def mapping(self, path: Path_, depth: int, into: dict[str, Any]) -> None:
+        for name, key in self.keys(path, depth):
+            inner = (*path, name)
+            if name in into:
+                self.refuse(key, inner, f"is already said at {self.into.place(inner)}")
+                self.value(self.next(inner), inner, depth + 1)
+                continue
+            self.into.places[inner] = self.at(key)
+            into[name] = self.value(self.next(inner), inner, depth + 1)
+
+    def keys(self, path: Path_, depth: int) -> Iterator[tuple[str, yaml.Event]]:
+        """Give each key of a mapping; whoever takes one reads its value."""
+        while not isinstance(event := self.next(path), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                self.refuse(event, path, "a key must be plain text")
+                self.value(event, path, depth + 1)
+            elif event.value == "<<" and event.style not in QUOTED:
+                self.refuse(event, path, "merge keys are not read; say it twice")
+            elif self.plain(event, path):
+                yield event.value, event
+                continue
+            self.value(self.next(path), path, depth + 1)
+
+    def value(self, event: yaml.Event, path: Path_, depth: int) -> Any:
+        """Read what begins with an event. What is refused is read to its end, and None."""
+        if depth > MAX_DEPTH:
+            message = f"is nested deeper than {MAX_DEPTH} levels"
+            raise _EndedEarly(self.at(event), path, message)
+        good = self.plain(event, path)
+        value: Any = None
+        if isinstance(event, yaml.MappingStartEvent):
+            value = {}
+            self.mapping(path, depth, value)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            value = self.sequence(path, depth)
+        elif isinstance(event, yaml.ScalarEvent):
+            value = _scalar(event)
+        return value if good else None
+
+    def sequence(self, path: Path_, depth: int) -> list[Any]:
+        items: list[Any] = []
+        self.items(path, depth, items)
+        return items
+
+    def items(self, path: Path_, depth: int, into: list[Any]) -> None:
+        while not isinstance(event := self.next(path), yaml.SequenceEndEvent):
+            inner = (*path, len(into))
+            self.into.places[inner] = self.at(event)
+            into.append(self.value(event, inner, depth + 1))
+
+    def plain(self, event: yaml.Event, path: Path_) -> bool:
+        """Refuse what makes YAML more than data: aliases and explicit tags."""
+        if isinstance(event, yaml.AliasEvent):
+            self.refuse(event, path, "aliases are not read; say it twice")
+            return False
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            self.refuse(event, path, f"the tag {tag} is not read")
+        return tag is None
+
+    def next(self, path: Path_) -> yaml.Event:
+        event = next(self.events)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise _EndedEarly(
+                self.at(event), path, f"is too much: a file may hold {MAX_NODES} values"
+            )
+        return event
+
+    def at(self, event: yaml.Event) -> Place:
+        return _at(event.start_mark, self.shown)
+
+    def refuse(self, event: yaml.Event, path: Path_, message: str) -> None:
+        self.into.refuse(self.at(event), path, message)
+
+
+def _scalar(event: yaml.ScalarEvent) -> Any:
+    text: str = event.value
+    if event.style in QUOTED:  # text, whatever it looks like
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text

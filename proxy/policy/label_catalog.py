@@ -1,0 +1,114 @@
+"""From snapshot to roster: what of a revision may be a label, or a gauge of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from types import MappingProxyType
+
+from proxy.policy.decide.rules import Guards
+from proxy.policy.decide.service_calls import asked_by, key_of
+from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
+from proxy.types import Bound, Target
+from proxy.types.guard import Guarding
+from proxy.types.limit import Limit
+from proxy.types.roster import Listed, Roster
+
+MAX_SCOPES = 1000
+"""Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""
+
+
+def roster(snapshot: Snapshot) -> Roster:
+    """Give the names of a snapshot. They are told in a fixed order."""
+    reached: dict[str, dict[str, Reach]] = {name: {} for name in snapshot.deployments}
+    for key in snapshot.keys.values():
+        for name, reach in key.deployments.items():
+            reached[name][key.name] = reach
+    keys = {key.name for key in snapshot.keys.values()}
+    for deployment in snapshot.deployments.values():
+        for guard, whom in asked_by(deployment):  # it calls as if it had a key
+            keys.add(key_of(guard))
+            asked = snapshot.deployments[whom]
+            reached[whom][key_of(guard)] = Reach(asked, asked.tags)
+    return Roster(
+        revision=snapshot.revision,
+        keys=tuple(sorted(keys)),
+        deployments=MappingProxyType(
+            {
+                name: _listed(snapshot, deployment, reached[name])
+                for name, deployment in sorted(snapshot.deployments.items())
+            }
+        ),
+        tags=MappingProxyType({name: _values(snapshot, name) for name in sorted(snapshot.tags)}),
+        prices_as_of=snapshot.prices_as_of,
+        credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
+    )
+
+
+def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
+    rule = snapshot.tags[tag]
+    if rule.values is not None:
+        return rule.values
+    return frozenset() if rule.pattern is not None else frozenset({"true"})
+
+
+def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]) -> Listed:
+    rules = [rule for section in deployment.sections for rule in section.rules]
+    bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
+    guards = [*_guards(deployment.guards)]
+    for rule in rules:
+        guards += _guards(rule.guards)
+    tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
+    scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
+    return Listed(
+        targets=tuple(dict.fromkeys(_targets(deployment))),
+        rules=tuple(dict.fromkeys(rule.name for rule in rules)),
+        guards=tuple(dict.fromkeys(guards)),
+        tags=frozenset(pair for each in tags for pair in each.items()),
+        limits=tuple(dict.fromkeys(bound.limit for bound in bounds)),
+        scopes=tuple(dict.fromkeys(scopes))[:MAX_SCOPES],
+    )
+
+
+def _guards(by: Guards | Guarding) -> Iterator[tuple[str, str]]:
+    yield from (("input", ceiling.name) for ceiling in by.ceilings)
+    yield from (("input", each.name) for each in by.input)
+    yield from (("output", each.name) for each in by.output)
+
+
+def _targets(deployment: Deployment) -> Iterator[Target]:
+    yield from deployment.routes.targets
+    yield from deployment.fallback
+    yield from deployment.guards.detours
+    for section in deployment.sections:
+        for rule in section.rules:
+            yield from rule.routes.targets if rule.routes else ()
+            yield from rule.fallback or ()
+            yield from Guarding(rule.guards.input).detours
+
+
+def _scopes(
+    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: Bound
+) -> Iterator[tuple[Limit, str]]:
+    """Give the counters of a limit, as calls name them; none where a caller has a say in it."""
+    for key, reach in reaches.items():
+        owners = [_owners(snapshot, deployment, key, reach, per) for per in bound.per]
+        for values in product(*owners):
+            pairs = zip(bound.per, values, strict=True)
+            yield bound.limit, "|".join(f"{name}:{value}" for name, value in pairs)
+
+
+def _owners(
+    snapshot: Snapshot, deployment: Deployment, key: str, reach: Reach, per: str
+) -> Iterable[str]:
+    tag = per.removeprefix("tag.")
+    if per == "key":
+        return [key]
+    if per == "deployment":
+        return [deployment.name]
+    if tag == per:  # a user, or a model's name, which callers say in several ways
+        return []
+    if tag in reach.tags:
+        return [reach.tags[tag]]
+    rule = snapshot.tags[tag]
+    return sorted({"", *_values(snapshot, tag)}) if rule.caller else [""]

@@ -1,0 +1,1 @@
+"""What operators ask about policies: check, explain, diff, candidate."""

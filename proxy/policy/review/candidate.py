@@ -1,0 +1,98 @@
+"""A second folder of policies, decided beside the one in force for every call, and obeyed by none.
+
+What it would decide otherwise is counted by kind and rule, with the last calls of each as examples.
+The candidate decides after a call has ended, so that it takes nothing from its time.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from proxy.errors import Unauthorized
+from proxy.plural import counted
+from proxy.policy.decide import identify
+from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
+from proxy.policy.review.explanation import Explanation, Reason
+from proxy.record import Record
+from proxy.types import Door
+from proxy.words import word
+
+MAX_WAYS = 200
+EXAMPLES = 5
+MAX_EXAMPLE = 500
+Tell = Callable[[str, str], None]
+
+
+class Candidate:
+    """The sink that decides once more. ``current`` gives the candidate's snapshot; ``tell`` hears
+    of each call, by the kind and rule of each divergence, or of ``same`` and nothing."""
+
+    def __init__(self, current: Callable[[], Snapshot], tell: Tell) -> None:
+        self.current = current
+        self._tell = tell
+        self._seen: OrderedDict[Way, list[Reason]] = OrderedDict()
+        self._counts: dict[Way, int] = {}
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        found = self._divergences(record)
+        if found is None or record.door is None:
+            return
+        if not found:
+            self._tell("same", "")
+        for way, change in by_way(found).items():
+            self._tell(*way)
+            self._note(record.door.request_id, way, change)
+
+    def _divergences(self, record: Record) -> list[Divergence] | None:
+        """Decide the call once more; None for one that no policy decided."""
+        door, call = record.door, record.call
+        if door is None or door.guard is not None:  # what a guard asks, nobody has a key for
+            return None
+        key = _known(self.current(), door)
+        if call is None:
+            stranger = isinstance(record.error, Unauthorized) and key is not None
+            return [other_key(key.name, "unknown", None)] if stranger and key else None
+        was = record.decided or record.plan or record.error
+        if was is None:
+            return None
+        if key is None:
+            name = str(record.key)
+            lapse = self.current().lapse_of(name, door.at, record.credential)
+            return [other_key(name, None, lapse or "unknown")]
+        return divergences(call, was, decided(self.current(), key, call))
+
+    def _note(self, request_id: str, way: Way, change: str) -> None:
+        self._counts[way] = self._counts.get(way, 0) + 1
+        examples = self._seen.setdefault(way, [])
+        self._seen.move_to_end(way)
+        short = word(change, MAX_EXAMPLE)  # with tags that a caller wrote
+        examples.append(Reason("call", request_id, short))
+        del examples[:-EXAMPLES]
+        if len(self._seen) > MAX_WAYS:
+            gone, _ = self._seen.popitem(last=False)
+            del self._counts[gone]
+
+    def explain(self) -> Explanation:
+        """Give the ways in which the candidate differs, each with its last examples."""
+        reasons = [
+            Reason(
+                kind,
+                f"{counted(self._counts[kind, rule], 'call')} would be decided otherwise",
+                f"by {rule}" if rule else None,
+                parts=tuple(reversed(examples)),
+            )
+            for (kind, rule), examples in reversed(self._seen.items())
+        ]
+        return Explanation(self.current().revision, tuple(reasons))
+
+
+def _known(snapshot: Snapshot, door: Door) -> Key | None:
+    try:
+        return identify(snapshot, door).key
+    except Unauthorized:
+        return None

@@ -1,0 +1,211 @@
+"""Two revisions side by side: what one would send or do otherwise than the other, by kind and by
+the rule that makes the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from proxy.dialects.asking import parameters
+from proxy.dialects.bounds import BOUNDS
+from proxy.errors import ProxyError
+from proxy.policy.decide import decide_for
+from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.types import Call, Leg, Plan, Target
+
+Kind = Literal[
+    "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
+    "guards",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Outcome = Plan | ProxyError
+Origins = Mapping[str, str]
+Way = tuple[str, str]
+"""A kind and a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One way in which two decisions differ. ``rule`` is the one behind it, as ``policy/rule``, or
+    nothing where no rule is."""
+
+    kind: Kind
+    was: str
+    now: str
+    rule: str = ""
+
+
+def decided(snapshot: Snapshot, key: Key, call: Call) -> Outcome:
+    """Return the plan, or the refusal, as a value."""
+    try:
+        return decide_for(snapshot, key, call)
+    except ProxyError as error:
+        return error
+
+
+def other_key(name: str, was: str | None, now: str | None) -> Divergence:
+    """Return that one side refuses a key that the other lets in; each says why it refuses it."""
+    return Divergence("key", was or f"key {name}", now or f"key {name}")
+
+
+def divergences(call: Call, was: Outcome, now: Outcome) -> list[Divergence]:
+    """Return in what two outcomes of one call differ; nothing where they do the same with it."""
+    if isinstance(was, ProxyError) or isinstance(now, ProxyError):
+        said = _refused(was), _refused(now)
+        return [] if said[0] == said[1] else [Divergence("refusal", *said, _refuser(was, now))]
+    return list(_of_plans(call, was, now))
+
+
+def by_way(found: Iterable[Divergence]) -> dict[Way, str]:
+    """Return what changes in each way, so that a call counts once in it, however many models it
+    asks."""
+    ways: dict[Way, dict[str, None]] = {}
+    for each in found:
+        ways.setdefault((each.kind, each.rule), {})[f"{each.was} -> {each.now}"] = None
+    return {way: "; ".join(changes) for way, changes in ways.items()}
+
+
+def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
+    if _refused(was) != _refused(now):
+        yield Divergence("refusal", _refused(was), _refused(now), _refuser(was, now))
+    if was.deployment != now.deployment:
+        yield Divergence("deployment", str(was.deployment), str(now.deployment))
+    if was.tags != now.tags:
+        yield Divergence("tags", _tags(was), _tags(now))
+    for before, after in zip(was.legs, now.legs, strict=True):
+        yield from _of_legs(call, before, after)
+    if _routing(was) != _routing(now):
+        yield Divergence("routing", _routing(was), _routing(now))
+    yield from _parts("limits", "limit", (_limits(was), was.by), (_limits(now), now.by))
+    if _cache(was) != _cache(now):
+        yield Divergence("cache", _cache(was), _cache(now), _behind(was.by, now.by, "cache"))
+    yield from _parts("guards", "guard", (_guards(was), was.by), (_guards(now), now.by))
+
+
+def _of_legs(call: Call, was: Leg, now: Leg) -> Iterator[Divergence]:
+    """Yield where one model of a call would go otherwise, or with other parameters."""
+    if _targets(was) != _targets(now):
+        away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
+        rule = _behind(was.by, now.by, "targets", "model", "fallback", *away)
+        yield Divergence("targets", _targets(was), _targets(now), rule)
+    found = [each for one, other in _pairs(was, now) for each in _sent(call, was, one, now, other)]
+    yield from dict.fromkeys(found)
+
+
+def _pairs(was: Leg, now: Leg) -> Iterator[tuple[Target, Target]]:
+    """Yield the targets whose requests are compared: the first ones, and those of later ones that
+    both have, where rules change them otherwise than the first."""
+    yield was.targets[0], now.targets[0]
+    if was.others or now.others:
+        before = {target.title: target for target in was.targets}
+        yield from ((before[each.title], each) for each in now.targets if each.title in before)
+
+
+def _sent(call: Call, was: Leg, one: Target, now: Leg, other: Target) -> Iterator[Divergence]:
+    """Yield where two targets would get other parameters, in OpenAI's form."""
+    before, after = (
+        parameters(call, target, leg.changes_for(target))
+        for leg, target in ((was, one), (now, other))
+    )
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            rule = _behind(was.by, now.by, *_changers(name))
+            values = _said(name, before, was), _said(name, after, now)
+            yield Divergence("parameters", *values, rule)
+
+
+def _changers(name: str) -> tuple[str, ...]:
+    """Return the effects of rules that may change a parameter, under any of its names."""
+    names = BOUNDS if name in BOUNDS else (name,)
+    return tuple(f"{does} {each}" for does in ("cap", "set") for each in names)
+
+
+def _parts(
+    kind: Kind,
+    effect: str,
+    was: tuple[dict[str, str], Origins],
+    now: tuple[dict[str, str], Origins],
+) -> Iterator[Divergence]:
+    """Yield the named parts of two plans that are not the same in both."""
+    before, after = was[0], now[0]
+    for name in sorted({*before, *after}):
+        if before.get(name) != after.get(name):
+            rule = _behind(was[1], now[1], f"{effect} {name}", f"no {effect} {name}")
+            yield Divergence(kind, before.get(name, "none"), after.get(name, "none"), rule)
+
+
+def _behind(was: Origins, now: Origins, *effects: str) -> str:
+    """Return the rule that makes a difference: one that is behind an effect in one of the two
+    alone, else the one behind it now."""
+    for effect in effects:
+        if now.get(effect) != was.get(effect):
+            return now.get(effect) or was[effect]
+    return next((now[effect] for effect in effects if effect in now), "")
+
+
+def _refused(outcome: Outcome) -> str:
+    if isinstance(outcome, ProxyError):
+        return f"{outcome.status} {outcome.code}"
+    return f"{outcome.refusal.status} by a rule" if outcome.refusal else "allowed"
+
+
+def _refuser(was: Outcome, now: Outcome) -> str:
+    """Return the rule that refuses now, else the one that did."""
+    for outcome in (now, was):
+        if isinstance(outcome, Plan) and outcome.refusal is not None:
+            return outcome.refusal.rule
+    return ""
+
+
+def _tags(plan: Plan) -> str:
+    return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
+
+
+def _targets(leg: Leg) -> str:
+    return ", ".join(target.title for target in leg.targets)
+
+
+def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
+    """Return a parameter in words. A text is shown only where a rule has set it: one of a client
+    is nobody else's business."""
+    value = body.get(name)
+    if value is None:
+        return f"no {name}"
+    sets = (changes.set for changes in (leg.changes, *leg.others.values()))
+    ours = isinstance(value, (bool, int, float)) or any(name in each for each in sets)
+    return f"{name} {value}" if ours else f"{name} as asked"
+
+
+def _limits(plan: Plan) -> dict[str, str]:
+    limits = [bound.limit for bound in plan.bounds]
+    return {each.name: f"{each.name} {each.amount}" for each in limits}
+
+
+def _cache(plan: Plan) -> str:
+    rule = plan.cache
+    if rule is None:
+        return "off"
+    said = f"{rule.ttl:g} s in {rule.store}"
+    if rule.semantic is None:
+        return said
+    how = "noted" if rule.semantic.shadow else "taken"
+    return f"{said}, other wordings {how} from {rule.semantic.threshold:g}"
+
+
+def _guards(plan: Plan) -> dict[str, str]:
+    stages = (("input", plan.guards.input), ("output", plan.guards.output))
+    said = {
+        f"{rule.name}": f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} "
+        f"{rule.digest[:6]}"
+        for stage, rules in stages
+        for rule in rules
+    }
+    said |= {each.name: f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings}
+    return said
+
+
+def _routing(plan: Plan) -> str:
+    retries = f"{plan.retry.times} retries" if plan.retry else "no retry"
+    hedge = f"hedge after {plan.hedge_after:g} s" if plan.hedge_after else "no hedge"
+    return f"{retries}, {hedge}"

@@ -1,0 +1,184 @@
+"""What is allowed in a folder of policies but was hardly meant: told by ``headrace check``.
+
+Each finding is a sentence about one place. None of them keeps a folder from coming into force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from proxy.policy import schema
+from proxy.policy.compile.limits import written
+from proxy.policy.decide.pricing import missing
+from proxy.policy.decide.snapshot import Deployment, Key, Snapshot
+from proxy.policy.files.load import Loaded
+from proxy.policy.files.source import Path_, Problem
+from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
+from proxy.types import Target
+
+Finding = tuple[Path_, str]
+ROUTES = ("/chat/completions", "/completions", "/completion", "/embeddings")
+
+
+def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
+    """Return what is doubtful at a moment, in the order in which it is written."""
+    policies = loaded.policies
+    found = [*_upstreams(policies), *_deployments(policies, snapshot), *_tags(policies)]
+    for key in snapshot.keys.values():
+        found += _names(key)
+    found += lint_limits.findings(snapshot, now)
+    found += _within_keys(policies)
+    found += lint_keys.findings(policies, snapshot, now)
+    found += lint_guards.findings(loaded.policies, snapshot)
+    followed = {s.policy: s for d in snapshot.deployments.values() for s in d.sections}
+    found += lint_rules.findings(snapshot, followed, _with_rules(loaded.policies))
+    document = loaded.document
+    problems = []
+    for path, message in found:
+        at = document.place(path)
+        problems.append(Problem(at.file, at.line, at.column, ".".join(map(str, path)), message))
+    return sorted(set(problems))
+
+
+def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
+    deployments = policies.deployments.values()
+    rules = [rule for policy in policies.policies.values() for rule in policy.rules]
+    used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
+    used |= {t.upstream for rule in rules for t in (*(rule.targets or ()), *(rule.fallback or ()))}
+    used |= lint_guards.endpoints(policies)
+    for name, upstream in policies.upstreams.items():
+        path: Path_ = ("upstreams", name)
+        if name not in used:
+            yield path, "is used by no deployment and no rule"
+        if upstream.api_key and lint_guards.clear(upstream.base_url):
+            yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
+        if (route := _route_of(upstream)) is not None:
+            base = upstream.base_url.rstrip("/").removesuffix(route)
+            said = f"ends in the route {route}, which is put after it once more: write {base}"
+            yield (*path, "base_url"), said
+        headers = {header.lower() for header in upstream.headers}
+        if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
+            yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
+
+
+def _route_of(upstream: schema.Upstream) -> str | None:
+    """Return the route that an address ends in, where requests get it besides."""
+    base = upstream.base_url.rstrip("/")
+    return next((route for route in ROUTES if base.endswith(route)), None)
+
+
+def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
+    reached = {name for key in snapshot.keys.values() for name in key.deployments}
+    reached |= lint_guards.asked(policies)
+    for name, deployment in snapshot.deployments.items():
+        path: Path_ = ("deployments", name)
+        if name not in reached:
+            yield path, "is reached by no key"
+        refuse = deployment.refuse_unpriced
+        yield from _unpriced((*path, "targets"), deployment.routes.targets, refuse)
+        yield from _unpriced((*path, "fallback"), deployment.fallback, refuse)
+        yield from _unserved(path, deployment)
+        yield from _hidden((*path, "targets"), deployment)
+        yield from _split((*path, "targets"), deployment)
+        if (rule := lint_rules.overridden(deployment)) is not None:
+            yield (*path, "targets"), f"are never used: {rule} picks those of every call"
+        for section in deployment.sections:
+            for index, each in enumerate(section.rules):
+                picks = each.routes.targets if each.routes else ()
+                place: Path_ = ("policies", section.policy, "rules", index)
+                yield from _unpriced((*place, "targets"), picks, refuse)
+                yield from _unpriced((*place, "fallback"), each.fallback or (), refuse)
+
+
+def _within_keys(policies: schema.Policies) -> Iterator[Finding]:
+    """Tell of limits per a tag that policies set, and that keys do not share as callers may too."""
+    tagged = [each.tags for each in policies.deployments.values()]
+    tagged += [each.tags for each in policies.keys.values()]
+    said = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
+    for path, limit in written(policies):
+        mixed = [per for per in limit.per if per in said]
+        if mixed and "key" not in limit.per and limit.across is None:
+            name = mixed[0]
+            yield (
+                (*path, "per"),
+                f"each key has a counter of its own, as callers may set {name} too: say "
+                "across: keys for one of all keys, or take caller: true from the tag",
+            )
+
+
+def _with_rules(policies: schema.Policies) -> set[str]:
+    """Name the policies that have rules, and are not there for others to extend alone."""
+    extended = {base for each in policies.policies.values() for base in each.extends}
+    return {n for n, each in policies.policies.items() if each.rules and n not in extended}
+
+
+def _unpriced(path: Path_, targets: tuple[Target, ...], refuse: bool) -> Iterator[Finding]:
+    so = "it is never asked" if refuse else "what its calls cost is unknown"
+    for index, target in enumerate(targets):
+        lack = missing(target)
+        if lack is not None:
+            yield (*path, index), f"{target.model} has {lack}: {so}"
+
+
+def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Tell of a deployment that can serve nothing, as it has no price to go by."""
+    if any(missing(target) is None for target in _all_targets(deployment)):
+        return
+    if deployment.refuse_unpriced:
+        yield (*path, "unpriced"), "refuses every call: no target has a known price"
+    for guard in deployment.guards.ceilings:
+        if guard.strict:
+            said = f"have no known price: {guard.name} blocks every call, as it cannot tell"
+            yield (*path, "targets"), said
+
+
+def _all_targets(deployment: Deployment) -> Iterator[Target]:
+    yield from (*deployment.routes.targets, *deployment.fallback)
+    for section in deployment.sections:
+        for rule in section.rules:
+            yield from (*(rule.routes.targets if rule.routes else ()), *(rule.fallback or ()))
+
+
+def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    if deployment.routes.candidates.weights or deployment.routes.candidates.balanced:
+        return
+    for index, target in enumerate(deployment.routes.targets):
+        if any(each.model == target.model for each in deployment.routes.targets[:index]):
+            said = f"is never used: an earlier target serves {target.model}"
+            yield (*path, index), said
+
+
+def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Tell of weights that share out nothing between models: a call for one never gets another."""
+    routes = deployment.routes
+    models = {target.model for target in routes.targets}
+    named = {r.model for section in deployment.sections for r in section.rules}
+    if not routes.candidates.drawn or deployment.name in named:
+        return
+    for index, target in enumerate(routes.targets):
+        weights = routes.serving(target.model).weights
+        if len(models) > 1 and len(weights) == 1 and weights[0] < max(routes.candidates.weights):
+            yield (
+                (*path, index),
+                f"gets no call that names another model than {target.model}: its weight counts "
+                "for calls that name the deployment, or whose model a rule calls "
+                f"{deployment.name} (docs/policies.md, A canary of another model)",
+            )
+
+
+def _tags(policies: schema.Policies) -> Iterator[Finding]:
+    by_deployments = {tag for each in policies.deployments.values() for tag in each.tags}
+    used = by_deployments | {tag for each in policies.keys.values() for tag in each.tags}
+    for name, tag in policies.tags.items():
+        if name not in used and not tag.caller:
+            yield ("tags", name), "is set by no deployment and no key, and callers may not set it"
+
+
+def _names(key: Key) -> Iterator[Finding]:
+    """Tell of models for which a call with this key must name a deployment."""
+    for name, reached in key.named.items():
+        if len(reached) > 1 and "/" not in name:
+            which = ", ".join(sorted(each.deployment.name for each in reached))
+            said = f"{name} is served by {which}: a call for it must name one of them"
+            yield ("keys", key.name, "deployments"), said

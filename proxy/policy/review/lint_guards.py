@@ -1,0 +1,72 @@
+"""What is allowed in guards that ask somebody else but was hardly meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from proxy.policy import schema
+from proxy.policy.decide.service_calls import asked_by
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.source import Path_
+from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Moderation, Presidio, Webhook
+
+LOOPBACK = ("127.", "localhost", "::1")
+Finding = tuple[Path_, str]
+
+
+def findings(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
+    ask = {
+        name: {whom for _, whom in asked_by(each)} for name, each in snapshot.deployments.items()
+    }
+    for path, guard in written(policies):
+        if isinstance(guard, ByModel) and _reaches(ask, guard.deployment, guard.deployment):
+            said = "has guards that ask it again: they do not look at what guards ask"
+            yield (*path, "deployment"), f"{guard.deployment} {said}"
+        if isinstance(guard, Webhook | Presidio) and clear(guard.url):
+            yield (*path, "url"), "is not https: all texts go in the clear"
+
+
+def clear(url: str) -> bool:
+    """Say whether what is sent to an address can be read on its way."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
+
+
+def written(policies: schema.Policies) -> Iterator[tuple[Path_, AnyGuard]]:
+    """Give all guards, with where they are written."""
+    for name, policy in policies.policies.items():
+        yield from _both(("policies", name), policy.input, policy.output)
+        for index, rule in enumerate(policy.rules):
+            path: Path_ = ("policies", name, "rules", index)
+            yield from _both(path, rule.input or (), rule.output or ())
+
+
+def _both(
+    path: Path_, came: Sequence[AnyGuard], goes: Sequence[AnyGuard]
+) -> Iterator[tuple[Path_, AnyGuard]]:
+    for stage, guards in (("input", came), ("output", goes)):
+        for index, guard in enumerate(guards):
+            yield (*path, stage, index), guard
+
+
+def asked(policies: schema.Policies) -> set[str]:
+    """Name the deployments that guards ask."""
+    return {guard.deployment for _, guard in written(policies) if isinstance(guard, ByModel)}
+
+
+def endpoints(policies: schema.Policies) -> set[str]:
+    """Name the upstreams that guards ask, or send calls to."""
+    guards = [guard for _, guard in written(policies)]
+    asked = {guard.upstream for guard in guards if isinstance(guard, Moderation)}
+    return asked | {target.upstream for guard in guards for target in guard.to or ()}
+
+
+def _reaches(ask: Mapping[str, set[str]], start: str, end: str) -> bool:
+    seen: set[str] = set()
+    ahead = [start]
+    while ahead:
+        for name in ask.get(ahead.pop(), set()) - seen:
+            seen.add(name)
+            ahead.append(name)
+    return end in seen

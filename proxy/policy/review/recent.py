@@ -1,0 +1,270 @@
+"""The last calls, kept without their texts so that they can still be explained.
+
+A call is kept as the facts that it was decided by, and explained when somebody asks, by deciding it
+again under the revision that was in force then. So keeping one costs next to nothing, and what is
+explained cannot differ from what was decided. Each fact that is kept is named here, and all of a
+call are of a bounded size: what a stranger wrote is nowhere else to be found after it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from proxy.dialects.bounds import NUMBERS
+from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
+from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.review.compare import decided, divergences, other_key
+from proxy.policy.review.explain import amount_text, explain
+from proxy.policy.review.explanation import Explanation, Reason
+from proxy.policy.schema.rules import Cap, Set
+from proxy.record import Record
+from proxy.types import Call, Door
+from proxy.types.limit import Limit
+from proxy.usage import usd_text
+from proxy.words import MAX_NAME, few
+
+Name = tuple[str, str | None]  # the request id, and the name of the key that has used it
+MAX_CALLS = 1000
+MAX_STRANGERS = 20
+MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
+PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
+
+
+class Tried(NamedTuple):
+    """An attempt: where, why, how it ended, and how long it took."""
+
+    title: str
+    why: str
+    ended: str
+    seconds: float
+    lost: bool
+
+
+class Skipped(NamedTuple):
+    """A target that was not asked, and why."""
+
+    title: str
+    reason: str
+
+
+class Counted(NamedTuple):
+    """A limit: what the call claimed of it, where its counter stood, and what became of that."""
+
+    limit: Limit
+    claimed: int
+    used: int
+    refuses: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is left of a call: ``call`` is None where it was refused before its body was read, and
+    where its facts are more than are kept, of which ``too_large`` tells."""
+
+    revision: str | None
+    key: str | None
+    credential: str | None
+    call: Call | None
+    too_large: bool
+    ended: str
+    error: str | None
+    cost: int | None
+    attempts: tuple[Tried, ...]
+    skips: tuple[Skipped, ...]
+    limits: tuple[Counted, ...]
+
+
+class Past:
+    """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old,
+    ``candidate`` that of a candidate, where there is one."""
+
+    def __init__(
+        self,
+        find: Callable[[str], Snapshot | None],
+        candidate: Callable[[], Snapshot] | None = None,
+    ) -> None:
+        self._find = find
+        self._candidate = candidate
+        self._calls: OrderedDict[Name, Kept] = OrderedDict()
+        self._strangers: OrderedDict[Name, Kept] = OrderedDict()
+
+    def begin(self, record: Record) -> None:
+        return None
+
+    def end(self, record: Record) -> None:
+        if record.door is None or not record.told:
+            return
+        snapshot = self._find(record.revision or "")
+        headers = snapshot.headers if snapshot is not None else frozenset[str]()
+        calls, most = self._calls, MAX_CALLS
+        if record.key is None:  # who is nobody pushes out nobody but others of the kind
+            calls, most = self._strangers, MAX_STRANGERS
+        name = record.door.request_id, record.key  # whose id another key uses keeps its own
+        calls[name] = _kept(record, headers)
+        calls.move_to_end(name)  # a client may use an id again
+        if len(calls) > most:
+            calls.popitem(last=False)
+
+    def callers(self, request_id: str) -> list[str]:
+        """Return the names of the keys by which calls of this id were made, the last one first."""
+        return [key for known, key in reversed(self._calls) if known == request_id and key]
+
+    def explain(self, request_id: str, caller: str | None = None) -> Explanation | None:
+        """Explain a call by its request id and the name of its key, without one the last caller's.
+        Of several calls of one key with the same id it is the last. None when it is not known, or
+        no longer."""
+        callers = self.callers(request_id)
+        by = caller if caller is not None or not callers else callers[0]
+        calls = self._strangers if by is None else self._calls
+        kept = calls.get((request_id, by))
+        if kept is None:
+            return None
+        snapshot = self._find(kept.revision or "")
+        key = snapshot.key_named(kept.key) if snapshot else None
+        if snapshot is None:
+            why = "the revision it was decided by is no longer kept"
+            told = Explanation(kept.revision or "none", (Reason("decided", "unknown", why),))
+        elif kept.too_large:
+            why = "what the client wrote takes more than is kept"
+            told = Explanation(snapshot.revision, (Reason("decided", "unknown", why),))
+        elif key is None or kept.call is None:
+            said = f"key {kept.key}" if key else "no known key"
+            told = Explanation(snapshot.revision, (Reason("identity", said),))
+        else:
+            told = explain(snapshot, key, kept.call)
+            told = replace(
+                told, reasons=(*told.reasons, *self._otherwise(snapshot, key, kept, kept.call))
+            )
+        return replace(told, reasons=(*told.reasons, _happened(kept)))
+
+    def _otherwise(self, snapshot: Snapshot, key: Key, kept: Kept, call: Call) -> Iterator[Reason]:
+        """Say what the candidate decides otherwise."""
+        if self._candidate is None:
+            return
+        candidate = self._candidate()
+        lapse = candidate.lapse_of(key.name, call.door.at, kept.credential)
+        if lapse is not None:
+            found = [other_key(key.name, None, lapse)]
+        else:
+            other = candidate.keys[key.name]
+            found = divergences(call, decided(snapshot, key, call), decided(candidate, other, call))
+        parts = tuple(
+            Reason(each.kind, f"{each.was} -> {each.now}", f"by {each.rule}" if each.rule else None)
+            for each in few(found)
+        )
+        said = "decides otherwise" if parts else "decides the same"
+        yield Reason("candidate", said, f"revision {candidate.revision}", parts=parts)
+
+
+def _said(error: ProxyError | None) -> str | None:
+    """Return what an error says; of an upstream's words, which may quote the question, nothing."""
+    if isinstance(error, UpstreamRefused | UpstreamDenied):
+        status = (
+            "" if error.upstream_status is None else f", upstream status {error.upstream_status}"
+        )
+        return f"{error.code}{status}"
+    return error.message if error is not None else None
+
+
+def _kept(record: Record, headers: frozenset[str]) -> Kept:
+    call = None if record.call is None else facts_of(record.call, headers)
+    too_large = call is not None and _size(call) > MAX_BYTES
+    return Kept(
+        revision=record.revision,
+        key=record.key,
+        credential=record.credential,
+        call=None if too_large else call,
+        too_large=too_large,
+        ended=f"{record.outcome}, status {record.status}",
+        error=_said(record.error),
+        cost=record.cost if record.attempts else None,
+        attempts=tuple(few(_tried(record))),
+        skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
+        limits=tuple(few(_counted(record))),
+    )
+
+
+def facts_of(call: Call, headers: frozenset[str]) -> Call:
+    """Return a call as the facts that policy decides by: no prompt, no credential, no header but
+    those that a rule looks at."""
+    door = call.door
+    facts = {name: call.body[name] for name in PARAMETERS & call.body.keys()}
+    return Call(
+        door=Door(
+            dialect=door.dialect,
+            endpoint=door.endpoint,
+            route=door.route,
+            request_id=door.request_id,
+            nonce=door.nonce,
+            deployment=door.deployment,
+            tags=door.tags,
+            user=door.user,
+            refresh=door.refresh,
+            headers={name: door.headers[name] for name in headers if name in door.headers},
+            at=door.at,
+        ),
+        body={name: value for name, value in facts.items() if _short(value)},
+        models=call.models,
+        deployment=call.deployment,
+        stream=call.stream,
+    )
+
+
+def _size(call: Call) -> int:
+    """Return the bytes of what a client wrote, as far as it is kept."""
+    door = call.door
+    words = [*call.models, call.deployment, door.deployment, door.user, *door.headers.values()]
+    words += [text for tag in door.tags for text in tag]
+    return sum(map(sys.getsizeof, (*words, *call.body.values())))
+
+
+def _tried(record: Record) -> Iterator[Tried]:
+    for attempt in record.attempts:
+        seconds = (attempt.ended or attempt.started) - attempt.started
+        ended = attempt.error or f"status {attempt.status}"
+        yield Tried(attempt.target.title, attempt.why, ended, seconds, attempt.lost)
+
+
+def _counted(record: Record) -> Iterator[Counted]:
+    admission = record.admission
+    if admission is not None:
+        for claim, standing in zip(admission.claims, admission.standings, strict=True):
+            yield Counted(standing.limit, claim.amount, standing.used, standing.refuses)
+
+
+def _short(value: object) -> bool:
+    """True for what a parameter may be; a long text, a list or an object is none."""
+    return len(value) <= MAX_NAME if isinstance(value, str) else isinstance(value, (int, float))
+
+
+def _happened(kept: Kept) -> Reason:
+    parts = (*_limits(kept.limits), *_attempts(kept.attempts), *_skips(kept.skips))
+    cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
+    why = ", ".join(said for said in (kept.error, cost) if said) or None
+    return Reason("happened", kept.ended, why, parts=parts)
+
+
+def _limits(limits: tuple[Counted, ...]) -> Iterator[Reason]:
+    """Yield of each limit what the call claimed, and where its counter stood then."""
+    fits = "fits" if any(each.refuses and not each.limit.shadow for each in limits) else "admitted"
+    for limit, claimed, amount, refuses in limits:
+        refused = "would refuse, in shadow" if limit.shadow else "refused"
+        said = refused if refuses else fits
+        used = f"{amount_text(limit, amount)} of {amount_text(limit, limit.capacity)} used"
+        why = f"the call claimed {amount_text(limit, claimed)}, {used}"
+        yield Reason("limit", f"{limit.name}: {said}", why)
+
+
+def _attempts(attempts: tuple[Tried, ...]) -> Iterator[Reason]:
+    for title, why, ended, seconds, is_lost in attempts:
+        lost = ", lost to a faster one" if is_lost else ""
+        yield Reason("attempt", f"{title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
+
+
+def _skips(skips: tuple[Skipped, ...]) -> Iterator[Reason]:
+    for title, reason in skips:
+        yield Reason("attempt", f"{title}: not asked", reason)

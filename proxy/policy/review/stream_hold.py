@@ -1,0 +1,27 @@
+"""How much of a streamed answer its guards hold back, as it follows from the rules in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.types.guard import Question, Rule, asks, binds, looks
+
+ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
+
+
+def held(snapshot: Snapshot) -> Iterator[str]:
+    """Give a line for each guard of answers that holds something back, by deployments; guards that
+    rules add are not among them."""
+    for name, deployment in snapshot.deployments.items():
+        for rule in deployment.guards.output:
+            if rule.enforces:
+                yield f"{name}: {rule.name} holds {_much(rule)}"
+
+
+def _much(rule: Rule) -> str:
+    way = rule.detector
+    if binds(way):
+        way = way.about(ANYTHING) or way
+    whole = rule.action == "retry" or asks(way) or not looks(way) or way.reach is None
+    return "a stream to its end" if whole or not looks(way) else f"{way.reach} characters back"

@@ -1,0 +1,388 @@
+"""The commands as a person types them, in processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import sqlite3
+import sys
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.ledger.spending import COLUMNS
+from proxy.policy.review.check_report import judge
+from tests.conftest import world
+from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
+from tests.test_pipeline import BEARER, ROUTES
+
+TOP = Path(__file__).parents[2]
+ROUTE = ROUTES["openai"]
+ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret", "PATH": "/usr/bin:/bin"}
+FREE = "127.0.0.1:0"
+
+
+async def headrace(*arguments: str, **environ: str) -> tuple[int, str]:
+    """Run a command to its end; give its exit code and all it said."""
+    process = await start(*arguments, **environ)
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def start(*arguments: str, **environ: str) -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "proxy",
+        *arguments,
+        cwd=TOP,
+        env={**ENVIRON, **environ},
+        stdout=PIPE,
+        stderr=STDOUT,
+    )
+
+
+class Served:
+    """A served proxy, its addresses, and the lines it logs."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.lines: list[dict[str, Any]] = []
+
+    async def line(self, event: str) -> dict[str, Any]:
+        """Wait for a log line of an event."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(20):
+            while True:
+                raw = await self.process.stdout.readline()
+                assert raw, self.lines
+                self.lines.append(json.loads(raw))
+                if self.lines[-1]["event"] == event:
+                    return self.lines[-1]
+
+
+@asynccontextmanager
+async def serving(folder: Path, policies: str, **environ: str) -> AsyncIterator[tuple[Served, str]]:
+    folder.mkdir()
+    (folder / "policies.yaml").write_text(policies)
+    arguments = ("serve", "--policies", str(folder), "--listen", FREE, "--admin-listen", FREE)
+    served = Served(await start(*arguments, **environ))
+    try:
+        listening = await served.line("listening")
+        yield served, f"http://{listening['address']}"
+    finally:
+        if served.process.returncode is None:
+            served.process.kill()
+        await served.process.wait()
+
+
+async def test_check_says_good_or_what_is_wrong(tmp_path: Path) -> None:
+    good, said = await headrace("check", "policies")
+    (tmp_path / "x.yaml").write_text("upstream: {}\n")
+    bad, complaint = await headrace("check", str(tmp_path))
+
+    assert (good, "good, revision" in said) == (0, True)
+    assert bad == 1
+    assert complaint.startswith("x.yaml:1:1: upstream: is not known, did you mean upstreams?\n")
+    assert complaint.endswith(": refused, problems: 1\n")
+
+
+async def test_check_reads_no_secrets_where_there_are_none(tmp_path: Path) -> None:
+    guard = "{guard: webhook, url: 'https://x.test', secret: '${MISSING}', action: flag}"
+    secret = "api_key: 'file:/nowhere/key'"
+    text = world("https://x.test").replace("api_key: '${UPSTREAM_KEY}'", secret)
+    text += f"\npolicies: {{default: {{input: [{guard}]}}}}\n"
+    (tmp_path / "x.yaml").write_text(text)
+
+    assert (await headrace("check", str(tmp_path)))[0] == 1
+    code, said = await headrace("check", str(tmp_path), "--no-secrets")
+
+    assert code == 0, said
+    assert "good, revision" in said
+
+
+async def test_a_misspelt_variable_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(world("http://127.0.0.1:1"))
+
+    code, said = await headrace("serve", "--policies", str(tmp_path), HEADRACE_DRAIN_SECOND="5")
+
+    assert code == 1
+    assert "HEADRACE_DRAIN_SECOND is not known, did you mean HEADRACE_DRAIN_SECONDS?" in said
+
+
+async def test_check_can_be_strict_and_speak_to_machines(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("tags: {team: [support]}\nkeys: {}\n")
+
+    lenient, said = await headrace("check", str(tmp_path))
+    strict, listed = await headrace("check", str(tmp_path), "--strict", "--format", "json")
+    _, marked = await headrace("check", str(tmp_path), "--format", "github")
+
+    assert (lenient, strict) == (0, 1)
+    assert "x.yaml:1:8: warning: tags.team: is set by no deployment" in said
+    assert json.loads(listed)["problems"][0] == {
+        "severity": "warning",
+        "file": "x.yaml",
+        "line": 1,
+        "column": 8,
+        "path": "tags.team",
+        "message": "is set by no deployment and no key, and callers may not set it",
+    }
+    assert marked.startswith(f"::warning file={tmp_path}/x.yaml,line=1,col=8::tags.team: is set")
+
+
+@pytest.mark.parametrize("chosen", [(), ("support-chat",), ("support-chat", "search-answers")])
+def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path: Path) -> None:
+    keyless = re.sub(r"(?s)\nkeys:.*?\ndeployments:", "\ndeployments:", world("https://x.test"))
+    (tmp_path / "policies.yaml").write_text(keyless)
+    flags = [part for name in chosen for part in ("--deployment", name)]
+
+    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+    (tmp_path / "keys.yaml").write_text(drawn.stdout)
+    found = judge(tmp_path, None)
+
+    assert drawn.exit_code == 0
+    assert found.errors == ()
+    assert found.summary.endswith("keys: 1")
+    assert all(name in drawn.stdout for name in chosen)
+
+
+@pytest.mark.parametrize(
+    ("policies", "flags", "why"),
+    [
+        ("tags: {}\n", [], "no deployment yet"),
+        (world("https://x.test"), ["--deployment", "nowhere"], "no deployment 'nowhere'"),
+        ("upstream: {}\n", [], "did you mean upstreams?"),
+    ],
+)
+def test_no_key_is_drawn_whose_lines_a_check_refuses(
+    policies: str, flags: list[str], why: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policies.yaml").write_text(policies)
+
+    drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
+
+    assert drawn.exit_code != 0
+    assert why in drawn.output
+    assert "hr-" not in drawn.output
+
+
+async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
+    code, said = await headrace("key", "support-widget")
+
+    assert code == 0
+    assert said.startswith("hr-")
+    assert "sha256: " in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "words"),
+    [
+        (("serve", "--policies", "policies", "--listen", "8080"), {}, "HOST:PORT"),
+        (("serve", "--policies", "nowhere"), {}, "does not exist"),
+        (("serve", "--policies", "policies"), {"HEADRACE_TRACE_RATIO": "x"}, "TRACE_RATIO"),
+        (
+            ("serve", "--policies", "policies", "--listen", FREE, "--admin-listen", FREE),
+            {"AIOHTTP_NO_EXTENSIONS": "1"},
+            "C parser is missing",
+        ),
+    ],
+)
+async def test_a_bad_start_says_why_and_fails(
+    arguments: tuple[str, ...], environ: dict[str, str], words: str
+) -> None:
+    code, said = await headrace(*arguments, **environ)
+
+    assert code != 0
+    assert words in said
+    assert "Traceback" not in said
+
+
+async def test_metrics_are_listed_with_the_most_series_that_they_can_have() -> None:
+    code, said = await headrace("metrics", "policies")
+
+    lines = said.splitlines()
+    assert code == 0
+    assert any(line.startswith("headrace_requests_total") and "outcome" in line for line in lines)
+    most, begin = re.findall(r"\d+", lines[-1])
+    assert 0 < int(begin) < int(most) < 50_000
+
+
+async def test_a_broken_policy_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("keys: {demo: {sha256: abc}}\n")
+
+    code, said = await headrace("serve", "--policies", str(tmp_path))
+
+    assert code == 1
+    assert "x.yaml:1:8: keys.demo: deployments is missing" in said
+
+
+async def test_a_taken_port_is_told(upstream: ScriptedUpstream) -> None:
+    taken = upstream.url.removeprefix("http://")
+
+    code, said = await headrace(
+        "serve", "--policies", "policies", "--listen", taken, "--admin-listen", FREE
+    )
+
+    assert code == 1
+    assert f"Error: cannot listen on {taken}: Address already in use\n" in said
+
+
+async def test_the_published_key_is_not_served_beyond_this_machine() -> None:
+    code, said = await headrace(
+        "serve", "--policies", "policies", "--listen", "0.0.0.0:0", "--admin-listen", FREE
+    )
+
+    assert code == 1
+    assert "keys.demo is the published key of the demo" in said
+
+
+async def test_serving_answers_and_logs_one_line_per_call(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        async with client.post(
+            url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)
+        ) as response:
+            assert response.status == 200
+        line = await served.line("call")
+
+    assert (line["deployment"], line["outcome"], line["cost_usd"]) == (
+        "support-chat",
+        "success",
+        0.00000255,
+    )
+    assert line["tokens"] == {"input": 5, "output": 3}
+    everything = json.dumps(served.lines)
+    assert "capital" not in everything
+    assert "Paris" not in everything
+    assert "hr-test-key" not in everything
+    assert "sk-upstream" not in everything
+
+
+FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_LEDGER=jsonl:", "HEADRACE_CACHE_FILE=")
+PLACES: dict[str, Callable[[Path], object]] = {
+    "a folder": Path.mkdir,
+    "in no folder": lambda path: None,
+    "notes": lambda path: path.write_text("not ours\n"),
+    "a database": lambda path: sqlite3.connect(path).executescript("CREATE TABLE invoices (id)"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("variable", [*FILES, "HEADRACE_DECISION_LOG="])
+async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_it_is(
+    variable: str, place: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "no" / "where" if place == "in no folder" else tmp_path / "there"
+    PLACES[place](path)
+    before = path.read_bytes() if path.is_file() else None
+    name, _, kind = variable.partition("=")
+    ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
+    variables = {name: f"{kind}{path}", "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
+
+    code, said = await headrace("serve", "--policies", "policies", *ports, **variables)
+
+    assert code == 1
+    assert f"Error: {name}: {path} " in said
+    assert "Traceback" not in said
+    assert (path.read_bytes() if path.is_file() else None) == before
+    assert [each for each in tmp_path.iterdir() if each.name not in ("there", "policies")] == []
+
+
+async def test_a_stop_lets_running_calls_end_and_settles_them(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    gate = asyncio.Event()
+    upstream.answer_with(stream(legacy_events(" Par", "is."), gate=gate))
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        response = await client.post(
+            url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=True)
+        )
+        await response.content.readany()
+        served.process.send_signal(signal.SIGTERM)
+        stopping = await served.line("stopping")
+        gate.set()
+        rest = await response.read()
+        line = await served.line("call")
+        code = await asyncio.wait_for(served.process.wait(), 10)
+        stopped = await served.line("stopped")
+
+    assert rest.endswith(b"data: [DONE]\n\n")
+    assert stopping["drain_seconds"] == 30
+    assert 0 < stopped["seconds"] < 30
+    assert (line["outcome"], code) == ("success", 0)
+
+
+async def test_a_stop_ends_what_does_not_end_by_itself_and_says_so(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.then(answer(legacy()), hang())
+    async with (
+        serving(tmp_path / "p", world(upstream.url), HEADRACE_DRAIN_SECONDS="0.3") as (
+            served,
+            url,
+        ),
+        aiohttp.ClientSession() as client,
+    ):
+        waiting = asyncio.gather(
+            client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)),
+            client.post(url + ROUTE.path, headers=BEARER, json=ROUTE.body(streamed=False)),
+        )
+        await served.line("call")
+        served.process.send_signal(signal.SIGTERM)
+        responses = await waiting
+        line = await served.line("call")
+        code = await asyncio.wait_for(served.process.wait(), 10)
+
+    assert sorted(each.status for each in responses) == [200, 503]
+    assert (line["error"], line["outcome"], code) == ("stopping", "proxy_error", 0)
+
+
+async def test_a_kill_leaves_the_upstream_free(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(hang())
+    async with (
+        serving(tmp_path / "p", world(upstream.url)) as (served, url),
+        aiohttp.ClientSession() as client,
+    ):
+        body = ROUTE.body(streamed=False)
+        asking = asyncio.gather(
+            client.post(url + ROUTE.path, headers=BEARER, json=body), return_exceptions=True
+        )
+        async with asyncio.timeout(5):
+            await upstream.came.wait()
+            served.process.kill()
+            [answered] = await asking
+            await upstream.requests[0].closed.wait()
+
+    assert isinstance(answered, aiohttp.ClientError)
+
+
+@pytest.mark.parametrize("name", ["bad name!", "", "Upper", "-", "a" * 65])
+def test_no_key_is_drawn_under_a_name_that_a_check_refuses(name: str) -> None:
+    drawn = CliRunner().invoke(main, ["key", "--", name])
+
+    assert drawn.exit_code == 2
+    assert "hr-" not in drawn.output
+    assert "lower case" in drawn.output
+
+
+def test_the_help_of_usage_lists_every_dimension() -> None:
+    said = CliRunner().invoke(main, ["usage", "--help"]).output
+
+    assert [name for name in COLUMNS if name not in said] == []

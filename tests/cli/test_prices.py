@@ -1,0 +1,43 @@
+"""``headrace prices``: what it prints, and what a pipeline of builds reads off its exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from tests.cli.test_init import headrace
+from tests.prices.test_checking import GOOD
+
+
+def folder(at: Path, text: str = GOOD) -> str:
+    (at / "p.yaml").write_text(text)
+    return str(at)
+
+
+async def test_show_prints_a_table_or_json(tmp_path: Path) -> None:
+    here = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    code, table = await headrace("prices", "show", *here)
+    also, said = await headrace("prices", "show", *here, "--model", "unus*", "--format", "json")
+
+    assert (code, also) == (0, 0)
+    assert "gpt-4o-mini" in table
+    assert [line["model"] for line in orjson.loads(said)["prices"]] == ["unused"]
+
+
+async def test_check_exits_with_1_where_something_is_doubtful(tmp_path: Path) -> None:
+    here = ("--policies", folder(tmp_path), "--at", "2026-06-01")
+    good, _ = await headrace("prices", "check", *here)
+    old, said = await headrace("prices", "check", *here, "--older-than", "5")
+
+    assert (good, old) == (0, 1)
+    assert "the prices were taken 12 days ago" in said
+
+
+async def test_a_folder_that_is_wrong_is_told_with_its_place(tmp_path: Path) -> None:
+    wrong = folder(tmp_path, GOOD.replace("upstream: openai", "upstream: opnai"))
+    for command in ("show", "check"):
+        code, said = await headrace("prices", command, "--policies", wrong)
+
+        assert code == 1
+        assert "there is no upstream 'opnai'" in said

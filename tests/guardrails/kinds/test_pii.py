@@ -1,0 +1,146 @@
+"""Personal identifiers: all of the samples, none of what only looks like them, in linear time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.guardrails.kinds.pii import ENTITIES, REACH, Pii
+from proxy.types.guard import Detector, Finding
+from tests.guardrails.identifiers import NEGATIVES, positives
+
+DEFAULT = Pii()
+ALL: Detector = Pii(ENTITIES)
+ONE = {entity: Pii([entity]) for entity in ENTITIES}
+
+
+def found(pii: Detector, text: str) -> list[tuple[str, str]]:
+    return [(each.kind, text[each.start : each.end]) for each in pii.find(text)]
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), positives())
+def test_each_identifier_is_found_as_it_stands(kind: str, value: str, text: str) -> None:
+    assert (kind, value) in found(ONE[kind], text)
+    if not kind.startswith("id_"):
+        assert (kind, value) in found(ALL, text)
+
+
+# Four powers of two, which may be phones of Italy; what is left of an account that does not check.
+KNOWN = {"8192 16384 32768 65536", "DE88 3704 0044 0532 0130 00"}
+
+
+@pytest.mark.parametrize("text", NEGATIVES)
+def test_what_only_looks_like_one_is_none(text: str) -> None:
+    assert (found(DEFAULT, text) == []) == (text not in KNOWN)
+
+
+def test_several_in_a_text_are_found_by_their_start() -> None:
+    text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123; DE89370400440532013000"
+
+    assert [kind for kind, _ in found(DEFAULT, text)] == ["email", "card", "phone", "iban"]
+
+
+def test_only_the_entities_asked_for_are_found() -> None:
+    text = "ada@mill.example, 4111 1111 1111 1111 or +1 212-555-0123 at 192.0.2.17"
+
+    assert found(Pii(["card"]), text) == [("card", "4111 1111 1111 1111")]
+    assert found(Pii(["ip", "email"]), text) == [
+        ("email", "ada@mill.example"),
+        ("ip", "192.0.2.17"),
+    ]
+    assert found(Pii([]), text) == []
+
+
+def test_the_threshold_says_how_sure_it_must_be() -> None:
+    assert found(Pii(["phone"], threshold=0.2), "2125550187") == [("phone", "2125550187")]
+    assert found(Pii(["phone"], threshold=0.95), "212-555-0187") == []
+
+
+def test_places_are_those_of_the_text_as_it_was_given() -> None:
+    card = "4111 1111 1111 1111".translate({ord(str(each)): 0x660 + each for each in range(10)})
+    phone = "+49\u00a030\u202f23125\u2011014"
+
+    assert found(DEFAULT, f"🌊 {card} und {phone} \ud83d") == [("card", card), ("phone", phone)]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("<ada@mill.example>", "ada@mill.example"),
+        ("mailto:ada@mill.example?x", "ada@mill.example"),
+        ("...ada@mill.example...", "ada@mill.example"),
+        ("a" * 80 + "@mill.example", "a" * 64 + "@mill.example"),
+    ],
+)
+def test_an_address_ends_where_it_ends(text: str, address: str) -> None:
+    assert found(DEFAULT, text) == [("email", address)]
+
+
+def test_no_finding_is_longer_than_the_reach() -> None:
+    text = "a" * 900 + "@" + "b." * 900 + "example"
+
+    assert ALL.reach == REACH
+    assert [each.end - each.start for each in ALL.find(text)] == [64 + 1 + 253]
+
+
+@pytest.mark.parametrize("entity", ["e-mail", "id_XX", "id_us", ""])
+def test_an_unknown_entity_is_refused(entity: str) -> None:
+    with pytest.raises(ValueError, match="is no entity"):
+        Pii(["email", entity])
+
+
+@settings(deadline=None)
+@given(st.text("0159 +-./()@:aé٣\u00a0\ud83d", max_size=60))
+def test_any_text_has_findings_in_order_and_apart(text: str) -> None:
+    ends = [0]
+    for each in ALL.find(text):
+        assert isinstance(each, Finding)
+        assert ends[-1] <= each.start < each.end <= len(text)
+        ends.append(each.end)
+
+
+TEXTS = [text for *_, text in positives()] + NEGATIVES + ["12 " * 60, "4111 1111 1111 1111 " * 20]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from(TEXTS), min_size=20, max_size=40),
+    st.sampled_from([" ", "\n", ""]),
+    st.integers(0, 900),
+)
+def test_what_is_far_away_changes_nothing(texts: list[str], between: str, cut: int) -> None:
+    text = between.join(texts)
+    whole = ALL.find(text)
+
+    shifted = [
+        replace(each, start=each.start + cut, end=each.end + cut) for each in ALL.find(text[cut:])
+    ]
+    assert [each for each in shifted if each.start >= cut + REACH] == [
+        each for each in whole if each.start >= cut + REACH
+    ]
+    assert [each for each in ALL.find(text[:-cut]) if each.end <= len(text) - cut - REACH] == [
+        each for each in whole if each.end <= len(text) - cut - REACH and cut
+    ]
+
+
+HOSTILE = ["a", "1-", "a.", "@", "a@", "1", "1 ", "+1 ", "DE11 ", "DE89370400440532013001 ",
+           "1-1-1-1-1-1-1 x ", "4155550132 ", "212-555-0123 ", "4111 1111 1111 1112 ", "12 345 ",
+           "call 1234567 ", "a@a.", ":", "1:", "12.", "(", "+1(2)", "2026-11-21 "]  # fmt: skip
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_time_grows_with_the_text(piece: str) -> None:
+    def cost(characters: int) -> float:
+        text = (piece * characters)[:characters] + "!"
+        costs = []
+        for _ in range(2):
+            began = time.thread_time()
+            ALL.find(text)
+            costs.append(time.thread_time() - began)
+        return min(costs)
+
+    assert cost(80 << 10) < 32 * cost(10 << 10) + 0.002  # 8 times as much; squared it were 64

@@ -1,0 +1,212 @@
+"""Patterns: found where they are, in any alphabet, and in a time that is checked when they load."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import time
+
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.types.guard import Detector, Finding
+
+
+def spans(patterns: Patterns, text: str) -> list[str]:
+    return [text[each.start : each.end] for each in patterns.find(text)]
+
+
+def one(regex: str, *, whole_words: bool = False) -> Patterns:
+    return Patterns([Pattern("mill", regex, whole_words=whole_words)])
+
+
+WHOLE: Detector = one("a", whole_words=True)
+MIXED = one("a[é🌊]|🌊é+ ?")
+
+
+def test_each_pattern_names_and_scores_its_findings() -> None:
+    patterns = Patterns([Pattern("mill", "mills?", 0.7), Pattern("river", "(?i)sluice|race")])
+
+    assert patterns.find("The Race feeds two mills") == [
+        Finding(4, 8, "river"),
+        Finding(19, 24, "mill", 0.7),
+    ]
+
+
+def test_nothing_found_is_an_empty_list() -> None:
+    assert one("mill").find("a river") == []
+    assert one("mill").find("") == []
+    assert Patterns([]).find("a river") == []
+
+
+def test_places_are_characters_not_bytes() -> None:
+    text = "Mühle 🌊🌊 mill, naïve mill é"
+
+    assert spans(one("mill"), text) == ["mill", "mill"]
+    assert [each.start for each in one("mill").find(text)] == [9, 21]
+
+
+@given(st.text("aé🌊 ", max_size=30))
+def test_places_are_those_that_the_standard_library_gives(text: str) -> None:
+    found = [(each.start, each.end) for each in MIXED.find(text)]
+
+    assert found == [match.span() for match in re.finditer("a[é🌊]|🌊é+ ?", text)]
+
+
+def test_case_is_ignored_in_any_alphabet_if_the_pattern_says_so() -> None:
+    assert spans(one("(?i)мельница|mühle"), "МЕЛЬНИЦА, MÜHLE") == ["МЕЛЬНИЦА", "MÜHLE"]
+
+
+def test_half_a_surrogate_pair_is_text_like_any_other() -> None:
+    assert one("mill").find("\ud83d a mill \ude00") == [Finding(4, 8, "mill")]
+
+
+def test_an_edge_knows_what_stands_before_where_the_search_goes_on() -> None:
+    assert spans(one("^mill"), "millmill") == ["mill"]
+    assert spans(one(r"\bmill"), "millmill mill") == ["mill", "mill"]
+
+
+@pytest.mark.parametrize(
+    ("regex", "text", "found"),
+    [
+        ("art", "art, cart, artful, art", 2),
+        ("art", "état d'art à l'art", 2),
+        ("art", "éart artü _art art1", 0),
+        ("éa", "xéa éa", 1),
+        ("aa aa", "xaa aa aa", 1),
+        ("c\\+\\+", "c++ c++11 xc++", 2),
+        ("दान", "दान दाना", 1),
+        ("水車", "この水車小屋", 1),
+        ("น้ำ", "ดื่มน้ำเย็น", 1),
+        ("mill.*", "amill mill", 0),
+    ],
+)
+def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, found: int) -> None:
+    assert len(one(regex, whole_words=True).find(text)) == found
+
+
+def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
+    patterns = Patterns([Pattern("a", "water mill"), Pattern("b", "mill race")])
+
+    assert patterns.hits("water mill race") == [Finding(0, 10, "a"), Finding(6, 15, "b")]
+    assert patterns.find("water mill race") == [Finding(0, 10, "a"), Finding(10, 15, "b")]
+
+
+def test_what_a_pattern_needs_may_be_in_any_case() -> None:
+    patterns = Patterns([Pattern("key", "[A-Z]{4}-[0-9]{4}", needs=("mill", "w.el"))])
+
+    assert spans(patterns, "MILL-1234") == ["MILL-1234"]
+    assert spans(patterns, "MALL-1234 WHEL") == []
+    assert spans(patterns, "MALL-1234 W.EL") == ["MALL-1234"]
+    assert patterns.which("Mill") == [0]
+
+
+@given(st.text("aआा水_ -", max_size=20))
+def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
+    def joined(at: int) -> bool:
+        letters = "aआा_"  # and 水 joins nothing, as its script has no spaces
+        return 0 < at < len(text) and text[at - 1] in letters and text[at] in letters
+
+    expected = {
+        at for at in range(len(text)) if text[at] == "a" and not joined(at) and not joined(at + 1)
+    }
+    assert {each.start for each in WHOLE.find(text)} == expected
+
+
+@pytest.mark.parametrize(
+    ("regexes", "reach"),
+    [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
+)
+def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int | None) -> None:
+    assert Patterns([Pattern("mill", regex) for regex in regexes]).reach == reach
+
+
+@pytest.mark.parametrize("regex", [r"(a)\1", "a(?=b)", "(?<!a)b", r"a\Z", "a{2000}", "(", r"a\Cb"])
+def test_what_is_not_taken_is_refused_in_silence(
+    regex: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="mill: "):
+        one(regex)
+
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("regex", ["", "a*", "^", r"\b", "(|a)", "a?"])
+def test_a_pattern_that_matches_nothing_at_all_is_refused(regex: str) -> None:
+    with pytest.raises(ValueError, match="mill: matches where there is nothing"):
+        one(regex)
+
+
+@pytest.mark.parametrize("regex", ["a(.*b)?", "(?:[a-z]{1,50}){1,19}x", "m(?:[^x]*x)?"])
+def test_a_pattern_that_is_slow_to_find_everywhere_is_refused(regex: str) -> None:
+    with pytest.raises(ValueError, match="mill: takes more than 10 ms for 16 KB"):
+        one(regex)
+
+
+@pytest.mark.parametrize("regex", [".", r"\d", "[^@]{1,200}@", "[a-q][^u-z]{0,60}x", "(a+)+$"])
+@pytest.mark.parametrize("whole_words", [True, False])
+def test_a_pattern_that_finds_much_is_not(regex: str, whole_words: bool) -> None:
+    one(regex, whole_words=whole_words)
+
+
+def test_the_bound_is_the_policys() -> None:
+    ticks = itertools.count()
+
+    with pytest.raises(ValueError, match="mill: takes more than 900 ms"):
+        Patterns([Pattern("mill", "mill")], bound_s=0.9, clock=lambda: next(ticks))
+    Patterns([Pattern("mill", "mill")], bound_s=1.1, clock=lambda: next(ticks))
+
+
+def test_patterns_that_are_slow_only_together_are_refused() -> None:
+    ranges = [f"[a-{end}][^u-z]{{0,60}}{last}" for end in "bcdefghijklmnopqrst" for last in "xyz"]
+
+    with pytest.raises(ValueError, match="together take too long"):
+        Patterns([Pattern(f"mill{at}", regex) for at, regex in enumerate(ranges)])
+
+
+def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="together are too large"):
+        Patterns([Pattern("mill", "[a-z]{900}")], memory_bytes=20_000)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_set_that_gives_up_hides_nothing() -> None:
+    # What RE2 answers when it runs out of memory is what it answers for a clean text.
+    assert re2.Set.SearchSet().Match("mill") is None
+    patterns = one("mill")
+    patterns._set = re2.Set.SearchSet()
+
+    assert patterns.which("a mill") == range(1)
+    assert spans(patterns, "a mill") == ["mill"]
+
+
+def test_many_matches_without_bound_end_in_one() -> None:
+    text = "a " * 3000
+    found = one(r"a+").find(text)
+
+    assert len(found) == 1001
+    assert found[-1] == Finding(2000, len(text), "mill")
+
+
+@pytest.mark.parametrize("piece", ["a", "1-", "a.a@", "é", "mill"])
+def test_time_grows_with_the_text(piece: str) -> None:
+    patterns = Patterns([Pattern("a", "(?:[a-z]+[.])+mill"), Pattern("b", "(?:1-){3,9}x|mil+l")])
+
+    def cost(characters: int) -> float:
+        text = piece * (characters // len(piece)) + "!"
+        costs = []
+        for _ in range(5):
+            began = time.thread_time()
+            patterns.find(text)
+            costs.append(time.thread_time() - began)
+        return min(costs)
+
+    assert cost(400 << 10) < 40 * cost(50 << 10) + 0.001  # 8 times as much; squared it were 64
+
+
+def test_no_pattern_is_shown() -> None:
+    assert repr(one("mill")) == "Patterns(1)"

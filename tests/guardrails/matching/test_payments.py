@@ -1,0 +1,96 @@
+"""Cards and accounts: every brand's test numbers, and what only looks like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.guardrails.matching.numbers import Part
+from proxy.guardrails.matching.payments import ACCOUNT_LENGTHS, account, cards, luhn
+from tests.guardrails.identifiers import VALUES
+
+
+def found(text: str) -> list[tuple[str, float]]:
+    return [(text[each.start : each.end], each.score) for each in cards(Part(text, 0, len(text)))]
+
+
+@pytest.mark.parametrize("number", VALUES["card"])
+def test_cards_of_all_brands_are_found(number: str) -> None:
+    assert [value for value, score in found(number) if score >= 0.5] == [number]
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "4111 1111 1111 1112",  # Luhn
+        "41111111111111111",  # length
+        "1234 5678 9012 3452",  # brand
+        "2720 9999 9999 9999",
+        "2721 0000 0000 0004",  # beyond MasterCard's second series
+        "0000 0000 0000 0000",
+    ],
+)
+def test_other_numbers_are_none(number: str) -> None:
+    assert found(number) == []
+
+
+def test_two_cards_in_a_run_are_two() -> None:
+    assert [value for value, _ in found("4111 1111 1111 1111 5555 5555 5555 4444")] == [
+        "4111 1111 1111 1111",
+        "5555 5555 5555 4444",
+    ]
+
+
+def test_a_card_in_a_long_run_is_found_by_its_grouping() -> None:
+    row = "10 20 30 40 50 60 " * 8
+    text = f"{row}4111 1111 1111 1111 3782 822463 10005 {row}1"
+
+    assert [value for value, _ in found(text)] == ["4111 1111 1111 1111", "3782 822463 10005"]
+
+
+def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
+    assert found("500000000009") == []
+    assert found("676770000005") == [("676770000005", 0.3)]
+    text = "Maestro 676770000005"
+    assert [each.score for each in cards(Part(text, 8, len(text)))] == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("digits", "valid"), [("79927398713", True), ("79927398710", False), ("0", True), ("18", True)]
+)
+def test_luhn(digits: str, valid: bool) -> None:
+    assert luhn(digits) == valid
+
+
+def accounts(text: str) -> list[str]:
+    return [
+        text[each.start : each.end]
+        for start in range(len(text) - 4)
+        for each in account(text, start, start + 4)
+    ]
+
+
+@pytest.mark.parametrize("number", VALUES["iban"])
+def test_an_account_ends_where_its_country_says(number: str) -> None:
+    assert accounts(f"IBAN {number} COBADEFF XYZ") == [number]
+    assert accounts(number) == [number]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DE88 3704 0044 0532 0130 00",
+        "DE89 3704 0044 0532 0130 0",
+        "DE89370400440532013000A",
+        "XDE89370400440532013000",
+        "ZZ89370400440532013000",
+        "DE89  3704 0044 0532 0130 00",
+    ],
+)
+def test_what_does_not_check_is_no_account(text: str) -> None:
+    assert accounts(text) == []
+
+
+def test_the_lengths_are_those_of_the_registry() -> None:
+    assert len(ACCOUNT_LENGTHS) > 80
+    assert ACCOUNT_LENGTHS["NO"] == 15
+    assert ACCOUNT_LENGTHS["MT"] == 31

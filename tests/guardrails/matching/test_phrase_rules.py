@@ -1,0 +1,57 @@
+"""Rules are matched together, by name, in time linear in the text, whatever the text is."""
+
+from __future__ import annotations
+
+import pytest
+
+from proxy.guardrails.matching.phrase_rules import TOGETHER, Rule, Rulebook, apart, encodable
+from proxy.types.guard import Finding
+
+BOOK = Rulebook([Rule("fruit", 0.5, r"app?le"), Rule("word", 0.7, r"[a-z]+ pie")], longest=10)
+
+
+def test_each_rule_says_where_it_matched() -> None:
+    assert BOOK.find("an Apple, an ape") == [Finding(3, 8, "fruit", 0.5)]
+
+
+def test_places_are_characters_not_bytes() -> None:
+    (found,) = BOOK.find("größer 🍏 apple")
+
+    assert "größer 🍏 apple"[found.start : found.end] == "apple"
+
+
+def test_no_match_is_no_finding() -> None:
+    assert BOOK.find("pears") == BOOK.find("") == []
+
+
+def test_a_match_that_is_too_long_is_none() -> None:
+    assert BOOK.find("rhubarbs pie") == []
+    assert [found.kind for found in BOOK.find("plum pie")] == ["word"]
+
+
+def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
+    book = Rulebook([Rule(f"r{n}", 1, f"w{n}x") for n in range(2 * TOGETHER + 1)], longest=10)
+
+    assert [found.kind for found in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
+    assert Rulebook([], longest=10).find("w0x") == []
+
+
+def test_half_a_character_is_no_obstacle() -> None:
+    assert [found.start for found in BOOK.find("\ud83d apple")] == [2]
+    assert encodable("\udc00 ä 🍏") == "\ufffd ä 🍏"
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a{2000}", "("])
+def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="not a pattern"):
+        Rulebook([Rule("bad", 1, pattern)], longest=10)
+
+
+def test_of_findings_that_overlap_the_surest_stays() -> None:
+    low, high, far = Finding(0, 9, "a", 0.5), Finding(4, 6, "b", 0.9), Finding(6, 8, "c", 0.1)
+
+    assert apart([far, high, low]) == [high, far]
+
+
+def test_of_equals_the_longest_stays() -> None:
+    assert apart([Finding(0, 4, "a"), Finding(2, 9, "b")]) == [Finding(2, 9, "b")]

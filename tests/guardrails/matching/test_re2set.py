@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+
+
+def test_a_sieve_tells_which_patterns_hit_and_gives_nothing_for_none() -> None:
+    sieve = Sieve(["refund", r"order \d+", "parcel"])
+
+    assert list(sieve.hits(b"where is my parcel of order 17")) == [1, 2]
+    assert list(sieve.hits(b"good morning")) == []
+    assert list(Sieve([]).hits(b"good morning")) == []
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "a{2000}"])
+def test_a_pattern_that_re2_does_not_know_is_refused_when_it_is_made(pattern: str) -> None:
+    with pytest.raises(ValueError, match="not a pattern of RE2"):
+        Pattern(pattern)
+
+
+def test_a_pattern_that_no_sieve_takes_is_told() -> None:
+    with pytest.raises(ValueError, match="not a pattern of RE2"):
+        Sieve(["("])
+
+
+def test_matches_are_spans_of_the_whole_and_of_groups() -> None:
+    pattern = Pattern("(a)|(b)c")
+
+    assert pattern.search(b"xxbc") == [(2, 4), (-1, -1), (2, 3)]
+    assert pattern.search(b"xxbc", 3) is None
+    assert pattern.search(b"xxbc", 0, 3) is None
+    assert pattern.match(b"abc") == (0, 1)
+    assert [spans[0] for spans in pattern.every(b"abcbc")] == [(0, 1), (1, 3), (3, 5)]
+
+
+def test_places_in_bytes_become_places_in_characters() -> None:
+    text = "Grüße, 🙂 order"
+    characters = Characters(text, data := encoded(text))
+
+    places = [characters.before(data.index(word.encode())) for word in ("ü", "ß", "🙂", "order")]
+
+    assert places == [text.index(word) for word in ("ü", "ß", "🙂", "order")]
+
+
+def test_half_a_surrogate_pair_takes_one_place() -> None:
+    assert encoded("a\ud800b") == b"a?b"

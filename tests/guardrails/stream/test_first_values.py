@@ -1,0 +1,102 @@
+"""What is read chunk by chunk says no more than its first value, in bounded memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from proxy.guardrails.engine import Engine
+from proxy.guardrails.stream.first_values import MOST_PLACES, FirstValues, acting, says_more
+from proxy.guardrails.text.walk import Text
+from proxy.types import Chunk
+from tests.guardrails.doubles import Ticks, rule, tallies
+
+
+def text(said: str) -> Text:
+    return Text(("x",), said, "other")
+
+
+def always(_: Text) -> bool:
+    return True
+
+
+def never(_: Text) -> bool:
+    return False
+
+
+def test_the_first_value_of_a_place_passes_and_no_other() -> None:
+    firsts = FirstValues()
+
+    assert firsts.passes(("provider",), text("one"), never)
+    assert not firsts.passes(("provider",), text("two"), never)
+    assert firsts.passes(("provider",), text("one"), never)
+    assert firsts.passes(("other",), text("two"), never)
+    assert firsts.passes((0, ("provider",)), text("two"), never)
+
+
+def test_the_same_again_passes_where_it_says_no_more() -> None:
+    firsts = FirstValues()
+    asked: list[Text] = []
+
+    def says_more(again: Text) -> bool:
+        asked.append(again)
+        return True
+
+    assert firsts.passes(("n",), text("42"), says_more)
+    assert asked == []
+    assert [firsts.passes(("n",), text("42"), says_more) for _ in range(3)] == [False] * 3
+    assert asked == [text("42")]
+
+
+@pytest.mark.parametrize("said", ["42", "4242", "x42", "sec ", "a secret "])
+def test_what_is_said_again_and_again_is_looked_at(said: str) -> None:
+    acts = acting(tallies(rule("42424242", action="mask"), rule("secret", action="flag")), text(""))
+
+    assert says_more(said, acts) is said.startswith("42")
+    assert not says_more(said, acting(tallies(rule("42424242", action="flag")), text("")))
+    assert not says_more(said, acting(tallies(rule(said, unbounded=True)), text("")))
+
+
+def test_there_are_so_many_places_and_long_names_are_not_kept() -> None:
+    firsts = FirstValues()
+    value = text("x" * 100_000)
+    tracemalloc.start()
+    try:
+        passed = [firsts.passes((f"{n}{value}",), value, always) for n in range(MOST_PLACES + 1)]
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert passed == [True] * MOST_PLACES + [False]
+    assert held < 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("chunks", "verdict"),
+    [
+        ([{"x": "sec"}, {"x": "ret"}], "unseen"),
+        ([{"x": {"y": ["sec"]}}, {"x": {"y": ["ret"]}}], "unseen"),
+        ([{"provider": "openai"}, {"provider": "openai"}], "passed"),
+        ([{"x": "retsec"}, {"x": "retsec"}], "unseen"),
+        ([{"x": "secret"}, {"x": "other"}], "flagged"),
+        ([{"obfuscation": "sec"}, {"obfuscation": "ret7"}], "passed"),
+        ([{"obfuscation": "s e c"}, {"obfuscation": "r e t"}], "unseen"),
+        ([{"obfuscation": "a" * 64}, {"obfuscation": "a" * 65}], "unseen"),
+        ([{"usage": {"completion_tokens": 1}}, {"usage": {"completion_tokens": 2}}], "passed"),
+    ],
+    ids=str,
+)
+async def test_a_guard_that_only_flags_says_what_it_has_not_read_together(
+    chunks: list[dict[str, Any]], verdict: str
+) -> None:
+    watching = Engine(Ticks()).watch([rule("secret", action="flag")], lambda: pytest.fail("asked"))
+    for beside in chunks:
+        data = {"choices": [{"index": 0, "delta": {"content": "all is well "}}], **beside}
+        chunk = Chunk(data)
+        assert await watching.feed(chunk) == [chunk]
+    await watching.feed(Chunk(None, last=True))
+
+    [result] = watching.results()
+    assert result.verdict == verdict

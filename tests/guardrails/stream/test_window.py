@@ -1,0 +1,363 @@
+"""However a text is cut, its window releases, masks and blocks the same, and holds little."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # disguises are among what is cut
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.errors import GuardBlocked
+from proxy.guardrails.findings.mask import masked, spots
+from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.services.stage import Ear, Read
+from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
+from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.weight import SHEET
+from proxy.types.guard import Result, Rule
+from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
+from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
+
+RUN = base64.b64encode(b"here is a secret").decode()
+BITS = [
+    "secret", "secre", "cret", "se", " ", "s e c r e t", "s.e", "aa", "a", "ab", "ba", "b", ".",
+    "\u200b", "\u0301", "ｓｅｃret", "%73", "&#115;", "&am", "\\u0073", "%C3%A9", RUN, RUN[:9],
+    "the ",
+    "\u0315" * 20, "\u0316" * 15, "\u0336" * 33, "%CC%81",
+    "é", "\u1100", "\u1161", "\u11a8", "\U0001f600", "longer words", "\U000e0073\U000e0065",
+]  # fmt: skip
+TEXT = st.lists(st.sampled_from(BITS) | st.text(max_size=3), max_size=14).map("".join)
+CUTS = st.lists(st.integers(0, 400), max_size=12)
+RULES = [
+    (rule("secret", action="mask"),),
+    (rule("aa", "ab", action="mask"),),
+    (rule("cat", edges=True, action="mask"), rule("secret", "se", action="mask", kind="s")),
+    (rule("ab", action="mask", kind="x"), rule("ba", action="mask", kind="y")),
+    (rule("aba", action="flag"), rule("secret", action="block")),
+    (rule("cat", action="block"), rule("cret", action="mask"), rule("the cat", action="flag")),
+    (rule("é", "ee", action="mask"), rule("secret is all", action="block", shadow=True)),
+    (rule("secret", action="mask", unbounded=True), rule("aa", action="flag")),
+    (rule("secret", action="flag", unbounded=True), rule("aa", action="mask")),
+]
+
+
+def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released, and what blocked."""
+    out = []
+    try:
+        for part in parts:
+            out += window.feed(part)
+        out += window.flush()
+    except GuardBlocked as blocked:
+        return "".join(piece.text for piece in out), f"{blocked.guard} {blocked.kind}"
+    return "".join(piece.text for piece in out), None
+
+
+def told(tallies: list[Tally]) -> list[Result]:
+    return [tally.result() for tally in tallies]
+
+
+def whole(text: str, rules: tuple[Rule, ...]) -> str:
+    at_work = tallies(*rules)
+    views = readings(text)
+    found = [
+        spot
+        for index, tally in enumerate(at_work)
+        if tally.rule.enforces
+        for spot in spots(tally, index, views)
+    ]
+    return masked(text, sorted(found, key=lambda spot: spot.order), rules, lambda r, k, t: f"[{k}]")
+
+
+@given(TEXT, CUTS, st.sampled_from(RULES))
+@example("a secret", [4], RULES[0])
+@example("aaaaaaa", [1, 2, 3, 4, 5, 6], RULES[1])
+@example("abababab", [1, 2, 3, 4, 5, 6, 7], RULES[3])
+@example("x" * 40 + RUN + "x", [45, 60], RULES[0])
+@example("s e c r e t", list(range(11)), RULES[0])
+@example("cafe\u0301", [4], RULES[6])
+@example("cafe%CC%81", [4], RULES[6])
+@example("sec" + "\u0336" * 66 + "ret", list(range(72)), RULES[0])
+@example("se" + "\u0315\u0316" * 40 + "cret", list(range(86)), RULES[4])
+def test_any_cut_gives_what_one_piece_gives(
+    text: str, cuts: list[int], rules: tuple[Rule, ...]
+) -> None:
+    once, cut, each = tallies(*rules), tallies(*rules), tallies(*rules)
+    released, blocked = stream(Window(once, replace=_bracketed), [text])
+
+    for at_work, parts in ((cut, pieces(text, cuts)), (each, list(text))):
+        seen, stopped = stream(Window(at_work, replace=_bracketed), parts)
+
+        assert stopped == blocked
+        if blocked:
+            assert "secret" not in seen
+        else:
+            assert seen == released
+            assert told(at_work) == told(once)
+
+
+def taken(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give what was released of texts that are each whole, and what blocked."""
+    try:
+        return "".join(piece.text for each in texts for piece in window.take(each)), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
+    """Give the same of a window that is fed them one after the other."""
+    try:
+        return "".join(
+            p.text for each in texts for p in (*window.feed(each), *window.flush())
+        ), None
+    except GuardBlocked as blocked:
+        return "", f"{blocked.guard} {blocked.kind}"
+
+
+@given(st.lists(TEXT, max_size=5), st.sampled_from(RULES), st.booleans())
+@example(["x" * 40 + RUN + "x", "x" * MOST_RUN + " secret", "secret"], RULES[0], False)
+@example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
+@example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
+def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
+    texts: list[str], rules: tuple[Rule, ...], escaped: bool
+) -> None:
+    one, other = tallies(*rules), tallies(*rules)
+    at_once = taken(Window(one, replace=_bracketed, escaped=escaped), texts)
+
+    assert at_once == fed(Window(other, replace=_bracketed, escaped=escaped), texts)
+    if at_once[1] is None:
+        assert told(one) == told(other)
+
+
+def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
+    heard: list[Read] = []
+    window = Window(tallies(Rule("ear", Ear("content", heard, reach=400), "block")))
+    for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
+        window.take(text)
+
+    assert [read.text for read in heard] == ["1", "2", "x" * 100, "x" * 100]
+
+
+def _bracketed(rule: Rule, kind: str, text: str) -> str:
+    return f"[{kind}]"
+
+
+@given(
+    TEXT, CUTS, st.sampled_from([each for each in RULES if all(r.action == "mask" for r in each)])
+)
+def test_a_stream_is_masked_as_the_whole_text_is(
+    text: str, cuts: list[int], rules: tuple[Rule, ...]
+) -> None:
+    seen, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
+
+    assert seen == whole(text, rules)
+
+
+@given(TEXT, CUTS)
+def test_what_is_released_is_the_text_where_nothing_is_found(text: str, cuts: list[int]) -> None:
+    window = Window(tallies(rule("never there")))
+
+    assert stream(window, pieces(text, cuts)) == (text, None)
+
+
+@given(st.lists(st.text("abcdefg", min_size=2), max_size=12).map(" ".join), CUTS)
+def test_no_more_is_held_than_the_reach(text: str, cuts: list[int]) -> None:
+    window = Window(tallies(rule("forbidden", action="block")))
+
+    for part in pieces(text, cuts):
+        window.feed(part)
+        assert window.held <= len("forbidden") + 2  # a letter that is cut off may stand apart
+
+
+def test_a_text_that_can_be_no_part_of_a_finding_leaves_at_once() -> None:
+    window = Window(tallies(rule("forbidden", action="block")))
+
+    assert "".join(piece.text for piece in window.feed("it is known to all ")) == "it is know"
+    assert window.held == len("forbidden")
+
+
+def test_rules_that_only_flag_hold_nothing_back() -> None:
+    at_work = tallies(rule("forbidden", action="flag"), rule("known", action="block", shadow=True))
+    window = Window(at_work)
+
+    assert [piece.text for piece in window.feed("it is for")] == ["it is for"]
+    assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
+    window.flush()
+    assert [each.verdict for each in told(at_work)] == ["flagged", "passed"]
+
+
+def test_nothing_of_a_block_is_released() -> None:
+    window = Window(tallies(rule("forbidden", action="block", message="No.")))
+    out = []
+
+    with pytest.raises(GuardBlocked, match=r"^No\.$") as blocked:
+        for letter in "this is forbidden, and so on":
+            out += window.feed(letter)
+
+    assert "".join(piece.text for piece in out) == "this is "
+    assert (blocked.value.guard, blocked.value.kind) == ("words", "word")
+
+
+def test_what_only_the_whole_can_tell_is_held_to_the_end() -> None:
+    window = Window(tallies(rule("b", action="mask", unbounded=True)))
+
+    assert window.feed("abc" * 9000) == []
+    assert window.held == 27000
+    assert "".join(piece.text for piece in window.flush()) == "a[WORD]c" * 9000
+
+
+def test_a_long_run_of_base64_is_held_to_its_bound_only() -> None:
+    window = Window(tallies(rule("secret", action="block")))
+    blob = base64.b64encode(b"all of it is text " * 900).decode()
+
+    held = []
+    for part in pieces(blob, list(range(0, len(blob), 100))):
+        window.feed(part)
+        held.append(window.held)
+
+    assert max(held) <= MOST_RUN + 100
+    assert held[-1] < 100
+
+
+def test_too_much_that_shows_nothing_fails_closed() -> None:
+    window = Window(tallies(rule("secret", action="block")))
+
+    with pytest.raises(GuardBlocked) as blocked:
+        window.feed("s" + "\u200b" * 20_000)
+
+    assert blocked.value.kind == "could_not_check"
+
+
+def test_too_much_that_shows_nothing_passes_where_errors_do() -> None:
+    at_work = tallies(rule("secret", action="block", on_error="open"))
+    text = "s" + "\u200b" * 20_000
+
+    assert "".join(piece.text for piece in Window(at_work).feed(text)) == text
+    assert told(at_work)[0].error == "too_long_to_hold"
+
+
+def test_a_rule_that_only_flags_gives_up_too_and_holds_nothing() -> None:
+    at_work = tallies(rule("secret", action="flag"))
+    window = Window(at_work)
+
+    for _ in range(40):
+        assert [piece.text for piece in window.feed("\u200b" * 1000)] == ["\u200b" * 1000]
+
+    assert told(at_work)[0].error == "too_long_to_hold"
+
+
+def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
+    half = "it is known " * (MOST_WHOLE // 20)
+    opened = tallies(rule("secret", unbounded=True, on_error="open", action="mask"))
+
+    assert stream(Window(opened), [half, half, "z"]) == (half + half + "z", None)
+    assert told(opened)[0].error == "too_long"
+    closed = Window(tallies(rule("secret", unbounded=True)))
+    assert stream(closed, [half, half]) == ("", "words could_not_check")
+
+
+@pytest.mark.parametrize(
+    ("keys", "passes"),
+    [
+        ({}, False),
+        ({"action": "mask"}, False),
+        ({"on_error": "open"}, True),
+        ({"shadow": True}, True),
+        ({"action": "flag"}, True),
+    ],
+)
+def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
+    keys: dict[str, Any], passes: bool
+) -> None:
+    at_work = tallies(Rule("broken", Broken(), **keys))
+
+    released, blocked = stream(Window(at_work), ["some", " text"])
+
+    assert (released, blocked) == (
+        ("some text", None) if passes else ("", "broken could_not_check")
+    )
+    assert told(at_work)[0].verdict == "failed"
+    assert told(at_work)[0].error == "ZeroDivisionError"
+
+
+def test_a_detector_that_is_late_has_failed() -> None:
+    late = Tally(Rule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
+
+    assert stream(Window([late]), ["some text"]) == ("", "slow could_not_check")
+    assert late.result().error == "deadline"
+
+
+def test_masks_inside_of_json_strings_leave_them_whole() -> None:
+    window = Window(
+        tallies(rule('say "no"', "é", action="mask")),
+        escaped=True,
+        replace=lambda r, k, t: f'"{t}"\n',
+    )
+
+    released, _ = stream(window, list(r"I say \"no\" & \u00e9"))
+
+    assert released == r"I \"say \"no\"\"\n & \"é\"\n"
+
+
+def test_bytes_and_fields_are_counted_once() -> None:
+    at_work = tallies(rule("secret"))
+    window = Window(at_work)
+    stream(window, list("déjà vu"))
+    stream(Window(at_work), ["more"])
+
+    assert (at_work[0].bytes, at_work[0].fields) == (len("déjà vumore".encode()), 2)
+
+
+def test_what_follows_the_end_is_another_text() -> None:
+    window = Window(tallies(rule("secret", action="mask")))
+
+    assert stream(window, ["a secret, sec"]) == ("a [WORD], sec", None)
+    assert stream(window, ["ret secret"]) == ("ret [WORD]", None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_text_in_pieces_is_read_in_linear_time(shape: str) -> None:
+    made = SHAPES[shape]
+
+    assert grown(_streamed, made(SIZE // 8), made(SIZE // 8 * TIMES)) < LINEAR
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_rule_that_reaches_far_does_not_make_letters_be_read_more_often(shape: str) -> None:
+    text = SHAPES[shape](SIZE)
+
+    assert grown(lambda reach: _streamed(text, reach), 100, 100 * TIMES) < TIMES / 2
+
+
+def test_many_findings_in_one_piece_are_masked_in_linear_time() -> None:
+    text = "secret, "
+
+    assert grown(_at_once, text * SIZE, text * SIZE * TIMES) < LINEAR
+
+
+def _streamed(text: str, reach: int = 400) -> None:
+    window = Window(tallies(rule("x" * reach, action="mask", on_error="open")))
+    for letter in text:
+        window.feed(letter)
+    window.flush()
+
+
+def _at_once(text: str) -> None:
+    window = Window(tallies(rule("secret", action="mask")))
+    window.feed(text)
+    window.flush()
+
+
+@pytest.mark.parametrize(("size", "readings"), [(SHEET, 2), (SHEET + 3, 1)])
+def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
+    size: int, readings: int
+) -> None:
+    seen: list[Read] = []
+    window = Window([Tally(Rule("ear", Ear("content", seen), "flag"), Ticks())])
+    stream(window, ["\uff41\uff42 " * (size // 3)])
+
+    assert len(seen) == readings

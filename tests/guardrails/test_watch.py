@@ -1,0 +1,158 @@
+"""What is masked for an upstream comes back to the client, and to nobody else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
+from tests.guardrails.echoes import asked_text, echoing, shown
+from tests.guardrails.test_run import ask, guarded
+from tests.test_pipeline import BEARER
+
+EMAIL = "jane@example.com"
+NAME = 'Ann "Weir" é'
+ASKED = f"Write to {EMAIL} and {NAME}, [[sic]], then to {EMAIL} again. ["
+PII = "{guard: pii, entities: [email], action: mask, restore: true}"
+NAMES = f"{{guard: keywords, words: ['{NAME}'], action: mask, restore: true}}"
+INPUT = f"input: [{PII}, {NAMES}]"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 11, 500])
+async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed(
+    size: int, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing(size))
+    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
+        status, said, _ = await ask(client, ASKED, stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert status == 200
+    [asked] = upstream.requests
+    assert EMAIL.encode() not in asked.body
+    assert b"Weir" not in asked.body
+    text, arguments = shown(said)
+    assert text == ASKED
+    assert json.loads(arguments) == {"said": [ASKED]}
+    assert said.rstrip().endswith(b"data: [DONE]")
+    assert {result.verdict for _, result in record.verdicts()} == {"masked"}
+    assert record.tokens.total == 8
+
+
+async def test_a_whole_answer_has_its_values_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing())
+    async with guarded(tmp_path, upstream, INPUT) as (_, client):
+        _, said, _ = await ask(client, ASKED)
+
+    text, arguments = shown(said)
+    assert (text, json.loads(arguments)) == (ASKED, {"said": [ASKED]})
+
+
+async def test_the_same_value_has_one_placeholder_and_another_call_another(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing())
+    async with guarded(tmp_path, upstream, INPUT) as (_, client):
+        for _ in range(2):
+            await ask(client, f"{EMAIL} {EMAIL}")
+
+    one, other = (asked_text(asked).split() for asked in upstream.requests)
+    assert one[0] == one[1] != other[0] == other[1]
+    assert one[0].startswith("[EMAIL_1_")
+
+
+async def test_a_placeholder_of_another_call_is_not_put_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("[EMAIL_1_00000000] and [EMAIL_1_x7f]")))
+    async with guarded(tmp_path, upstream, INPUT) as (_, client):
+        _, _, said = await ask(client, ASKED)
+
+    content = said["choices"][0]["message"]["content"]
+    assert content == "[EMAIL_1_00000000] and [EMAIL_1_x7f]"
+
+
+async def test_guards_of_the_answer_look_before_values_are_put_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing())
+    output = "output: [{guard: pii, entities: [email], action: block}]"
+    async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (proxy, client):
+        status, said, _ = await ask(client, ASKED, stream=True)
+        [record] = await proxy.sink.wait()
+
+    assert (status, shown(said)[0]) == (200, ASKED)
+    assert [r.verdict for stage, r in record.verdicts() if stage == "output"] == ["passed"]
+
+
+async def test_both_ways_through_windows_leave_what_was_said(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing(2))
+    output = "output: [{guard: keywords, words: [again], action: mask}]"
+    async with guarded(tmp_path, upstream, f"{INPUT}, {output}") as (_, client):
+        _, said, _ = await ask(client, ASKED, stream=True)
+
+    assert shown(said)[0] == ASKED.replace("again", "[WORD]")
+
+
+async def test_a_stream_that_breaks_off_shows_all_that_was_clear(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    text = f"{EMAIL} [["
+    upstream.answer_with(echoing(1, cut=True))
+    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
+        messages = [{"role": "user", "content": text}]
+        body = {"model": "search-answers", "messages": messages, "stream": True}
+        async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
+            said = await response.read()
+        [record] = await proxy.sink.wait()
+
+    assert shown(said)[0] == text
+    assert record.outcome == "upstream_error"
+
+
+async def test_no_value_is_on_record_or_in_metrics(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing())
+    async with guarded(tmp_path, upstream, INPUT) as (proxy, client):
+        await ask(client, ASKED, stream=True)
+        [record] = await proxy.sink.wait()
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            metrics = await response.text()
+        said = f"{record.verdicts()} {metrics} {proxy.log}"
+
+    assert "masked" in said
+    assert EMAIL not in said
+    assert "Weir" not in said
+
+
+async def test_what_is_kept_is_what_was_shown_for_what_was_sent(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(echoing())
+    said = f"{INPUT}, cache: {{ttl: 1h, tool_calls: true}}"
+    async with guarded(tmp_path, upstream, said) as (proxy, client):
+        texts = []
+        for email in (EMAIL, EMAIL, "john@example.com"):
+            _, raw, _ = await ask(client, f"Write to {email}")
+            texts.append(shown(raw)[0])
+        records = await proxy.sink.wait(3)
+
+    assert texts == [f"Write to {EMAIL}"] * 2 + ["Write to john@example.com"]
+    assert [record.cache for record in records] == ["miss", "hit", "miss"]
+
+
+async def test_without_findings_a_stream_passes_as_it_came(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(stream(chat_events("a [", "[b", " c")))
+    async with guarded(tmp_path, upstream, INPUT) as (_, client):
+        _, said, _ = await ask(client, "Hi", stream=True)
+
+    assert shown(said)[0] == "a [[b c"

@@ -1,0 +1,36 @@
+"""The frame of an answer is silent at its own places alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.guardrails.text.frame import SILENT_ANSWER, is_silent
+
+
+@pytest.mark.parametrize(
+    ("level", "name", "value", "silent"),
+    [
+        ((), "id", "chatcmpl-1", True),
+        ((), "id", {"a": "b"}, False),
+        ((), "usage", {"prompt_tokens": 1, "prompt_tokens_details": {"cached_tokens": 1}}, True),
+        ((), "usage", {"prompt_tokens": "1"}, False),
+        ((), "usage", {"prompt_tokens_details": {"prompt_tokens": {"cost": 1}}}, False),
+        (("choices",), "finish_reason", "stop", True),
+        (("choices",), "finish_reason", "anything", False),
+        (("choices",), "id", "x", False),
+        (("choices", "message"), "index", 1, False),
+        (("choices", "delta", "tool_calls"), "id", "call_1", True),
+        (("data",), "embedding", [0.5, 1], True),
+        (("data",), "embedding", ["x"], False),
+    ],
+)
+def test_a_name_is_silent_by_its_place_and_its_value(
+    level: tuple[str, ...], name: str, value: Any, silent: bool
+) -> None:
+    assert is_silent(level, name, value) is silent
+
+
+def test_each_has_its_reason() -> None:
+    assert all(reason for names in SILENT_ANSWER.values() for _, reason in names.values())

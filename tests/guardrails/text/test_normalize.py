@@ -1,0 +1,185 @@
+"""What a text reads as, and where each character of a reading came from."""
+
+from __future__ import annotations
+
+# ruff: noqa: RUF001  # disguises are what these tests are of
+import base64
+import re
+from unicodedata import decimal, normalize
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.guardrails.text.base64_text import RUN
+from proxy.guardrails.text.confusables import FOLDS, UNSEEN
+from proxy.guardrails.text.normalize import View, beginning, folded, readings
+
+MANY = "\u0336\u0315" * 40
+ODD = st.text(
+    st.sampled_from(
+        "abcs eéßАаѕ&;#x1%C3a9\\u0073.-=ﬁｓ①각\u1100\u1161\u11a8"
+        "\u200b\u0301\u0315\u0316\u0336\u00ad\U0001f600\U000e0073\ufe0f\uff9e"
+    ),
+    max_size=30,
+)
+
+
+def spots(text: str, word: str) -> list[str]:
+    """Find a word in all readings of a text; give what the original has in its place."""
+    found = []
+    for view in readings(text):
+        at = view.folded.find(word)
+        if at >= 0:
+            start, end = view.span(at, at + len(word))
+            found.append(text[start:end])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("disguised", "place"),
+    [
+        ("a secret", "secret"),
+        ("a SeCrEt", "SeCrEt"),
+        ("a ｓｅｃｒｅｔ.", "ｓｅｃｒｅｔ"),
+        ("a 𝖘𝖊𝖈𝖗𝖊𝖙.", "𝖘𝖊𝖈𝖗𝖊𝖙"),
+        ("a \u200bs\u200becret\u200b.", "s\u200becret"),
+        ("a sec\u00adret", "sec\u00adret"),
+        ("a s\u202eecret", "s\u202eecret"),
+        ("a s\U000e0041ecret", "s\U000e0041ecret"),
+        ("a ѕесrеt", "ѕесrеt"),
+        ("a ѕЕСRЕT", "ѕЕСRЕT"),
+        ("a s&#101;cret&#33;", "s&#101;cret"),
+        ("a s&#x65;cret", "s&#x65;cret"),
+        ("a %73%65cret%21", "%73%65cret"),
+        ("a \\u0073ecret", "\\u0073ecret"),
+        ("a s e c r e t!", "s e c r e t"),
+        ("a s.e.c.r.e.t!", "s.e.c.r.e.t"),
+        ("a s_e-c r*e·t!", "s_e-c r*e·t"),
+        ("a ѕ е с r е t!", "ѕ е с r е t"),
+        ("a s\u0336e\u0336cret", "s\u0336e\u0336cret"),
+        ("a se\u0301cre\u0301t", "se\u0301cre\u0301t"),
+        (f"a sec{MANY}ret", f"sec{MANY}ret"),
+        ("a \U000e0073\U000e0065\U000e0063\U000e0072\U000e0065\U000e0074.", None),
+        ("a \\udb40\\udc73&#xe0065;\U000e0063\U000e0072\U000e0065\U000e0074.", None),
+    ],
+)
+def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | None) -> None:
+    assert place or disguised[2:-1] in spots(disguised, "secret")
+    assert set(spots(disguised, "secret")) == {place or disguised[2:-1]}
+
+
+@pytest.mark.parametrize(
+    "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
+)
+def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
+    assert len(readings(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b"],
+)
+def test_text_without_disguise_reads_as_itself(text: str) -> None:
+    assert {view.cased for view in readings(text)} == {text}
+
+
+def test_the_first_reading_is_the_text_itself() -> None:
+    assert readings("ПРИВЕТ")[0].folded == "привет"
+    assert readings("año ano")[0].folded == "año ano"
+
+
+def test_a_word_of_a_policy_is_folded_like_a_text() -> None:
+    for word in ("ПРИВЕТ", "Привет", "привет"):
+        assert folded(word) in readings("привет")[-1].folded
+
+
+def test_other_digits_are_digits() -> None:
+    assert View.of("٤١١١").cased == "4111"
+
+
+def test_escapes_of_json_are_decoded_inside_of_its_strings_only() -> None:
+    assert View.of(r"a\/b\n\\u0073", escaped=True).cased == "a/b\n\\u0073"
+    assert View.of(r"a\/b").cased == r"a\/b"
+
+
+def test_a_torn_run_is_not_decoded() -> None:
+    run = base64.b64encode(b"a secret, it is").decode()
+
+    assert len(readings(run)) == 2
+    assert len(beginning(run, torn=True).views) == 1
+
+
+@given(st.text())
+@example("\uff76\uff9e")
+@example("e\u0301\u0302")
+@example("각")
+@example("e" + "\u0315" * 15 + "\u0316" * 15)
+def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
+    text = text.translate({ord(each): None for each in "&%\\"})
+    whole = normalize("NFKC", re.sub(f"[{UNSEEN}]", "", text)).translate(FOLDS)
+    digits = "".join(str(decimal(each, each)) for each in whole)
+
+    assert View.of(text).cased == digits
+
+
+@given(ODD)
+def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
+    for view in readings(text):
+        assert len(view.folded) == len(view.cased)
+        past = (0, 0)
+        for place in range(len(view.cased)):
+            start, end = view.span(place, place + 1)
+            assert past[0] <= start < end <= len(text)
+            assert view.index(start) <= place
+            past = (start, end)
+
+
+@given(ODD, ODD)
+@example("%C3", "%A9")
+@example("x \\ud83d", "\\ude00")
+@example("a b", " c")
+@example("a b c", "at")
+@example("각"[:1], "ᆨ")
+@example("&amp", ";")
+@example("\\", "u0073")
+@example("s e c r e t%73", "")
+@example("C\\\xadА", " C")
+@example("xe", "%CC%81")
+@example("xe%CC%8", "1")
+@example("a" + "\u0315" * 29, "\u0316" * 3)
+@example("a" + "\u0315" * 30, "\u0316" * 3)
+@example("a" + "\u0315" * 31, "\u0316" * 3)
+@example("\u0105" + "\u0336\u200b" * 31, "\u0316")
+def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
+    upto = beginning(text).upto
+
+    for now, then in (
+        (View.of(text), View.of(text + more)),
+        (_closest(text), _closest(text + more)),
+    ):
+        kept = now.cased[: now.index(upto)]
+        assert then.cased[: then.index(upto)] == kept
+
+
+def _closest(text: str) -> View:
+    spread = [view for view in readings(text) if view.whole is None]
+    return spread[-1]
+
+
+@given(
+    st.text(alphabet="QUJD+/a1=", min_size=1, max_size=40), st.text(alphabet="QUJD ", max_size=8)
+)
+def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
+    read = beginning(text)
+    upto, open_run = read.upto, read.run
+    ended = [view.whole for view in readings(text + more) if view.whole]
+
+    assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
+
+
+@pytest.mark.parametrize("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
+def test_a_number_has_no_other_reading(number: str) -> None:
+    assert [view.cased for view in readings(number)] == [number]
+    assert View.of(number).cased == number
+    assert len(number) < RUN

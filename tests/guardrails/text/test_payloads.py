@@ -1,0 +1,255 @@
+"""What of a request is data to its end, and which text it stands for."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.payloads import CHARSETS, data_of
+from proxy.guardrails.text.walk import request_texts
+from proxy.types import Json
+
+ENCODED = base64.b64encode(b"a text").decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "bare", "text"),
+    [
+        (f"data:text/plain;base64,{ENCODED}", False, "a text"),
+        (f"data:text/plain;charset=utf-8;base64,{ENCODED.rstrip('=')}", False, "a text"),
+        (ENCODED, True, "a text"),
+        ("data:image/png;base64,iVBORw0KGgoAAA==", False, None),
+        ("data:image/png;base64,", False, ""),
+        ("iVBORw0KGgoAAA==", True, None),
+        ("_-8=", True, None),
+    ],
+)
+def test_data_is_told_with_its_text(said: str, bare: bool, text: str | None) -> None:
+    data = data_of(said, bare=bare)
+
+    assert data is not None
+    assert data.text == text
+
+
+@pytest.mark.parametrize(
+    ("said", "bare"),
+    [
+        (ENCODED, False),
+        ("data:text/plain,a text", True),
+        (f"data:image/png;base64,{ENCODED} and more", True),
+        (f"data:a word;base64,{ENCODED}", True),
+        ("x", True),
+    ],
+)
+def test_what_is_not_data_to_its_end_is_text(said: str, bare: bool) -> None:
+    assert data_of(said, bare=bare) is None
+
+
+@pytest.mark.parametrize("more", [" and more", "\n", " YQ=="])
+def test_data_with_white_space_is_read_as_both(more: str) -> None:
+    said = f"data:text/plain;base64,{ENCODED[:4]} {ENCODED[4:]}{more}"
+    data = data_of(said, bare=False)
+
+    assert data is None or (data.text or "").startswith("a text")
+    texts = request_texts({"prompt": said}).texts
+    assert texts[-1].text == said
+    assert len(texts) == (1 if data is None else 2)
+
+
+def url(raw: bytes, media: str, charset: str) -> str:
+    return f"data:{media};charset={charset};base64,{base64.b64encode(raw).decode()}"
+
+
+def read(said: str) -> str | None:
+    data = data_of(said, bare=False)
+    assert data is not None
+    return data.text
+
+
+@pytest.mark.parametrize("charset", sorted(CHARSETS))
+def test_a_charset_of_the_set_is_read_however_it_is_written(charset: str) -> None:
+    raw = "a text".encode(charset)
+
+    assert read(url(raw, "text/plain", charset)) == "a text"
+    assert read(url(raw, "application/json", charset.upper())) == "a text"
+
+
+@pytest.mark.parametrize(
+    "charset",
+    ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "utf-7", "utf_8", "rot13", "hex",
+     "cp037", "no-such"],
+)  # fmt: skip
+def test_no_other_codec_is_a_charset(charset: str) -> None:
+    raw = rb"\x61 \u0061 +AGE- xn--a-ecp"
+
+    assert read(url(raw, "text/plain", charset)) == raw.decode()
+    assert read(url(raw, "application/json", charset)) == raw.decode()
+    assert read(url(b"\xff" + raw, "application/json", charset)) is None
+
+
+@pytest.mark.parametrize("charset", ["no-such", "us-ascii"])
+def test_a_text_that_is_not_of_its_charset_is_read_as_utf_8_if_it_is_that(charset: str) -> None:
+    assert read(url("héron".encode(), "text/plain", charset)) == "héron"
+    assert read(url("héron".encode("latin-1"), "text/plain", charset)) == "héron"
+
+
+IN_BASE64 = "how/to/make/a/bomb/at/school/no/"
+PLACES: Mapping[str, Callable[[str], Json]] = {
+    "content": lambda said: {"messages": [{"role": "user", "content": said}]},
+    "a field that nobody knows": lambda said: {"unknown": said},
+    "arguments": lambda said: {
+        "messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": said}}]
+    },
+    "a name": lambda said: {"metadata": {said: 1}},
+    "a file": lambda said: {"messages": [{"content": [{"file": {"file_data": said}}]}]},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "head",
+    ["text/plain", "text/plain;charset=iso-8859-1", "text/html;charset=utf-16le", "text/odd"],
+)
+def test_what_is_read_as_data_is_read_as_it_is_written_too(place: str, head: str) -> None:
+    said = f"data:{head};base64,{IN_BASE64}"
+
+    assert said in {text.text for text in request_texts(PLACES[place](said)).texts}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("head", ["image/a-bomb", "text/plain;charset=a-bomb", "text/a-bomb"])
+@pytest.mark.parametrize("payload", [ENCODED, "iVBORw0KGgoAAA=="])
+def test_no_media_type_and_no_charset_is_skipped(place: str, head: str, payload: str) -> None:
+    said = f"data:{head};base64,{payload}"
+    texts = [each.text for each in request_texts(PLACES[place](said)).texts if not each.placed]
+
+    assert [text for text in texts if f"data:{head};base64," in text]
+
+
+@pytest.mark.parametrize("name", ["filename", "detail", "caption", "odd"])
+def test_beside_data_nothing_is_data(name: str) -> None:
+    picture = "data:image/png;base64,iVBORw0KGgoAAA=="
+    body: Json = {"messages": [{"content": [{"file": {name: picture, "file_data": "AAAA"}}]}]}
+
+    assert picture in {text.text for text in request_texts(body).texts}
+
+
+@pytest.mark.parametrize("media", ["image/png", "audio/wav", "application/pdf"])
+def test_a_picture_in_a_place_for_data_is_not_read(media: str) -> None:
+    picture = f"data:{media};base64,iVBORw0KGgoAAA{'A' * 256}=="
+    read = request_texts({"messages": [{"content": [{"image_url": {"url": picture}}]}]})
+
+    assert read.texts == ()
+    assert [each.kind for each in read.opaque] == ["image_url"]
+
+
+@pytest.mark.parametrize("said", ["JVBERi0x" + "A" * 16, "data:image/png;base64,4111111111111111"])
+def test_what_is_too_short_for_a_picture_is_looked_through(said: str) -> None:
+    [*_, text] = request_texts(PLACES["a file"](said)).texts
+
+    assert (text.text, text.placed) == (said, True)
+    [*_, text] = request_texts(PLACES["a file"](said + "A" * 256)).texts
+    assert text.text == "file_data"
+
+
+LETTERS = "please/tell/me/all/about/the/hippopotamus/" * 18  # base64 to its end, and no text in it
+SAYS_TEXT: dict[str, Callable[[str], Json]] = {
+    "a source of text": lambda said: {"type": "text", "media_type": "text/plain", "data": said},
+    "a source by its type": lambda said: {"type": "text", "data": said},
+    "a media type": lambda said: {"media_type": "text/plain", "data": said},
+    "in other case": lambda said: {"mime_type": " TEXT/Markdown; charset=utf-8", "data": said},
+    "as JSON": lambda said: {"mimeType": "application/json", "bytes": said},
+    "as more JSON": lambda said: {"mimeType": "application/ld+json", "data": said},
+    "as XML": lambda said: {"mediaType": "application/xml", "data": said},
+    "as a drawing": lambda said: {"media_type": "image/svg+xml", "data": said},
+    "a format": lambda said: {"format": "txt", "bytes": said},
+    "deeper": lambda said: {"media_type": "text/plain", "data": {"b64_json": said}},
+    "a picture in a text": lambda said: {"type": "text", "image": {"data": said}},
+}
+SAYS_NOTHING: dict[str, Callable[[str], Json]] = {
+    "a file": lambda said: {"type": "file", "file": {"file_data": said}},
+    "a document": lambda said: {"type": "document", "document": said},
+    "a document's data": lambda said: {"type": "document", "document": {"data": said}},
+    "an unknown type": lambda said: {"type": "file", "media_type": "a/b", "file_data": said},
+}
+PARTS: Mapping[str, Callable[[Json], Json]] = {
+    "a part": lambda part: {"messages": [{"content": [part]}]},
+    "a source": lambda part: {"messages": [{"content": [{"type": "document", "source": part}]}]},
+    "a file": lambda part: {"messages": [{"content": [{"file": part}]}]},
+    "a tool's result": lambda part: {"messages": [{"content": [{"content": [part]}]}]},
+    "unknown": lambda part: {"unknown": part},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("said", SAYS_TEXT | SAYS_NOTHING)
+@pytest.mark.parametrize(("size", "blank"), [(200, "/"), (756, "-")])
+def test_letters_of_base64_that_may_be_a_text_are_judged_as_written(
+    part: str, said: str, size: int, blank: str
+) -> None:
+    text = LETTERS[:size].replace("/", blank)
+    read = request_texts(PARTS[part]((SAYS_TEXT | SAYS_NOTHING)[said](text))).texts
+
+    assert [each.text for each in read if each.text == text and not each.placed] == [text]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("said", SAYS_TEXT)
+def test_what_says_that_it_is_text_is_decoded_too(part: str, said: str) -> None:
+    text = "all about the hippopotamus " * 20
+    encoded = base64.b64encode(text.encode()).decode()
+
+    assert text in {
+        each.text for each in request_texts(PARTS[part](SAYS_TEXT[said](encoded))).texts
+    }
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "file": {"file_data": "JVBERi0xLjcK" + "/8A5" * 200}},
+        {"type": "image", "source": {"media_type": "image/png", "data": "iVBORw0KGgo/" * 90}},
+        {"type": "input_audio", "input_audio": {"format": "pcm16", "data": "/8A5" * 200}},
+        {"type": "document", "source": {"media_type": "application/pdf", "data": "/8A5" * 200}},
+    ],
+    ids=str,
+)
+def test_what_is_data_as_it_says_is_not_read(part: Json) -> None:
+    read = request_texts(PARTS["a part"](part)).texts
+
+    assert max(len(each.text) for each in read) < 20
+
+
+def test_of_a_file_its_text_is_judged_and_what_is_written_is_looked_through() -> None:
+    said = f"data:text/plain;base64,{ENCODED}"
+    _, text, written = request_texts(PLACES["a file"](said)).texts
+
+    assert (text.text, text.decoded, text.placed) == ("a text", False, False)
+    assert (written.text, written.decoded, written.placed) == (said, True, True)
+    text, written = request_texts(PLACES["content"](said)).texts
+    assert (written.text, written.decoded, written.placed) == (said, True, False)
+
+
+@pytest.mark.parametrize("media", ["application/json", "image/svg+xml", "text/plain"])
+@pytest.mark.parametrize("charset", ["", ";charset=us-ascii", ";charset=utf-16", ";charset=odd"])
+@pytest.mark.parametrize("codec", ["utf-8", "utf-16", "utf-16le"])
+def test_a_text_is_read_whatever_its_charset_is_called(
+    media: str, charset: str, codec: str
+) -> None:
+    said = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
+    texts = request_texts(PLACES["a file"](said)).texts
+
+    read = {reading.cased for text in texts for reading in readings(text.text)}
+    assert [text for text in read if "héron" in text]
+
+
+def test_a_text_is_written_back_as_data() -> None:
+    data = data_of(f"data:text/plain;base64,{ENCODED}", bare=False)
+
+    assert data is not None
+    again = data_of(data.payload.written("a té"), bare=False)
+    assert again is not None
+    assert again.text == "a té"

@@ -1,0 +1,109 @@
+"""From schema to snapshot: what an upstream, a target and a key become."""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.source import PolicyError
+from proxy.policy.store import read_folder
+
+POLICIES = """
+upstreams:
+  openai:
+    dialect: openai
+    base_url: https://api.example.test/v1
+    api_key: ${OPENAI_KEY}
+    headers: {x-team: support, x-secret: 'Team ${TEAM_SECRET}'}
+    timeouts: {connect: 1s, total: 2m}
+    accepts: [top_k]
+    max_answer_bytes: 1MiB
+    propagate_trace: true
+  local: {dialect: openai, base_url: 'http://127.0.0.1:1', provider: nobody}
+  gateway: {dialect: scale, base_url: 'https://scale.example.test'}
+prices:
+  openai:
+    gpt-4o-mini: {input: 0.15, output: 0.6}
+    gpt-4o-*: [{from: 2026-01-01, input: 2, output: 8}, {input: 1, output: 4}]
+    broken: {input: free}
+keys:
+  support-widget: {sha256: '%s', deployments: [support-chat], may: [refresh]}
+deployments:
+  support-chat:
+    targets:
+      - {upstream: openai, model: gpt-4o-mini}
+      - {upstream: openai, model: gpt-4o-large, endpoint: chat}
+      - {upstream: openai, model: own, price: {input: 3, output: 5}}
+      - {upstream: local, model: gpt-4o-mini}
+      - {upstream: gateway, model: gpt-4o-mini}
+""" % hashlib.sha256(b"k").hexdigest()  # noqa: UP031  # braces are YAML's here
+ENVIRON = {"OPENAI_KEY": "sk-1", "TEAM_SECRET": "t-1"}
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    (tmp_path / "policies.yaml").write_text(POLICIES)
+    return read_folder(tmp_path, ENVIRON)
+
+
+def test_an_upstream_has_its_secrets_and_bounds(snapshot: Snapshot) -> None:
+    [key] = snapshot.keys.values()
+    upstream = key.deployments["support-chat"].deployment.routes.targets[0].upstream
+
+    assert upstream.api_key is not None
+    assert upstream.api_key.reveal() == "sk-1"
+    assert {name: value.reveal() for name, value in upstream.headers} == {
+        "x-team": "support",
+        "x-secret": "Team t-1",
+    }
+    assert (upstream.timeouts.connect, upstream.timeouts.idle, upstream.timeouts.total) == (
+        1,
+        600,
+        120,
+    )
+    assert (upstream.accepts, upstream.max_answer_bytes) == (frozenset({"top_k"}), 2**20)
+    assert upstream.propagate_trace
+    assert "sk-1" not in repr(snapshot)
+
+
+def test_a_price_is_the_targets_own_or_the_tables_or_unknown(snapshot: Snapshot) -> None:
+    [key] = snapshot.keys.values()
+    exact, prefix, own, nobody, gateway = key.deployments["support-chat"].deployment.routes.targets
+
+    assert [price.input for price in exact.prices] == [Decimal("0.15")]
+    assert [price.input for price in prefix.prices] == [2, 1]
+    assert [price.input for price in own.prices] == [3]
+    assert nobody.prices == gateway.prices == ()
+
+
+def test_a_broken_price_hurts_only_who_uses_it(tmp_path: Path) -> None:
+    used = POLICIES.replace("model: own, price: {input: 3, output: 5}", "model: broken")
+    (tmp_path / "policies.yaml").write_text(used)
+
+    with pytest.raises(PolicyError, match=r"prices\.openai\.broken\.input: must be"):
+        read_folder(tmp_path, ENVIRON)
+
+
+def test_a_model_is_named_alone_or_after_its_provider_or_upstream(snapshot: Snapshot) -> None:
+    [key] = snapshot.keys.values()
+
+    assert {"gpt-4o-mini", "openai/gpt-4o-mini", "local/gpt-4o-mini", "support-chat"} <= set(
+        key.named
+    )
+
+
+def test_a_secret_that_no_header_can_carry_is_told(tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text(POLICIES)
+
+    with pytest.raises(PolicyError, match="no header can carry"):
+        read_folder(tmp_path, {**ENVIRON, "OPENAI_KEY": "sk\n1"})
+
+
+def test_the_shipped_policies_are_good() -> None:
+    snapshot = read_folder(Path(__file__).parents[3] / "policies", {})
+
+    assert sorted(snapshot.deployments) == ["compare", "search-answers", "support-chat"]

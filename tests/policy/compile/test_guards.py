@@ -1,0 +1,152 @@
+"""Guards as people write them: every kind, whose they are, and what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.guardrails.kinds.injection import _book
+from proxy.guardrails.kinds.table import KINDS
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files.source import PolicyError
+from proxy.policy.store import read_folder
+from proxy.types.guard import looks
+from tests.guardrails.networks import classifier
+
+POLICIES = """\
+upstreams:
+  up: {dialect: openai, base_url: 'https://api.example.test'}
+  other: {dialect: scale, base_url: 'https://api.example.test'}
+policies:
+  house: {input: [{guard: secrets}], opaque: allow}
+  public:
+    extends: house
+    input: INPUT
+    output: OUTPUT[{guard: json_schema, schema: {type: object}, action: flag}]
+keys: {widget: {sha256: AAAA, deployments: [chat]}}
+deployments: {chat: {targets: [{upstream: up, model: m}], policy: public}}
+""".replace("AAAA", "0" * 64)
+WRITTEN = {
+    "keywords": "{guard: keywords, words: [hippo], patterns: ['h[aei]ppo'], whole_words: false}",
+    "pii": "{guard: pii, entities: [email, id_DE], regions: [DE], threshold: 0.7, action: mask}",
+    "secrets": "{guard: secrets, reach: 2000}",
+    "urls": "{guard: urls, allow: ['*.example.com'], deny: [bad.example.com]}",
+    "code": "{guard: code, roles: [user], mode: shadow}",
+    "length": "{guard: length, characters: 100, lines: 5, tokens: 50}",
+    "sponge": "{guard: sponge, on_error: open, deadline: 200ms}",
+    "injection": "{guard: injection, threshold: 0.9, by_model: false}",
+    "toxicity": "{guard: toxicity, threshold: 0.6}",
+    "nsfw": "{guard: nsfw}",
+    "topic": "{guard: topic, banned: {stocks: [Which shares should I buy?]}, threshold: 0.3}",
+    "language": "{guard: language, allowed: [en, de], threshold: 0.7}",
+    "onnx": "{guard: onnx, folder: FOLDER, labels: {rival: 0.9}}",
+    "copyright": "{guard: copyright, texts: [a b c d e], texts_from: [song.txt], words: 5}",
+    "system_prompt": "{guard: system_prompt, words: 10}",
+    "grounded": "{guard: grounded, threshold: 0.6}",
+    "relevant": "{guard: relevant, threshold: 0.9}",
+    "json_schema": "{guard: json_schema, schema: {type: array}, fields: [content, reasoning]}",
+    "judge": "{guard: judge, deployment: chat, criteria: No refunds., threshold: 0.7}",
+    "policy_violation": "{guard: policy_violation, deployment: chat, policy: No refunds.}",
+    "bias": "{guard: bias, deployment: chat, longest: 1000, action: mask}",
+    "webhook": "{guard: webhook, url: 'https://g.test/x', secret: '${S}', kinds: [name]}",
+    "presidio": "{guard: presidio, url: 'http://p.test:3000/', entities: [PERSON], language: de}",
+    "moderation": "{guard: moderation, upstream: up, model: omni, categories: {self-harm: 0.2}}",
+}
+
+
+def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
+    _book.cache_clear()
+
+    read(tmp_path, "{guard: injection, action: block}")
+
+    assert _book.cache_info().currsize == 1
+
+
+SONG = "When the river bends below the mill and the evening is slow to go"
+
+
+def read(folder: Path, said: str, *, answers: bool = False) -> Snapshot:
+    text = POLICIES.replace("INPUT", "[{guard: code}]" if answers else f"[{said}]")
+    text = text.replace("OUTPUT[", f"[{said}, " if answers else "[")
+    if "FOLDER" in text:
+        beside = folder.parent / f"{folder.name}-model"
+        model = classifier(beside, {"?": (1.0, 2.0)}, ["a", "rival"])
+        text = text.replace("FOLDER", model)
+    (folder / "p.yaml").write_text(text)
+    (folder / "song.txt").write_text(SONG)
+    return read_folder(folder, None)
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
+    answers = KINDS[kind].answers
+    guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
+
+    first, last = (guards.output if answers else guards.input), guards.output[-1]
+    assert (first[0].name, first[0].kind) == (kind, kind)
+    assert guards.input[-1].name == "secrets"
+    assert guards.opaque
+    assert (last.name, last.fields) == ("json_schema", frozenset({"content"}))
+
+
+def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
+    said = "{guard: sponge, name: slow, action: flag, mode: shadow, on_error: open, deadline: 2s"
+    guards = read(tmp_path, f"{said}, roles: [user], message: No.}}").deployments["chat"].guards
+    rule = guards.input[0]
+
+    assert (rule.name, rule.action, rule.shadow, rule.on_error) == ("slow", "flag", True, "open")
+    assert (rule.deadline_s, rule.roles, rule.message) == (2.0, frozenset({"user"}), "No.")
+
+
+def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
+    said = ("{guard: length, lines: 5}", "{guard: length, lines: 6}", "{guard: length, lines: 5}")
+    digests = [read(tmp_path, each).deployments["chat"].guards.digest for each in said]
+
+    assert digests[0] == digests[2] != digests[1]
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ("{guard: keywords}", "p.yaml:8:13: policies.public.input.0: "),
+        ("{guard: keywords, patterns: ['(?=x)']}", "policies.public.input.0: "),
+        ("{guard: pii, entities: [emial]}", "'emial' is no entity"),
+        ("{guard: urls, allow: ['http://x']}", "policies.public.input.0: "),
+        ("{guard: length}", "policies.public.input.0: "),
+        ("{guard: json_schema, schema: {type: nothing}}", "policies.public.input.0: "),
+        ("{guard: language, allowed: [eng]}", "'eng' is no language"),
+        ("{guard: copyright}", "needs texts to look for"),
+        ("{guard: copyright, texts_from: [none.txt]}", "none.txt cannot be read: No such file"),
+        ("{guard: copyright, texts_from: [../x.txt]}", "must be a file in the folder"),
+        ("{guard: keywords, words_from: none.txt}", "none.txt cannot be read"),
+        ("{guard: grounded}", "grounded judges answers: it belongs under output"),
+        ("{guard: system_prompt}", "system_prompt judges answers: it belongs under output"),
+        ("{guard: pie}", "policies.public.input.0"),
+        ("{words: [x]}", "policies.public.input.0"),
+        ("{guard: code, words: [x]}", "policies.public.input.0.words: is not known"),
+        ("{guard: code, action: drop}", "must be block or mask or flag"),
+    ],
+)
+def test_a_guard_that_is_written_wrongly_is_told(said: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError) as refused:
+        read(tmp_path, said)
+
+    assert problem in str(refused.value)
+
+
+def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: Path) -> None:
+    said = "{guard: keywords, words_from: words.txt}, {guard: copyright, texts_from: [song.txt]}"
+    found = []
+    for words in ("\ufeff# rivals\n\nhippo\nlion\n", "hippo\n"):
+        (tmp_path / "words.txt").write_text(words)
+        (tmp_path / "song.txt").write_text("it is overwritten when it is read")
+        snapshot = read(tmp_path, said.replace("]}", "], words: 5}"))
+        guards = snapshot.deployments["chat"].guards
+        look = guards.input[0].detector
+        assert looks(look)
+        found.append((len(look.find("hippo, lion, rival")), guards.digest, snapshot.revision))
+
+    assert [each[0] for each in found] == [2, 1]
+    assert found[0][1] != found[1][1]
+    assert found[0][2] != found[1][2]

@@ -1,0 +1,119 @@
+"""Limits of money cover only targets whose price is whole, unless they say otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from proxy.policy.compile.prices import uncovered
+from proxy.policy.review.check_report import Verdict, judge
+from proxy.types.guard import UNGUARDED
+
+FOLDER = f"""\
+upstreams: {{up: {{dialect: openai, base_url: 'https://api.example.test', provider: own}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
+policies:
+  default:
+    limits: [{{name: month, usd: 5 per month}}]
+    rules: []
+deployments:
+  chat:
+    targets: [{{upstream: up, model: m, price: {{input: 1, output: 2}}}}]
+prices: {{}}
+"""
+SAY = "but the limit month is of money: say a price here, or unpriced: allow at the limit"
+
+
+def judged(folder: Path, *changes: tuple[str, str]) -> Verdict:
+    said = FOLDER
+    for old, new in changes:
+        assert old in said
+        said = said.replace(old, new)
+    (folder / "p.yaml").write_text(said)
+    return judge(folder, {})
+
+
+PRICE = ", price: {input: 1, output: 2}"
+RULE = "rules: [{name: r, RULE}]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ([(PRICE, "")], f"9:15: deployments.chat.targets.0: m has no known price, {SAY}"),
+        (
+            [(", output: 2", "")],
+            f"9:15: deployments.chat.targets.0: m has no price for output, {SAY}",
+        ),
+        (
+            [("{input: 1, output: 2}", "{output: 2}")],
+            f"9:15: deployments.chat.targets.0: m has no price for input, {SAY}",
+        ),
+        (
+            [("}]\nprices", "}]\n    fallback: [{upstream: up, model: spare}]\nprices")],
+            f"10:16: deployments.chat.fallback.0: spare has no known price, {SAY}",
+        ),
+        (
+            [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]")],
+            f"6:33: policies.default.rules.0.targets.0: x has no known price, {SAY}",
+        ),
+        (
+            [("rules: []", RULE), ("RULE", "targets: [{upstream: up, model: x}]"), ("limits: ["
+              "{name: month, usd: 5 per month}]", "limits: []"),
+             ("model: x}]", "model: x}], limits: [{name: month, usd: 5 per month}]")],
+            f"6:33: policies.default.rules.0.targets.0: x has no known price, {SAY}",
+        ),
+        (
+            [("per month}]", "per month, mode: shadow}]"), (PRICE, "")],
+            f"9:15: deployments.chat.targets.0: m has no known price, {SAY}",
+        ),
+    ],
+)  # fmt: skip
+def test_a_limit_of_money_over_a_target_without_a_whole_price_is_an_error(
+    changes: list[tuple[str, str]], error: str, tmp_path: Path
+) -> None:
+    found = judged(tmp_path, *changes)
+
+    assert [str(problem) for problem in found.errors] == [f"p.yaml:{error}"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        [("per month}]", "per month, unpriced: allow}]"), (PRICE, "")],
+        [("usd: 5", "tokens: 5k"), ("month}]", "hour}]"), ("per hour", "per minute"), (PRICE, "")],
+        [("model: m", "model: text-embedding-m"), (", output: 2", "")],
+        [
+            ("rules: []", RULE),
+            ("RULE", "targets: [{upstream: up, model: x}], without: {limits: [month]}"),
+        ],
+    ],
+    ids=["priced", "allowed", "no money", "embeddings", "without the limit"],
+)
+def test_what_is_priced_or_not_counted_is_no_error(
+    changes: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    assert judged(tmp_path, *changes).errors == ()
+
+
+class Counted(dict[Any, Any]):
+    """A mapping that knows how often somebody has gone through it."""
+
+    times = 0
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
+    names = [f"deployment-{number}" for number in range(50)]
+    one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), sections=())
+    placed = Counted({("deployments", name, "targets", 0): None for name in names})
+
+    assert list(uncovered(dict.fromkeys(names, one), placed)) == []
+    assert placed.times == 1

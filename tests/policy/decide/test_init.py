@@ -1,0 +1,203 @@
+"""Decisions: who calls, which deployment, which targets, which tags. Pure, so tested by table."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.policy.decide import decide, identify
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.store import read_folder
+from proxy.types import Call, Door, Secret
+from tests.conftest import KEY, world
+
+NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
+WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
+WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
+DOOR = Door("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    folder = tmp_path_factory.mktemp("policies")
+    (folder / "policies.yaml").write_text(world("http://127.0.0.1:9"))
+    return read_folder(folder, {"UPSTREAM_KEY": "sk"})
+
+
+def call(*models: str, deployment: str | None = None, **door: Any) -> Call:
+    return Call(replace(DOOR, **door), {}, models=models, deployment=deployment)
+
+
+@pytest.mark.parametrize("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
+def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
+    with pytest.raises(Unauthorized):
+        identify(snapshot, replace(DOOR, digest=Secret(token).digest))
+
+
+def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
+    with pytest.raises(Unauthorized) as none:
+        identify(snapshot, replace(DOOR, digest=None))
+    with pytest.raises(Unauthorized) as wrong:
+        identify(snapshot, replace(DOOR, digest=Secret("x").digest))
+
+    assert str(none.value) == str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "deployment", "targets"),
+    [
+        (call("support-chat"), "support-chat", ["gpt-4o-mini"]),
+        (call("gpt-4o-mini"), "support-chat", ["gpt-4o-mini"]),
+        (call("openai/gpt-4o-mini"), "support-chat", ["gpt-4o-mini"]),
+        (call("anything", deployment="support-chat"), "support-chat", ["gpt-4o-mini"]),
+        (call("x", **{"deployment": "compare"}), "compare", ["first"]),
+        (call("second", deployment="compare"), "compare", ["second"]),
+        (call("fireworks/fireworks-model"), "via-fireworks", ["fireworks-model"]),
+    ],
+)
+def test_a_name_leads_to_a_deployment_and_its_targets(
+    asked: Call, deployment: str, targets: list[str], snapshot: Snapshot
+) -> None:
+    plan = decide(snapshot, asked)
+
+    assert plan.deployment == deployment
+    assert [target.model for target in plan.legs[0].targets] == targets
+
+
+def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
+    asked = Call(replace(DOOR, deployment="search-answers"), {}, models=("support-chat",))
+
+    assert decide(snapshot, asked).deployment == "search-answers"
+
+
+def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Snapshot) -> None:
+    plan = decide(snapshot, call("second", "first"))
+
+    assert plan.deployment == "compare"
+    assert [leg.targets[0].model for leg in plan.legs] == ["second", "first"]
+    with pytest.raises(NotFound, match="together"):
+        decide(snapshot, call("first", "gpt-4o-mini"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        (call("no-such-model"), "model"),
+        (call("m", deployment="no-such-deployment"), "deployment"),
+        (call("\x1b[31mred\r\n" + "x" * 500), "model"),
+    ],
+)
+def test_an_unknown_name_is_refused_without_echoing_it_raw(
+    asked: Call, param: str, snapshot: Snapshot
+) -> None:
+    with pytest.raises(NotFound) as refused:
+        decide(snapshot, asked)
+
+    assert refused.value.param == param
+    assert refused.value.message.isprintable()
+    assert len(refused.value.message) < 200
+
+
+def test_a_key_reaches_only_its_deployments(snapshot: Snapshot) -> None:
+    search = Secret("hr-search-key").digest
+
+    assert decide(snapshot, call("smol", digest=search)).deployment == "search-answers"
+    for asked in (
+        call("support-chat", digest=search),
+        call("gpt-4o-mini", digest=search),
+        call("smol", deployment="support-chat", digest=search),
+    ):
+        with pytest.raises(NotFound):
+            decide(snapshot, asked)
+
+
+def test_the_keys_tags_go_before_the_deployments(snapshot: Snapshot) -> None:
+    assert dict(decide(snapshot, call("support-chat")).tags) == {"env": "prod", "team": "support"}
+
+
+def test_a_caller_may_add_allowed_tags_only(snapshot: Snapshot) -> None:
+    tags = (
+        ("feature", "search-box"),
+        ("beta", None),
+        ("feature2", "x"),
+        ("team", "search"),
+        ("env", "prod"),
+    )
+
+    plan = decide(snapshot, call("support-chat", tags=tags))
+
+    assert plan.tags == {
+        "beta": "true",
+        "env": "prod",
+        "feature": "search-box",
+        "team": "support",
+    }
+    assert plan.dropped_tags == 3
+    assert "tag team dropped" in plan.warnings
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 65, "se\u200barch", "a\nb", "", "\udcff"],
+    ids=["long", "zero width", "line", "none", "raw"],
+)
+def test_a_callers_value_is_a_short_plain_label(value: str, snapshot: Snapshot) -> None:
+    plan = decide(snapshot, call("support-chat", tags=(("feature", value),)))
+
+    assert "feature" not in plan.tags
+    assert plan.dropped_tags == 1
+
+
+def test_a_tag_said_twice_counts_once(snapshot: Snapshot) -> None:
+    tags = (("feature", "widget"), ("feature", "search-box"), ("feature", "widget"))
+
+    plan = decide(snapshot, call("support-chat", tags=tags))
+
+    assert plan.tags["feature"] == "widget"
+    assert plan.dropped_tags == 1
+
+
+def test_what_a_caller_sends_as_tag_is_never_shown_raw(snapshot: Snapshot) -> None:
+    tags = (("\x1b[31m" + "x" * 500, "secret-value"),)
+
+    [warning] = decide(snapshot, call("support-chat", tags=tags)).warnings
+
+    assert warning.isprintable()
+    assert len(warning) < 100
+    assert "secret-value" not in warning
+
+
+def test_a_policy_may_refuse_tags_that_are_not_allowed(snapshot: Snapshot) -> None:
+    strict = replace(snapshot, refuse_caller_tags=True)
+
+    with pytest.raises(BadField) as refused:
+        decide(strict, call("support-chat", tags=(("taem", "x"),)))
+
+    assert refused.value.param == "tags"
+
+
+def test_models_lists_what_a_key_may_name(snapshot: Snapshot) -> None:
+    plan = decide(snapshot, call(endpoint="models", digest=Secret("hr-search-key").digest))
+
+    assert plan.listing == ("openai/smol", "search-answers", "smol")
+
+
+def test_a_model_of_two_deployments_is_refused_with_both_names(snapshot: Snapshot) -> None:
+    [found] = [c for c in snapshot.credentials.values() if c.key.name == "support-widget"]
+    key = found.key
+    both = (key.deployments["support-chat"], key.deployments["compare"])
+    doubled = replace(key, named={"m": both})
+    changed = replace(snapshot, credentials={found.digest: replace(found, key=doubled)})
+
+    with pytest.raises(BadField, match="compare, support-chat"):
+        decide(changed, call("m"))
+
+
+def test_a_decision_is_the_same_each_time(snapshot: Snapshot) -> None:
+    asked = call("support-chat", tags=(("beta", None),))
+
+    assert decide(snapshot, asked) == decide(snapshot, asked)

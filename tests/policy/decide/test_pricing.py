@@ -1,0 +1,212 @@
+"""Deployments that serve nothing whose price they do not know: refused before anything is asked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from proxy.policy.decide import decide_for
+from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.review.check_report import judge
+from proxy.policy.review.explain import explain
+from proxy.policy.review.sample_call import suppose
+from proxy.policy.store import read_folder
+from proxy.rehearsal import rehearse
+from proxy.types import Call, Plan
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy
+
+AT = datetime(2026, 6, 1, tzinfo=UTC)
+POLICIES = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
+keys: {widget: {sha256: AAAA, deployments: [strict, lenient, level, spared, never]}}
+deployments:
+  strict:
+    unpriced: refuse
+    targets:
+      - {upstream: openai, model: smol, weight: 1}
+      - {upstream: openai, model: gpt-4o-mini, weight: 1, price: {input: 1, output: 2}}
+    fallback:
+      - {upstream: openai, model: later, price: {from: 2026-06-02, input: 1, output: 2}}
+      - {upstream: openai, model: half, price: {input: 1}}
+      - {upstream: openai, model: spare, price: {input: 1, output: 2}}
+  lenient: {targets: [{upstream: openai, model: smol}]}
+  level:
+    unpriced: refuse
+    balance: least_loaded
+    targets:
+      - {upstream: openai, model: smol}
+      - {upstream: openai, model: gpt-4o-mini, price: {input: 1, output: 2}}
+    fallback: [{upstream: openai, model: spare, price: {input: 1, output: 2}}]
+  spared:
+    unpriced: refuse
+    targets: [{upstream: openai, model: smol}]
+    fallback: [{upstream: openai, model: spare, price: {input: 1, output: 2}}]
+  never:
+    unpriced: refuse
+    targets: [{upstream: openai, model: smol}]
+    fallback: [{upstream: openai, model: smaller}]
+tests: {}
+""".replace("AAAA", "0" * 64).replace("tests: {}\n", "")
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    return read_folder(tmp_path, {})
+
+
+def widget(snapshot: Snapshot) -> Key:
+    key = snapshot.key_named("widget")
+    assert key is not None
+    return key
+
+
+def asked(deployment: str, *, day: int = 1, **more: Any) -> Call:
+    return suppose({"model": deployment, "prompt": "Hi", **more}, {}, AT.replace(day=day))
+
+
+def decided(snapshot: Snapshot, call: Call) -> Plan:
+    return decide_for(snapshot, widget(snapshot), call)
+
+
+def models(plan: Plan) -> list[str]:
+    return [target.model for target in plan.legs[0].targets]
+
+
+def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> None:
+    assert models(decided(snapshot, asked("strict"))) == ["gpt-4o-mini", "spare"]
+    assert models(decided(snapshot, asked("strict", day=2))) == ["gpt-4o-mini", "later", "spare"]
+    assert models(decided(snapshot, asked("spared"))) == ["spare"]
+    assert models(decided(snapshot, asked("lenient"))) == ["smol"]
+
+
+def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
+    call = suppose({"model": "strict", "input": "Hi"}, {}, AT, "/v1/embeddings")
+
+    assert models(decided(snapshot, call)) == ["gpt-4o-mini", "half", "spare"]
+
+
+def test_equals_without_a_price_are_none(snapshot: Snapshot) -> None:
+    leg = decided(snapshot, asked("level")).legs[0]
+
+    assert ([t.model for t in leg.targets], leg.pool) == (["gpt-4o-mini", "spare"], 1)
+
+
+def test_a_call_that_nobody_could_price_is_refused(snapshot: Snapshot) -> None:
+    refusal = decided(snapshot, asked("never")).refusal
+
+    assert refusal is not None
+    assert (refusal.rule, refusal.status) == ("unpriced", 403)
+    assert decided(snapshot, asked("lenient")).refusal is None
+
+
+BUDGET = """\
+upstreams: {openai: {dialect: openai, base_url: 'https://api.example.test'}}
+keys: {widget: {sha256: AAAA, deployments: [vectors]}}
+deployments:
+  vectors:
+    limits: [{name: month, usd: 5 per month, LIMIT}]
+    targets: [{upstream: openai, model: text-embedding-3-small}]
+    fallback: [{upstream: openai, model: later, price: {from: 2026-06-02, input: 1, output: 2}}]
+""".replace("AAAA", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("limit", "endpoint", "day", "targets"),
+    [
+        ("mode: enforce", "/v1/embeddings", 1, ["text-embedding-3-small"]),
+        ("mode: enforce", "/v1/completions", 1, None),
+        ("mode: enforce", "/v1/completions", 2, ["later"]),
+        ("mode: shadow", "/v1/completions", 1, ["text-embedding-3-small", "later"]),
+        ("unpriced: allow", "/v1/completions", 1, ["text-embedding-3-small", "later"]),
+    ],
+)
+def test_a_limit_of_money_lets_a_call_go_nowhere_without_a_price(
+    limit: str, endpoint: str, day: int, targets: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "p.yaml").write_text(BUDGET.replace("LIMIT", limit))
+    body = {"model": "vectors", "input" if "embed" in endpoint else "prompt": "Hi"}
+
+    plan = decided(read_folder(tmp_path, {}), suppose(body, {}, AT.replace(day=day), endpoint))
+
+    if targets is None:
+        assert plan.refusal is not None
+        assert plan.refusal.message.endswith("the limit month covers nothing without a price.")
+    else:
+        assert plan.refusal is None
+        assert models(plan) == targets
+
+
+def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -> None:
+    spared, never = (
+        explain(snapshot, widget(snapshot), asked(name)).text() for name in ("spared", "never")
+    )
+
+    assert "openai/spare (fallback; USD per million tokens: input 1, output 2)" in spared
+    assert "openai/smol left out (its price is not known)" in spared
+    assert "openai/smol (not asked; price unknown)" in never
+    assert "refused with 403 by unpriced" in never
+
+
+def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+
+    told = [(p.path, p.message) for p in judge(tmp_path, {}).warnings]
+
+    refused = [path for path, said in told if said.startswith("refuses every call")]
+    assert refused == ["deployments.never.unpriced"]
+    assert ("deployments.spared.targets.0", "smol has no known price: it is never asked") in told
+
+
+def test_a_policy_test_can_expect_it(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "t.yaml").write_text("""\
+tests:
+  What nobody could price is refused:
+    given: {key: widget, deployment: never}
+    expect: {status: 403, error: refused_by_policy, targets: []}
+  A target without a price is no fallback:
+    given: {key: widget, deployment: spared}
+    expect: {status: 200, plan: [openai/spare], targets: [openai/spare]}
+""")
+
+    assert [result.differences for result in rehearse(tmp_path).results] == [(), ()]
+
+
+REFUSE = "    unpriced: refuse\n    targets: [{upstream: openai, model: smol-legacy"
+ROUTES = [
+    ("/v1/completions", {"authorization": "Bearer hr-test-key"}, ("error", "message")),
+    ("/v1/completions", {"x-portkey-api-key": "hr-test-key"}, ("error", "message")),
+    ("/v4/beta/completions", {"x-api-key": "hr-test-key"}, ("detail",)),
+    ("/ai-proxy/completions", {"apikey": "hr-test-key"}, ("error", "message")),
+]
+
+
+@pytest.mark.parametrize(("route", "headers", "at"), ROUTES, ids=lambda each: str(each)[:24])
+async def test_the_refusal_is_clear_in_the_clients_dialect(
+    route: str, headers: dict[str, str], at: tuple[str, ...], tmp_path: Path,
+    upstream: ScriptedUpstream,
+) -> None:  # fmt: skip
+    policies = world(upstream.url).replace(
+        "    targets: [{upstream: openai, model: smol-legacy", REFUSE
+    )
+    upstream.answer_with(answer(legacy()))
+    model = "x/y/legacy-only" if "v4" in route else "legacy-only"
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+        client.post(route, headers=headers, json={"model": model, "prompt": "Hi"}) as response,
+    ):
+        body = await response.json()
+
+    for name in at:
+        body = body[name]
+    assert response.status == 403
+    assert "this deployment serves nothing without a price" in str(body)
+    assert upstream.requests == []

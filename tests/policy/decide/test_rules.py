@@ -1,0 +1,215 @@
+"""What the rules that hold make of a call together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from proxy.dialects.bounds import BOUNDS
+from proxy.dialects.changing import changed
+from proxy.policy.decide.conditions import (
+    ALWAYS,
+    All,
+    AtLeastOne,
+    Condition,
+    Facts,
+    Known,
+    Not,
+    Of,
+    OfTag,
+    OneOf,
+    Streamed,
+)
+from proxy.policy.decide.routes import Candidates, Routes
+from proxy.policy.decide.rules import SILENT, Rule, Ruling, Section, course, follow
+from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
+
+UP = Upstream("up", "openai", "http://127.0.0.1:9")
+HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", "there"))
+SPARE = (Target(UP, "spare"),)
+NEVER = Streamed(stream=True)
+KNOWN = Known("k", {"team": "support"}, frozenset({"beta"}))
+FACTS = Facts(
+    "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
+)
+
+
+def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
+    return Rule(name, when, **does)
+
+
+def ruled(*sections: Section) -> Ruling:
+    left = course(sections, KNOWN)
+    assert left is not None
+    return follow(left, FACTS)
+
+
+def followed(*rules: Rule, first: bool = False) -> Any:
+    return ruled(Section("public", rules, first))
+
+
+def test_no_rule_that_holds_changes_nothing() -> None:
+    assert followed(rule("a", NEVER, routes=HERE)) == SILENT
+
+
+def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
+    ruling = followed(
+        rule("a", NEVER, routes=THERE),
+        rule("b", changes=Changes({"temperature": 0.1})),
+        rule("c", routes=HERE, model="smol", changes=Changes({"temperature": 0.9, "n": 1})),
+        rule("d", routes=THERE, model="large", fallback=()),
+    )
+
+    assert ruling.rules == ("b", "c", "d")
+    assert (ruling.routes, ruling.model, ruling.fallback) == (HERE, "smol", None)
+    assert ruling.changes.set == {"temperature": 0.1, "n": 1}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [{"max_tokens": 5}, {"max_completion_tokens": 9}, {"max_tokens": 7}],
+        [{"max_completion_tokens": 5}, {"max_tokens": 9}, {"max_completion_tokens": 7}],
+        [{"n": 2}, {"max_tokens": 5}, {"max_completion_tokens": 9}, {"n": 1, "max_tokens": 3}],
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
+    values: list[dict[str, int]], endpoint: Endpoint
+) -> None:
+    rules = [rule(str(at), changes=Changes(each)) for at, each in enumerate(values)]
+
+    body = changed(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
+
+    assert {body[name] for name in BOUNDS if name in body} == {5}
+
+
+@pytest.mark.parametrize(
+    ("rules", "fallback", "by"),
+    [
+        ([{"routes": HERE}, {"fallback": SPARE}], None, None),
+        ([{"routes": HERE, "fallback": ()}, {"fallback": SPARE}], (), "0"),
+        ([{"fallback": SPARE}, {"routes": HERE}], SPARE, "0"),
+        ([{"routes": HERE, "fallback": SPARE}, {"routes": THERE}], SPARE, "0"),
+        ([{"model": "m"}, {"fallback": SPARE}], SPARE, "1"),
+    ],
+)
+def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
+    rules: list[dict[str, Any]], fallback: tuple[Target, ...] | None, by: str | None
+) -> None:
+    ruling = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
+
+    assert ruling.fallback == fallback
+    assert ruling.by.get("fallback") == by
+
+
+def test_each_effect_names_the_rule_behind_it() -> None:
+    ruling = followed(
+        rule("a", changes=Changes({"seed": 1}, {"n": 5})),
+        rule("b", changes=Changes({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
+        rule("c", changes=Changes(cap={"n": 4}), routes=HERE, model="large"),
+    )
+
+    assert ruling.by == {
+        "set seed": "a",
+        "set n": "b",
+        "cap n": "b",
+        "model": "b",
+        "targets": "c",
+    }
+
+
+def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
+    ruling = followed(rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first=True)
+
+    assert (ruling.rules, ruling.model, ruling.routes) == (("b",), "b", None)
+
+
+def test_of_several_caps_the_lowest_counts() -> None:
+    caps = [Changes(cap={"max_tokens": most}) for most in (500, 200, 300)]
+
+    ruling = followed(*(rule(str(i), changes=each) for i, each in enumerate(caps)))
+
+    assert ruling.changes.cap == {"max_tokens": 200}
+
+
+def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> None:
+    ruling = followed(
+        rule("would", shadow=True, refusal=Refusal("would", "no", 403)),
+        rule("does", model="m"),
+        rule("after", model="n"),
+        first=True,
+    )
+
+    assert (ruling.rules, ruling.would) == (("does",), ("would",))
+    assert ruling.refusal is None
+
+
+def test_only_shadows_that_hold_are_noted_where_nothing_else_holds() -> None:
+    ruling = followed(rule("a", shadow=True, routes=HERE), rule("b", NEVER, shadow=True))
+
+    assert (ruling.rules, ruling.would, ruling.routes) == ((), ("a",), None)
+
+
+def test_the_first_refusal_is_the_one_that_is_told() -> None:
+    ruling = followed(
+        rule("a", refusal=Refusal("a", "not now", 403)),
+        rule("b", refusal=Refusal("b", "never", 451)),
+    )
+
+    assert ruling.refusal == Refusal("a", "not now", 403)
+
+
+def test_each_policy_ends_its_own_rules_only() -> None:
+    own = Section("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
+    base = Section("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
+
+    ruling = ruled(own, base)
+
+    assert ruling.rules == ("own/a", "base/c", "base/d")
+    assert (ruling.model, ruling.routes) == ("a", HERE)
+
+
+KEY = Of(0, OneOf(frozenset({"k"})))
+OTHER = Of(0, OneOf(frozenset({"other"})))
+TEAM = OfTag("team", OneOf(frozenset({"support"})))
+BETA = OfTag("beta", OneOf(frozenset({"true"})))
+NOBODYS = OfTag("env", OneOf(frozenset({"prod"})))
+
+
+@pytest.mark.parametrize(
+    ("condition", "fixed"),
+    [
+        (ALWAYS, True),
+        (KEY, True),
+        (OTHER, False),
+        (TEAM, True),
+        (BETA, None),
+        (NOBODYS, False),
+        (NEVER, None),
+        (All((KEY, TEAM)), True),
+        (All((KEY, BETA)), None),
+        (All((BETA, OTHER)), False),
+        (AtLeastOne((BETA, KEY)), True),
+        (AtLeastOne((BETA, OTHER)), None),
+        (AtLeastOne((NOBODYS, OTHER)), False),
+        (Not(OTHER, ""), True),
+        (Not(KEY, ""), False),
+        (Not(BETA, ""), None),
+    ],
+    ids=str,
+)
+def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | None) -> None:
+    assert condition.fixed(KNOWN) is fixed
+
+
+def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
+    always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
+
+    left = course([Section("p", (never, maybe, always, never, maybe), first=True)], KNOWN)
+
+    assert left is not None
+    assert [each.name for step in left.steps for _, each in step.tests] == ["m", "a"]
+    assert course([Section("p", (never,))], KNOWN) is None

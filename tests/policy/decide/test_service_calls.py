@@ -1,0 +1,73 @@
+"""What guards may ask: any deployment, as callers of their own name, unguarded and unkept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.dialects import read_call
+from proxy.errors import NotFound, Unauthorized
+from proxy.policy.decide.service_calls import Asking
+from proxy.policy.store import read_folder
+from proxy.types import Call, Door
+
+POLICIES = """
+upstreams: {local: {dialect: openai, base_url: 'http://local.test'}}
+policies:
+  judged:
+    input: [{guard: secrets}]
+    output: [{guard: code}]
+    cache: {ttl: 1h}
+    limits: [{name: month, usd: 5 per month, unpriced: allow}]
+    rules:
+      - {name: strict, when: {key: {glob: 'guard/*'}}, input: [{guard: sponge}], model: other}
+deployments:
+  judge-smol: {targets: [{upstream: local, model: smol}], policy: judged, tags: {team: search}}
+tags: {team: [search]}
+"""
+
+
+def policies(folder: Path) -> Asking:
+    (folder / "p.yaml").write_text(POLICIES)
+    return Asking(lambda: read_folder(folder, None))
+
+
+def call(guard: str | None = "house", deployment: str = "judge-smol") -> Call:
+    door = Door("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
+    body = {"model": deployment, "messages": [{"role": "user", "content": "x"}]}
+    return read_call(door, body)
+
+
+async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(call().door)
+    caller = policy.identify(call().door)
+    plan = caller.decide(call())
+
+    assert (caller.key, plan.key, plan.deployment) == ("guard/house", "guard/house", "judge-smol")
+    assert (plan.tags, plan.revision) == ({"team": "search"}, policy.revision)
+    assert [bound.limit.name for bound in plan.bounds] == ["month"]
+    assert plan.legs[0].targets[0].model == "smol"
+
+
+async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(call().door)
+    plan = policy.identify(call().door).decide(call())
+
+    assert plan.rules == ("judged/strict",)
+    assert not plan.guards
+    assert plan.cache is None
+
+
+async def test_a_client_s_call_is_no_guard_s(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(call().door)
+
+    with pytest.raises(Unauthorized):
+        policy.identify(call(guard=None).door)
+
+
+async def test_a_deployment_that_is_not_there_is_not_found(tmp_path: Path) -> None:
+    policy = await policies(tmp_path).read(call().door)
+
+    with pytest.raises(NotFound):
+        policy.identify(call(deployment="judge-big").door)

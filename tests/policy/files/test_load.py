@@ -1,0 +1,151 @@
+"""Wrong policies: each file is named for what is wrong, and says its exact messages."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.files.load import known_keys, load, maybe, secret
+from proxy.policy.files.source import PolicyError
+from proxy.policy.store import read_folder
+
+WRONG = sorted(Path(__file__).parents[1].joinpath("wrong").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+def test_a_wrong_policy_is_told_in_exactly_these_words(file: Path, tmp_path: Path) -> None:
+    shutil.copy(file, tmp_path)
+    expected = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ")]
+
+    with pytest.raises(PolicyError) as refused:
+        read_folder(tmp_path, {})
+
+    assert str(refused.value).splitlines() == expected
+
+
+def test_all_problems_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("tags: {team: 5}\n")
+    (tmp_path / "b.yaml").write_text("upstreams:\n  x: {dialect: opnai}\n")
+
+    with pytest.raises(PolicyError) as refused:
+        load(tmp_path)
+
+    assert [(p.file, p.line, p.path) for p in refused.value.problems] == [
+        ("a.yaml", 1, "tags.team"),
+        ("b.yaml", 2, "upstreams.x"),
+        ("b.yaml", 2, "upstreams.x.dialect"),
+    ]
+
+
+def test_one_name_in_two_files_names_both_places(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text("tags:\n  team: [support]\n")
+
+    with pytest.raises(PolicyError, match=r"b\.yaml:2:3: tags\.team: .* said at a\.yaml:2:3"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n"])
+def test_an_empty_file_is_refused_as_it_may_be_half_written(content: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(content)
+
+    with pytest.raises(PolicyError, match=r"^a\.yaml:1:1: is empty: half written"):
+        load(tmp_path)
+
+
+def test_a_folder_without_files_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match=r"holds no \.yaml file"):
+        load(tmp_path)
+
+
+def test_a_folder_that_is_gone_is_told() -> None:
+    with pytest.raises(PolicyError, match=r"^nowhere:1:1: cannot be read: No such file"):
+        load(Path(__file__).with_name("nowhere"))
+
+
+def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
+    inside = tmp_path / "..2026_01_31" / "deployments"
+    inside.mkdir(parents=True)
+    (inside / "tags.yaml").write_text("tags: {team: [support]}\n")
+    (tmp_path / "..data").symlink_to("..2026_01_31")
+    (tmp_path / "deployments").symlink_to("..data/deployments")
+    (tmp_path / "again").symlink_to(".")
+
+    assert list(load(tmp_path).policies.tags) == ["team"]
+
+
+def test_a_link_that_leads_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
+    (tmp_path / "keys.yaml").symlink_to("..data/keys.yaml")
+
+    with pytest.raises(PolicyError, match=r"keys\.yaml:1:1: cannot be read: No such file"):
+        load(tmp_path)
+
+
+def test_a_folder_of_anything_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
+    for number in range(999):
+        (tmp_path / f"{number}.txt").touch()
+    load(tmp_path)
+    (tmp_path / "999.txt").touch()
+
+    with pytest.raises(PolicyError, match="holds more than 1000 files"):
+        load(tmp_path)
+
+
+def test_tests_and_hidden_files_are_no_policies(tmp_path: Path) -> None:
+    (tmp_path / "tags.yaml").write_text("tags: {team: [support]}\n")
+    for name in ("tests", "..2026_01_01"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.yaml").write_text("nonsense: true\n")
+
+    assert list(load(tmp_path).policies.tags) == ["team"]
+
+
+def test_the_revision_changes_with_every_byte(tmp_path: Path) -> None:
+    file = tmp_path / "tags.yaml"
+    file.write_text("tags: {team: [support]}\n")
+    first = load(tmp_path).revision
+
+    file.write_text("tags: {team: [support]} \n")
+
+    assert load(tmp_path).revision != first
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "tags.yaml").write_text("#" * (4 * 1024 * 1024 + 1))
+
+    with pytest.raises(PolicyError, match="is larger than"):
+        load(tmp_path)
+
+
+def test_secrets_come_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("sk-from-file\n")
+
+    assert secret("${KEY}", {"KEY": "sk-from-environment"}) == "sk-from-environment"
+    assert secret(f"file:{file}", {}) == "sk-from-file"
+    assert secret("Bearer ${KEY}", {"KEY": "sk"}) == "Bearer sk"
+    assert secret("${KEY}", {"KEY": "${HOME}"}) == "${HOME}"
+
+
+@pytest.mark.parametrize("content", ["", "\n", "x" * 20_000])
+def test_a_secret_file_holds_one_secret(content: str, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(content)
+
+    with pytest.raises(ValueError, match="is empty or too long"):
+        secret(f"file:{tmp_path / 'key'}", {})
+
+
+def test_near_words_are_suggested() -> None:
+    assert maybe("supprt", ["support", "search"]) == ", did you mean support?"
+    assert maybe("x", ["support"]) == ""
+
+
+def test_the_schema_knows_its_keys_at_every_depth() -> None:
+    assert "base_url" in known_keys(("upstreams", "openai"))
+    assert "connect" in known_keys(("upstreams", "openai", "timeouts"))
+    assert "from" in known_keys(("deployments", "x", "targets", 0, "price", 0))
+    assert known_keys(("nothing",)) == []

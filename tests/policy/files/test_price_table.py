@@ -1,0 +1,77 @@
+"""The packaged table of prices: in force where a folder brings none, and found in the package."""
+
+from __future__ import annotations
+
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import proxy
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.files import price_table
+from proxy.policy.store import read_folder
+from proxy.usage import Price
+
+TOP = Path(__file__).parents[3]
+FOLDER = f"""\
+upstreams: {{openai: {{dialect: openai, base_url: 'https://api.example.test'}}}}
+keys: {{widget: {{sha256: {"0" * 64}, deployments: [chat]}}}}
+deployments: {{chat: {{targets: [{{upstream: openai, model: gpt-4o-mini}}]}}}}
+"""
+
+
+def read(folder: Path, more: str = "") -> Snapshot:
+    (folder / "p.yaml").write_text(FOLDER + more)
+    return read_folder(folder, {})
+
+
+def prices(snapshot: Snapshot) -> tuple[Price, ...]:
+    return snapshot.deployments["chat"].routes.targets[0].prices
+
+
+def test_a_folder_without_a_table_has_that_of_the_package(tmp_path: Path) -> None:
+    found = read(tmp_path)
+
+    assert prices(found) == (Price(Decimal("0.15"), Decimal("0.6"), Decimal("0.075")),)
+    assert found.prices_as_of == price_table.packaged().sections.price_table.as_of
+
+
+@pytest.mark.parametrize(
+    ("own", "known"),
+    [
+        ("prices: {openai: {gpt-4o-mini: {input: 1, output: 2}}}", [Price(Decimal(1), Decimal(2))]),
+        ("prices: {openai: {gpt-4o: {input: 1, output: 2}}}", []),
+        ("prices: {}", []),
+        ("price_table: {as_of: 2026-01-31}", []),
+    ],
+)
+def test_a_folder_that_brings_a_table_has_that_alone(
+    own: str, known: list[Price], tmp_path: Path
+) -> None:
+    assert list(prices(read(tmp_path, own))) == known
+
+
+def test_a_folder_that_asks_no_table_has_none_that_could_be_old(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(FOLDER.replace("gpt-4o-mini", "m, price: {input: 1}"))
+
+    assert read_folder(tmp_path, {}).prices_as_of is None
+
+
+def test_another_table_is_another_revision(tmp_path: Path) -> None:
+    table = price_table.packaged()
+    brought = (price_table.FOLDER / price_table.FILE).read_text()
+
+    assert read(tmp_path).revision != read(tmp_path, brought).revision
+    assert len(table.digest) == 32
+
+
+def test_the_table_lies_in_the_package_once_with_its_licence() -> None:
+    packed = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    licences = tomllib.loads((TOP / "pyproject.toml").read_text())["project"]["license-files"]
+
+    assert price_table.FOLDER.is_relative_to(Path(proxy.__file__).parent)
+    assert packed["targets"]["wheel"] == {"packages": ["proxy"]}
+    assert "proxy/policy/files/table/prices.LICENSE" in licences
+    assert [path.parent for path in TOP.glob("p*/**/prices.yaml")] == [price_table.FOLDER]

@@ -1,0 +1,45 @@
+"""Files of plain text that policies name: which are read, and what is wrong with others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.files.texts import MOST_BYTES, named, read_texts
+
+
+def test_files_are_named_at_any_depth() -> None:
+    data = {"a": [{"words_from": "w.txt"}, {"b": {"texts_from": ["1.txt", "2.txt", 3]}}]}
+
+    assert list(named(data)) == ["w.txt", "1.txt", "2.txt"]
+
+
+def test_what_a_file_says_is_read_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists" / "w.txt").write_text("größer")
+
+    assert read_texts(tmp_path, {"words_from": "lists/w.txt"}) == {"lists/w.txt": "größer"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("none.txt", None, "cannot be read"),
+        (".", None, "cannot be read"),
+        ("/etc/hostname", None, "must be a file in the folder"),
+        ("a/../../w.txt", None, "must be a file in the folder"),
+        ("w.txt", b"\xff\xfe", "is not UTF-8"),
+        ("w.txt", b"x" * (MOST_BYTES + 1), "is larger than"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told(
+    name: str, content: bytes | None, problem: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+
+    said = read_texts(tmp_path, {"words_from": name})[name]
+
+    assert problem in str(said)
+    assert isinstance(said, ValueError)

@@ -1,0 +1,169 @@
+"""YAML read strictly: words stay words, every part has its place, and nothing brings it down."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.policy.files.source import Document
+from proxy.policy.files.yaml_reader import MAX_FILE_BYTES, read_file, read_limited
+
+WORDS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), max_size=8)
+SCALARS = st.none() | st.booleans() | st.integers(-(10**17), 10**17) | WORDS
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+SECTIONS = st.dictionaries(WORDS, st.dictionaries(WORDS, VALUES, max_size=4), max_size=4)
+
+
+def read(text: str | bytes, folder: Path, name: str = "p.yaml", into: Any = None) -> Document:
+    document = Document() if into is None else into
+    (folder / name).write_bytes(text.encode() if isinstance(text, str) else text)
+    read_file(folder / name, name, document)
+    return document
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("reading")
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("true", True),
+        ("null", None),
+        ("", None),
+        ("7", 7),
+        ("-0.25", -0.25),
+        ("'true'", "true"),
+        ('"7"', "7"),
+        *((word, word) for word in ("no", "Yes", "True", "on", "012", "1e3", "0x1f", "1_000")),
+        *((word, word) for word in ("2026-01-31", "1:30", ".5", "+1", ".inf", "9" * 40)),
+    ],
+)
+def test_only_plain_words_and_numbers_are_more_than_text(
+    written: str, meant: object, folder: Path
+) -> None:
+    document = read(f"s: {{name: {written}}}", folder)
+
+    assert document.problems == []
+    assert document.data == {"s": {"name": meant}}
+    assert type(document.data["s"]["name"]) is type(meant)
+
+
+def test_each_key_and_item_has_its_place(folder: Path) -> None:
+    document = read("tags:\n  team: [support,\n    search]\n", folder)
+
+    assert str(document.place(("tags",))) == "p.yaml:1:1"
+    assert str(document.place(("tags", "team"))) == "p.yaml:2:3"
+    assert str(document.place(("tags", "team", 1))) == "p.yaml:3:5"
+    assert str(document.place(("tags", "team", 7, "x"))) == "p.yaml:2:3"
+
+
+def test_a_path_is_told_as_it_is_written(folder: Path) -> None:
+    document = read("d: {x: {price: {input: 1}}}", folder)
+
+    assert document.written(("d", "x", "price", 0, "input")) == ("d", "x", "price", "input")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("tags:", "tags: {a: [b]}"), ("tags: {a: [b]}", "tags:")]
+)
+def test_a_section_without_content_takes_nothing_away(
+    first: str, second: str, folder: Path
+) -> None:
+    document = read(second, folder, into=read(first, folder))
+
+    assert document.problems == []
+    assert document.data == {"tags": {"a": ["b"]}}
+
+
+@pytest.mark.parametrize("other", ["[a]", "5", "word", "!x {}", "*a"])
+def test_a_section_that_is_no_mapping_keeps_those_of_other_files(other: str, folder: Path) -> None:
+    document = read("tags: {a: [b]}", folder, into=read(f"tags: {other}", folder))
+
+    assert document.data == {"tags": {"a": ["b"]}}
+    assert document.problems != []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tags: " + "[" * 100_000,
+        "tags: " + "{a: " * 100_000,
+        "- " * 100_000,
+        "? " * 100_000,
+        "\n".join(" " * depth + "a:" for depth in range(1500)),
+        "tags: [" + "[]," * 1_000_000,
+        "a: &a [x, x]\n" + "".join(f"k{i}: &k{i} [*a, *a]\n" for i in range(1000)),
+    ],
+    ids=["brackets", "braces", "dashes", "questions", "indents", "items", "aliases"],
+)
+def test_a_file_made_to_bring_a_parser_down_is_refused(text: str, folder: Path) -> None:
+    document = read(text, folder)
+
+    assert document.problems != []
+
+
+@pytest.mark.parametrize(
+    "raw", [b"a: \x00", b"a: \xff", "a: {}".encode("utf-16"), b"%YAML 9.9\n--- a"]
+)
+def test_bytes_that_are_no_yaml_are_refused(raw: bytes, folder: Path) -> None:
+    document = read(raw, folder)
+
+    assert len(document.problems) == 1
+    assert not document.whole
+
+
+def test_a_mark_of_byte_order_is_no_problem(folder: Path) -> None:
+    assert read(b"\xef\xbb\xbftags: {a: [b]}", folder).data == {"tags": {"a": ["b"]}}
+
+
+def test_no_more_is_read_than_shows_that_a_file_is_too_large(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(2**40)
+
+    assert len(read_limited(large, 1000)) == 1001
+    assert len(read_file(large, "large", Document())) == MAX_FILE_BYTES + 1
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    document = Document()
+
+    read_file(tmp_path / "pipe.yaml", "pipe.yaml", document)
+
+    assert [problem.message for problem in document.problems] == [
+        "cannot be read: it is not a file"
+    ]
+
+
+@given(text=st.text() | st.text(alphabet="ab:-?[]{}&*!|>'\"%@,# \n\t~<"))
+def test_any_text_is_read_or_refused(text: str, folder: Path) -> None:
+    document = read(text.encode("utf-8", "replace"), folder)
+
+    assert all(str(problem).startswith("p.yaml:") for problem in document.problems)
+    assert document.problems or all(isinstance(s, dict) for s in document.data.values())
+
+
+@given(raw=st.binary())
+def test_any_bytes_are_read_or_refused(raw: bytes, folder: Path) -> None:
+    assert isinstance(read(raw, folder), Document)
+
+
+@given(data=SECTIONS)
+def test_what_is_written_is_what_is_read(data: dict[str, Any], folder: Path) -> None:
+    document = read(json.dumps(data, ensure_ascii=False), folder)
+
+    assert document.problems == []
+    assert document.data == data

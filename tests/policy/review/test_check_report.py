@@ -1,0 +1,36 @@
+"""The forms in which a verdict is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from proxy.policy.files.source import Problem
+from proxy.policy.review.check_report import FORMS, Verdict
+
+BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
+DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
+FOUND = Verdict(Path("policies"), (BAD,), (DOUBTFUL,), "1 errors")
+
+
+def test_text_says_place_and_words() -> None:
+    said = FORMS["text"](FOUND)
+
+    assert said.startswith("a.yaml:1:2: tags.team: must be a list")
+    assert "b.yaml:3:4: warning: tags.env: is set by nobody\npolicies: 1 errors" in said
+
+
+def test_json_is_one_object() -> None:
+    said = json.loads(FORMS["json"](FOUND))
+
+    assert said["good"] is False
+    assert [problem["severity"] for problem in said["problems"]] == ["error", "warning"]
+
+
+def test_githubs_commands_stay_on_one_line_each() -> None:
+    lines = FORMS["github"](FOUND).splitlines()
+
+    assert lines[0] == (
+        "::error file=policies/a.yaml,line=1,col=2::tags.team: must be a list: 100 %25%0Aof it"
+    )
+    assert len(lines) == 3

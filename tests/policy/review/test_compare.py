@@ -1,0 +1,151 @@
+"""What two revisions decide otherwise, by kind and by rule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.compare import Divergence, decided, divergences
+from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.store import read_folder
+
+POLICIES = """\
+upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
+tags: {team: [support, search]}
+keys: {widget: {sha256: AAAA, deployments: [chat], tags: {team: support}}}
+policies:
+  public:
+    match: all
+    rules:
+      - {name: short, cap: {max_tokens: 9}}
+      - {name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]}
+deployments:
+  chat:
+    policy: public
+    targets: [{upstream: one, model: m}]
+  spare: {targets: [{upstream: one, model: s}]}
+""".replace("AAAA", "0" * 64)
+
+
+def read(folder: Path, text: str) -> Snapshot:
+    folder.mkdir(exist_ok=True)
+    (folder / "p.yaml").write_text(text)
+    return read_folder(folder, None)
+
+
+def compared(folder: Path, old: str, new: str, **body: Any) -> list[Divergence]:
+    before, after = read(folder / "a", POLICIES), read(folder / "b", POLICIES.replace(old, new))
+    call = suppose({**example("chat"), **body}, {}, datetime(2026, 1, 1, tzinfo=UTC))
+    keys = [snapshot.key_named("widget") for snapshot in (before, after)]
+    assert keys[0] is not None
+    assert keys[1] is not None
+    return divergences(call, decided(before, keys[0], call), decided(after, keys[1], call))
+
+
+def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
+    assert compared(tmp_path, "", "") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "body", "divergence"),
+    [
+        (
+            "  - {name: short",
+            "  - {name: no, refuse: Not today.}\n      - {name: short",
+            {},
+            Divergence("refusal", "allowed", "403 by a rule", "public/no"),
+        ),
+        (
+            "name: spare, when: {stream: true}, targets: [{upstream: one, model: spare}]",
+            "name: no, when: {stream: true}, refuse: Not today.",
+            {"stream": True},
+            Divergence("refusal", "allowed", "403 by a rule", "public/no"),
+        ),
+        (
+            "deployments: [chat]",
+            "deployments: [spare]",
+            {},
+            Divergence("refusal", "allowed", "404 not_found"),
+        ),
+        ("team: support", "team: search", {}, Divergence("tags", "team=support", "team=search")),
+        ("model: m}", "model: n}", {}, Divergence("targets", "one/m", "one/n")),
+        (
+            "stream: true",
+            "stream: false",
+            {},
+            Divergence("targets", "one/m", "one/spare", "public/spare"),
+        ),
+        (
+            "max_tokens: 9",
+            "max_tokens: 8",
+            {},
+            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
+        ),
+        (
+            "policy: public",
+            "retry: {times: 2}",
+            {},
+            Divergence("routing", "no retry, no hedge", "2 retries, no hedge"),
+        ),
+        (
+            "max_tokens: 9",
+            "max_tokens: 8",
+            {"max_tokens": 20},
+            Divergence("parameters", "max_tokens 9", "max_tokens 8", "public/short"),
+        ),
+        (
+            "  - {name: short, cap: {max_tokens: 9}}",
+            "  - {name: calm, set: {temperature: 0}}\n      - {name: short, cap: {max_tokens: 9}}",
+            {"temperature": 1},
+            Divergence("parameters", "temperature 1", "temperature 0.0", "public/calm"),
+        ),
+        (
+            "    match: all\n",
+            "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
+            {},
+            Divergence("limits", "none", "each 5"),
+        ),
+        (
+            "{name: short,",
+            "{name: short, limits: [{name: each, requests: 5 per minute}],",
+            {},
+            Divergence("limits", "none", "each 5", "public/short"),
+        ),
+    ],
+)
+def test_a_change_is_told_by_its_kind_and_its_rule(
+    old: str, new: str, body: dict[str, Any], divergence: Divergence, tmp_path: Path
+) -> None:
+    assert divergence in compared(tmp_path, old, new, **body)
+
+
+@pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])
+def test_a_cap_that_a_call_does_not_reach_changes_nothing(
+    asked: dict[str, int], tmp_path: Path
+) -> None:
+    assert compared(tmp_path, "max_tokens: 9", "max_tokens: 8", **asked) == []
+
+
+def test_of_several_rules_each_is_named_by_what_it_changes(tmp_path: Path) -> None:
+    more = """  - {name: first, set: {seed: 1}}
+      - {name: second, targets: [{upstream: one, model: other}]}
+      - {name: short,"""
+
+    found = compared(tmp_path, "  - {name: short,", more)
+
+    assert {each.kind: each.rule for each in found} == {
+        "parameters": "public/first",
+        "targets": "public/second",
+    }
+
+
+def test_a_clients_own_text_is_in_no_comparison(tmp_path: Path) -> None:
+    rule = "{name: hard, set: {reasoning_effort: high}}\n      - {name: short,"
+
+    [found] = compared(tmp_path, "{name: short,", rule, reasoning_effort="a secret")
+
+    assert (found.was, found.now) == ("reasoning_effort as asked", "reasoning_effort high")

@@ -1,0 +1,272 @@
+"""What changes from one folder to another, in words and for recorded calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.emit.log import canonical
+from proxy.policy.files.load import load
+from proxy.policy.review.diff import changes, replay
+from proxy.policy.store import read_folder
+from tests.conftest import Proxy, world
+from tests.test_pipeline import BEARER
+
+POLICIES = """\
+upstreams:
+  one: {dialect: openai, base_url: 'https://one.example.test', timeouts: {connect: 2s}}
+tags: {team: [support]}
+keys: {widget: {sha256: AAAA, deployments: [chat], tags: {team: support}}}
+policies:
+  public:
+    match: all
+    rules:
+      - {name: short, cap: {max_tokens: 9}}
+      - {name: calm, set: {temperature: 0}}
+deployments:
+  chat: {policy: public, targets: [{upstream: one, model: m}, {upstream: one, model: n}]}
+  spare: {targets: [{upstream: one, model: s}]}
+""".replace("AAAA", "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("", "", []),
+        (
+            "max_tokens: 9",
+            "max_tokens: 8",
+            [
+                "deployment chat",
+                "    its policy public changes",
+                "policy public",
+                "    rules.short.cap.max_tokens: 8, was 9",
+            ],
+        ),
+        (
+            "connect: 2s",
+            "connect: 3s",
+            [
+                "deployment chat",
+                "    its upstream one changes",
+                "deployment spare",
+                "    its upstream one changes",
+                "upstream one",
+                "    timeouts.connect: 3.0, was 2.0",
+            ],
+        ),
+        (
+            "[{upstream: one, model: m}, {upstream: one, model: n}]",
+            "[{upstream: one, model: n}, {upstream: one, model: m}]",
+            ["deployment chat", "    targets: their order is one/n, one/m"],
+        ),
+        (
+            "  spare: {targets: [{upstream: one, model: s}]}\n",
+            "",
+            ["deployment spare", "    is gone"],
+        ),
+        (
+            "tags: {team: support}",
+            "may: [refresh]",
+            [
+                "key widget",
+                '    tags: {"team":"support"} is gone',
+                '    may: ["refresh"] is new',
+            ],
+        ),
+        (
+            "tags: {team: [support]}",
+            "tags: {team: [support, search]}",
+            ["tag team", "    values.search: search is new"],
+        ),
+        (
+            "    match: all\n",
+            "    match: all\n    limits:\n      - {name: a, usd: 40 per month}\n"
+            "      - {name: b, tokens: 2k per 10 minutes}\n",
+            [
+                "deployment chat",
+                "    its policy public changes",
+                "policy public",
+                '    limits: [{"name":"a","usd":"40 per month"},'
+                '{"name":"b","tokens":"2000 per 10 minutes"}] is new',
+            ],
+        ),
+        (
+            "keys:",
+            "caller_tags: {otherwise: refuse}\nkeys:",
+            ["otherwise: refuse is new"],
+        ),
+    ],
+)
+def test_a_change_is_told_where_it_matters(
+    old: str, new: str, said: list[str], tmp_path: Path
+) -> None:
+    for name, text in (("a", POLICIES), ("b", POLICIES.replace(old, new))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+
+    found = list(changes(load(tmp_path / "a").policies, load(tmp_path / "b").policies))
+
+    assert [line.replace("caller_tags.", "") for line in found] == said
+
+
+async def test_recorded_calls_are_decided_again_under_both(
+    proxy: Proxy, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    tagged = {**BEARER, "x-headrace-tags": "feature=help"}
+    named = {**BEARER, "x-headrace-deployment": "support-chat"}
+    for headers, model in ((BEARER, "support-chat"), (tagged, "resilient"), (named, "anything")):
+        body = {"model": model, "prompt": "Hi"}
+        async with client.post("/v1/completions", headers=headers, json=body) as response:
+            assert response.status == 200
+    lines = [orjson.dumps(canonical(record)) for record in await proxy.sink.wait(3)]
+    old = read_folder(proxy.policies, None)
+    rules = """
+policies:
+  default:
+    match: all
+    rules:
+      - {name: help, when: {tag: {feature: help}}, refuse: Please ask a person.}
+      - {name: short, when: {model: anything}, cap: {max_tokens: 5}}
+"""
+    (tmp_path / "new").mkdir()
+    text = (proxy.policies / "policies.yaml").read_text()
+    (tmp_path / "new" / "p.yaml").write_text(text + rules)
+    new = read_folder(tmp_path / "new", None)
+
+    same = replay(old, old, lines)
+    found = replay(old, new, [*lines, b"", b"{", b'{"event": "listening"}'])
+
+    assert (same.calls, same.otherwise) == (3, 0)
+    assert (found.calls, found.otherwise, found.unread) == (3, 2, 2)
+    assert dict(found.ways) == {("refusal", "default/help"): 1, ("parameters", "default/short"): 1}
+    assert "2 of 3 calls would be decided otherwise" in list(found.lines())
+
+
+def test_a_key_that_is_gone_is_a_divergence_and_a_stranger_is_none(tmp_path: Path) -> None:
+    text = world("http://127.0.0.1:9")
+    for name, said in (("a", text), ("b", text.replace("search-box:", "other-box:"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(said)
+    old, new = (read_folder(tmp_path / name, None) for name in "ab")
+    call = {
+        "event": "call",
+        "time": "2026-01-01T00:00:00+00:00",
+        "models": ["smol"],
+        "endpoint": "chat",
+    }
+    lines = [orjson.dumps({**call, "key": key}) for key in ("search-box", "nobody")]
+
+    found = replay(old, new, lines)
+
+    assert (found.calls, found.otherwise, found.unknown) == (1, 1, 1)
+    assert dict(found.ways) == {("key", ""): 1}
+
+
+def differences(folder: Path, old: str, new: str) -> list[str]:
+    """Return what changes from one text of a folder to another, as the command tells it."""
+    for name, text in (("a", old), ("b", new)):
+        (folder / name).mkdir()
+        (folder / name / "p.yaml").write_text(text)
+    told = CliRunner().invoke(main, ["diff", str(folder / "a"), str(folder / "b")])
+    assert told.exit_code == 0, told.output
+    assert told.stderr == ""
+    return told.stdout.splitlines()
+
+
+def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None:
+    extended = """  private:
+    extends: [stricter]
+  stricter:
+    extends: [public]
+    rules: [{name: away, targets: [{upstream: two, model: n}]}]
+"""
+    old = POLICIES.replace("policy: public", "policy: private").replace(
+        "deployments:\n  chat", f"{extended}deployments:\n  chat"
+    )
+    two = "  two: {dialect: openai, base_url: 'https://two.example.test'}\n"
+    old = old.replace("tags: {team: [s", f"{two}tags: {{team: [s")
+
+    rule = differences(tmp_path, old, old.replace("max_tokens: 9", "max_tokens: 8"))
+    (tmp_path / "other").mkdir()
+    upstream = differences(tmp_path / "other", old, old.replace("two.ex", "three.ex"))
+
+    assert rule[:2] == ["deployment chat", "    it extends public, which changes"]
+    assert upstream[:2] == ["deployment chat", "    its upstream two changes"]
+
+
+def test_what_new_models_cost_is_told_in_full(tmp_path: Path) -> None:
+    tier = "{above: 200000, input: 2.5, cached_input: 0.625, cache_write: 3.125, output: 15}"
+    price = f"{{input: 1.25, cached_input: 0.3125, output: 10.00, tiers: [{tier}]}}"
+    table = f"prices:\n  one:\n    m: {price}\n"
+
+    before = f"{POLICIES}prices: {{one: {{n: {{input: 1}}}}}}\n"
+    of_model = differences(tmp_path, before, POLICIES + table)
+
+    [line] = [line for line in of_model if " m: " in line]
+    assert "is new" in line
+    assert '"output":10.0' in line
+    assert '"output":15}' in line
+
+
+def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "p.yaml").write_text(POLICIES)
+    (tmp_path / "b" / "p.yaml").write_text(POLICIES.replace("max_tokens: 9", "max_tokens: 8"))
+    old, new = (read_folder(tmp_path / name, None) for name in "ab")
+    call = {
+        "event": "call",
+        "time": "2026-01-01T00:00:00+00:00",
+        "models": ["m"],
+        "endpoint": "chat",
+        "key": "widget",
+        "deployment": "chat",
+    }
+    asked = [{"max_tokens": 5}, {"max_tokens": 8}, {"max_tokens": 9}, None]
+    lines = [orjson.dumps({**call, **({"parameters": each} if each else {})}) for each in asked]
+
+    found = replay(old, new, lines)
+
+    assert (found.calls, found.otherwise, found.unsized) == (4, 1, 1)
+    assert dict(found.ways) == {("parameters", "public/short"): 1}
+    assert "1 line tells no parameters" in "\n".join(found.lines())
+
+
+def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
+    for name, text in (("a", "tags: {team: 5}\n"), ("b", POLICIES.replace("[chat", "[chats"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+
+    result = CliRunner().invoke(main, ["diff", str(tmp_path / "a"), str(tmp_path / "b")])
+
+    assert result.exit_code == 1
+    assert "a/p.yaml:1:8: tags.team: must be" in result.output
+    assert "there is no deployment 'chats'" in result.output
+
+
+def test_the_command_tells_both(tmp_path: Path) -> None:
+    for name, text in (("a", POLICIES), ("b", POLICIES.replace("model: s", "model: t"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "p.yaml").write_text(text)
+    (tmp_path / "calls.jsonl").write_bytes(b"[]\n")
+    folders = [str(tmp_path / "a"), str(tmp_path / "b")]
+
+    same = CliRunner().invoke(main, ["diff", folders[0], folders[0]])
+    other = CliRunner().invoke(main, ["diff", *folders, "--calls", str(tmp_path / "calls.jsonl")])
+
+    assert same.output == "nothing changes\n"
+    assert other.output.splitlines() == [
+        "deployment spare",
+        '    targets.one/s: {"upstream":"one","model":"s"} is gone',
+        '    targets.one/t: {"upstream":"one","model":"t"} is new',
+        "0 of 0 calls would be decided otherwise",
+        "1 line is no call",
+        f"Error: {tmp_path / 'calls.jsonl'} has no line that is a call",
+    ]
+    assert (same.exit_code, other.exit_code) == (0, 1)

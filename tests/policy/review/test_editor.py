@@ -1,0 +1,207 @@
+"""The JSON Schema that editors check by takes what is good and refuses a wrong shape."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from proxy.policy.files.source import Document
+from proxy.policy.files.yaml_reader import read_file
+from proxy.policy.review.editor import json_schema, schema_of
+from proxy.policy.schema import Section
+from proxy.rehearsal.cases import Suite
+from tests.conftest import world
+
+TOP = Path(__file__).parents[3]
+SHIPPED = sorted((TOP / "policies").rglob("*.yaml"))
+EXAMPLES = re.findall(r"```yaml\n(.*?)```", (TOP / "docs/policies.md").read_text(), re.DOTALL)
+SCHEMA = jsonschema_rs.validator_for(json_schema())
+OF_TESTS = jsonschema_rs.validator_for(schema_of(Suite, "tests"))
+SHAPES = (
+    "caller-tags-otherwise-unknown",
+    "deployment-name-with-capitals",
+    "deployment-without-targets",
+    "duration-without-a-unit",
+    "guard-of-an-unknown-kind",
+    "key-that-may-do-something-unknown",
+    "key-with-a-short-digest",
+    "key-without-deployments",
+    "price-below-zero",
+    "secret-written-down",
+    "size-without-a-unit",
+    "target-with-an-unknown-endpoint",
+    "target-without-a-model",
+    "unknown-dialect",
+    "unknown-key-of-an-upstream",
+    "rule-with-an-unknown-key",
+    "set-of-the-prompt",
+    "cap-below-one-token",
+    "time-that-is-none",
+    "unknown-section",
+    "yes-is-a-word",
+)
+
+
+def plain(file: Path) -> object:
+    """Read a file as a policy is read."""
+    document = Document()
+    read_file(file, file.name, document)
+    return document.data
+
+
+def test_the_committed_schema_is_what_the_command_prints() -> None:
+    assert json.loads((TOP / "policies" / "schema.json").read_text()) == json_schema()
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.name)
+def test_shipped_files_fit_and_name_their_schema(file: Path) -> None:
+    of_tests = file.parent.name == "tests"
+    (OF_TESTS if of_tests else SCHEMA).validate(plain(file))
+    named = re.match(r"# yaml-language-server: \$schema=(\S+)\n", file.read_text())
+    assert named is not None
+    home = TOP / "policies" / "tests" if of_tests else TOP / "policies"
+    assert (file.parent / named[1]).resolve() == home / "schema.json"
+
+
+@pytest.mark.parametrize("text", [*EXAMPLES, world("http://127.0.0.1:9")])
+def test_what_loads_fits(text: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+
+    of_tests = re.search(r"^tests:", text, re.MULTILINE)
+    (OF_TESTS if of_tests else SCHEMA).validate(plain(tmp_path / "p.yaml"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_wrong_shape_does_not_fit(name: str) -> None:
+    assert not SCHEMA.is_valid(plain(Path(__file__).parents[1].joinpath("wrong") / f"{name}.yaml"))
+
+
+def test_every_key_says_what_it_is_for() -> None:
+    for name, kind in json_schema()["$defs"].items():
+        for key, said in kind.get("properties", {}).items():
+            if name not in ("Price", "Tier"):
+                assert said.get("description") or "$ref" in said, f"{name}.{key}"
+
+
+# What JSON Schema has no words for, so that an editor cannot tell of it. All else that needs no
+# folder is refused by editors too.
+BEYOND_SCHEMAS = (
+    "has several rules named",
+    "must name each header once, whatever its case",
+    "is not a pattern",
+)
+TEXTS = (
+    *("a", "a b", "", "key", "x" * 65, "${X}", "file:/a", "0" * 64, "mn", "PERSON", "en", "1", "0"),
+    *("https://a.test", "ftp://a.test", "https://a.test:0/", "https://u@a.test", "http://", "//a"),
+    *("5s", "0s", "1h", "10MiB", "0B", "80%", "0%", "101%", "09:00-17:30", "09:00-09:00"),
+    *("600 per minute", "0 per minute", "1.5 per minute", "1.5k per 0 days", "200k per minute"),
+    *(
+        "500 per month",
+        "9000001 per day",
+        "0.00 per day",
+        "2026-01-31",
+        "2026-13-01",
+        "0.15",
+        "0.0000001",
+        "-1",
+    ),
+    *("2026-01-31T18:00Z", "2026-01-31T18:00", "authorization", "X-Api-Key", "host", "user"),
+    *("tag.team", "key", "UTC", "/zone", "\x07", "api-key", "content-length", "${X", "é"),
+)
+KEYS = ("a", "team", "x-b", "b1", "X-Api-Key", "te", "tag.a", "A B", "")
+
+
+class Maker:
+    """Draws parts of policies that a JSON Schema may accept."""
+
+    def __init__(self, defs: dict[str, Any], seed: int) -> None:
+        self.defs = defs
+        self.draw = random.Random(seed)  # noqa: S311  # repeatable
+
+    def make(self, schema: dict[str, Any], depth: int = 0) -> Any:
+        if "$ref" in schema:
+            return self.make(self.defs[schema["$ref"].rsplit("/", 1)[-1]], depth)
+        if "const" in schema:
+            return schema["const"]
+        if "enum" in schema:
+            return self.draw.choice(schema["enum"])
+        if choice := schema.get("anyOf") or schema.get("oneOf"):
+            return self.make(self.draw.choice(choice), depth)
+        kind = schema.get("type")
+        if isinstance(kind, list):
+            kind = self.draw.choice(kind)
+        makers: dict[Any, Callable[[], Any]] = {
+            "object": lambda: self.mapping(schema, depth),
+            "array": lambda: self.items(schema, depth),
+            "boolean": lambda: self.draw.random() < 0.5,
+            "integer": lambda: self.draw.choice([schema.get("minimum", 0), 1, 5, 10**6]),
+            "number": lambda: self.draw.choice([schema.get("minimum", 0), 0.5, 1, 1e-5]),
+            "null": lambda: None,
+            "string": lambda: self.text(schema),
+        }
+        return makers.get(kind, lambda: self.draw.choice([1, "a", None, [], {}]))()
+
+    def text(self, schema: dict[str, Any]) -> str:
+        texts = [*schema.get("examples", ()), *TEXTS]
+        if self.draw.random() < 0.7:
+            texts = [each for each in texts if re.search(schema.get("pattern", ""), each)]
+        drawn: str = self.draw.choice(texts)
+        return drawn
+
+    def mapping(self, schema: dict[str, Any], depth: int) -> dict[str, Any]:
+        often = 0.25 if depth < 5 else 0
+        made = {
+            name: self.make(each, depth + 1)
+            for name, each in schema.get("properties", {}).items()
+            if name in schema.get("required", ()) or self.draw.random() < often
+        }
+        others = list(schema.get("patternProperties", {}).values())
+        if isinstance(other := schema.get("additionalProperties"), dict):
+            others.append(other)
+        for _ in range(self.draw.randint(0, 2) if others else 0):
+            made[self.draw.choice(KEYS)] = self.make(self.draw.choice(others), depth + 1)
+        return made
+
+    def items(self, schema: dict[str, Any], depth: int) -> list[Any]:
+        least = schema.get("minItems", 0)
+        count = self.draw.randint(least, least + 2)
+        return [self.make(schema.get("items", {}), depth + 1) for _ in range(count)]
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """Return the models by their names in the schema."""
+    found: dict[str, type[BaseModel]] = {}
+    open_ = [Section]
+    while open_:
+        kind = open_.pop()
+        found[kind.__name__] = kind
+        open_ += kind.__subclasses__()
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(json_schema()["$defs"]))
+def test_what_an_editor_accepts_is_refused_for_the_folder_alone(name: str) -> None:
+    schema = json_schema()
+    wanted = {"$schema": schema["$schema"], "$defs": schema["$defs"], "$ref": f"#/$defs/{name}"}
+    fits = jsonschema_rs.validator_for(wanted, validate_formats=True).is_valid
+    maker, accepted = Maker(schema["$defs"], 1), 0
+
+    for _ in range(600):
+        part = maker.make({"$ref": f"#/$defs/{name}"})
+        if not fits(part):
+            continue
+        accepted += 1
+        try:
+            models()[name].model_validate(part)
+        except ValidationError as refused:
+            told = [each["msg"] for each in refused.errors()]
+            assert all(any(word in each for word in BEYOND_SCHEMAS) for each in told), (part, told)
+    assert accepted > 10

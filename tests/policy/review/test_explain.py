@@ -1,0 +1,304 @@
+"""Every decision with its reason and its place, of calls that might be and of calls that were."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.explain import explain
+from proxy.policy.review.explanation import Explanation, Reason
+from proxy.policy.review.sample_call import example, suppose
+from proxy.policy.store import read_folder
+
+AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
+POLICIES = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test', provider: openai}
+  eu: {dialect: openai, base_url: 'https://eu.example.test'}
+tags:
+  team: [support]
+  env: [prod]
+  feature: {pattern: '[a-z]+', caller: true}
+keys:
+  widget: {sha256: AAAA, deployments: [support-chat, even, drawn], tags: {team: support}}
+policies:
+  public:
+    match: first
+    rules:
+      - name: europe
+        when: {header: {x-region: eu}}
+        targets: [{upstream: eu, model: m}]
+        cap: {max_tokens: 100}
+      - {name: never, when: {stream: true}, refuse: no streams}
+      - {name: short, extra: 1}
+      - {name: later, model: other}
+    extends: house
+  house:
+    match: all
+    rules:
+      - {name: calm, set: {temperature: 0}}
+      - {name: calmer, set: {temperature: 0.1}, cap: {max_tokens: 200}}
+      - {name: would, mode: shadow, when: {tag: {team: support}}, refuse: not you}
+deployments:
+  support-chat:
+    tags: {env: prod}
+    policy: public
+    targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]
+    fallback: [{upstream: eu, model: spare}]
+  even:
+    balance: least_loaded
+    targets: [{upstream: openai, model: a}, {upstream: eu, model: b}]
+  drawn:
+    sticky: key
+    targets: [{upstream: openai, model: x, weight: 1}, {upstream: eu, model: y, weight: 1}]
+""".replace("AAAA", "0" * 64).replace("extra: 1", "cap: {n: 1}")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "p.yaml").write_text(POLICIES)
+    return tmp_path
+
+
+@pytest.fixture
+def snapshot(folder: Path) -> Snapshot:
+    return read_folder(folder, {})
+
+
+def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> Explanation:
+    headers = more.pop("headers", {})
+    key = snapshot.key_named("widget")
+    assert key is not None
+    return explain(snapshot, key, suppose({**example(deployment), **more}, headers, AT))
+
+
+def about(explanation: Explanation, subject: str) -> Reason:
+    return next(reason for reason in explanation.reasons if reason.about == subject)
+
+
+def test_a_call_is_explained_from_who_to_where(snapshot: Snapshot) -> None:
+    text = told(
+        snapshot, max_tokens=500, headers={"x-headrace-tags": "feature=help,env=dev"}
+    ).text()
+
+    assert text.splitlines()[1:] == [
+        "├─ identity: key widget  [p.yaml:9]",
+        "├─ deployment: support-chat (the model asked for is its name)  [p.yaml:29]",
+        "├─ tags: 3 set",
+        "│  ├─ env=prod (the deployment says so)  [p.yaml:30]",
+        "│  ├─ feature=help (the caller may say so)  [p.yaml:7]",
+        "│  ├─ team=support (the key says so)  [p.yaml:9]",
+        "│  └─ 'env' dropped (callers may not say it)",
+        "├─ rules: 3 of 7 apply",
+        "│  ├─ public/europe does not apply (header x-region is not set)  [p.yaml:14]",
+        "│  ├─ public/never does not apply (the answer is not streamed)  [p.yaml:18]",
+        "│  ├─ public/short applies (cap n 1)  [p.yaml:19]",
+        "│  ├─ public/later does not apply (public/short came first)  [p.yaml:20]",
+        "│  ├─ house/calm applies (set temperature 0.0)  [p.yaml:25]",
+        "│  ├─ house/calmer applies (set temperature 0.1 (no: house/calm came first); "
+        "cap max_tokens 200)  [p.yaml:26]",
+        "│  └─ house/would would apply (in shadow: refuses with 403: not you)  [p.yaml:27]",
+        "├─ parameters: 2 changed",
+        "│  ├─ max_tokens: 200 (asked for: 500)",
+        "│  └─ temperature: 0.0 (not said)",
+        "├─ targets: openai/m first",
+        "│  ├─ openai/m (the first that serves the model; USD per million tokens: "
+        "input 1, output 2)  [p.yaml:32]",
+        "│  └─ eu/spare (fallback; price unknown)  [p.yaml:33]",
+        "├─ guards: 0 look",
+        "├─ limits: 0 count",
+        "├─ cache: off",
+        "└─ decided: goes to openai/m (tag env dropped)",
+    ]
+
+
+def test_targets_that_a_rule_picks_are_told_with_the_place_of_the_rule(snapshot: Snapshot) -> None:
+    targets = about(told(snapshot, headers={"X-Region": "eu"}), "targets")
+
+    assert [(part.decided, part.at) for part in targets.parts] == [("eu/m", "p.yaml:14")]
+
+
+@pytest.mark.parametrize(
+    ("limit", "more", "decided"),
+    [
+        ("usd: 0.0001 per month", "", "refused with 429 by l (the call claims more than that ever"),
+        ("tokens: 100 per day", "", "refused with 429 by l (the call claims more than that ever"),
+        ("usd: 0.0001 per month", "cache: {ttl: 1h}, ", "but for a kept answer"),
+        ("usd: 0.0001 per month, mode: shadow", "", "goes to openai/m"),
+        ("usd: 1 per month", "", "goes to openai/m"),
+        ("tokens: 100 per day", "rules: [{name: n, refuse: No.}], ", "403 by own/n"),
+    ],
+)
+def test_a_call_that_a_limit_never_allows_goes_nowhere(
+    limit: str, more: str, decided: str, tmp_path: Path
+) -> None:
+    own = f"policies:\n  own: {{{more}limits: [{{name: l, {limit}}}]}}\n"
+    text = POLICIES.replace("policies:\n", own, 1).replace("policy: public", "policy: own", 1)
+    text = text.replace("fallback: [{upstream: eu, model: spare}]", "fallback: []")
+    (tmp_path / "p.yaml").write_text(text)
+    snapshot = read_folder(tmp_path, {})
+
+    assert decided in told(snapshot, max_tokens=1000).text().splitlines()[-1]
+
+
+def test_a_cap_that_is_not_the_lowest_is_told_to_lose(snapshot: Snapshot) -> None:
+    rules = about(told(snapshot, headers={"x-region": "eu"}), "rules")
+
+    assert rules.parts[0].why == "targets eu/m; cap max_tokens 100"
+    assert rules.parts[5].why is not None
+    assert "cap max_tokens 200 (a lower one counts)" in rules.parts[5].why
+
+
+@pytest.mark.parametrize(("mode", "refused"), [("shadow", 0), ("enforce", 1)])
+def test_what_no_guard_can_read_is_refused_only_where_one_is_in_force(
+    mode: str, refused: int, tmp_path: Path
+) -> None:
+    guard = f"    input: [{{guard: keywords, words: [hippo], mode: {mode}}}]\n"
+    text = POLICIES.replace("    extends: house\n", f"    extends: house\n{guard}")
+    (tmp_path / "p.yaml").write_text(text)
+
+    guards = about(told(read_folder(tmp_path, {})), "guards")
+
+    said = [part.decided for part in guards.parts]
+    assert said.count("content that no guard can read is refused") == refused
+
+
+def test_a_fallback_that_does_not_count_is_told_with_the_rule_that_picked(tmp_path: Path) -> None:
+    calm = "{name: calm, set: {temperature: 0}}"
+    later = "{name: calm, fallback: [{upstream: openai, model: spare}]}"
+    (tmp_path / "p.yaml").write_text(POLICIES.replace(calm, later))
+
+    explained = told(read_folder(tmp_path, {}), headers={"x-region": "eu"})
+
+    assert "fallback openai/spare (no: public/europe picked the targets)" in explained.text()
+    assert [part.decided for part in about(explained, "targets").parts] == ["eu/m"]
+
+
+def test_a_reason_does_not_depend_on_the_order_in_which_a_condition_is_written(
+    tmp_path: Path,
+) -> None:
+    tags = "when: {tag: {team: support, feature: x}, header: {x-b: '1', x-a: '1'}}"
+    turned = "when: {header: {x-a: '1', x-b: '1'}, tag: {feature: x, team: support}}"
+    said = []
+    for number, when in enumerate((tags, turned)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        text = POLICIES.replace("{name: short, ", f"{{name: short, {when}, ")
+        text = text.replace(
+            "when: {stream: true}", f"when: {{not: {{all: [{{stream: true}}, {when[6:]}]}}}}"
+        )
+        (folder / "p.yaml").write_text(text)
+        said.append(told(read_folder(folder, {})).text().splitlines()[1:])
+
+    assert said[0] == said[1]
+
+
+def test_a_refusal_by_rule_names_the_rule(snapshot: Snapshot) -> None:
+    decided = about(told(snapshot, stream=True), "decided")
+
+    assert (decided.decided, decided.why) == ("refused with 403 by public/never", "no streams")
+
+
+def test_a_call_that_no_deployment_serves_is_told_as_its_client_is(snapshot: Snapshot) -> None:
+    refused = about(told(snapshot, "nowhere"), "refused")
+
+    assert refused.decided == "404 not_found"
+
+
+@pytest.mark.parametrize(
+    ("deployment", "whys"),
+    [
+        ("even", ["balanced: of the equals the least loaded goes first"] * 2),
+        ("drawn", ["drawn by weight", "next, as it was not drawn"]),
+    ],
+)
+def test_targets_say_how_they_came_to_their_place(
+    deployment: str, whys: list[str], snapshot: Snapshot
+) -> None:
+    targets = about(told(snapshot, deployment), "targets")
+
+    assert [(part.why or "").partition(";")[0] for part in targets.parts] == whys
+
+
+def run(folder: Path, *arguments: str, body: bytes | None = None) -> tuple[int, str]:
+    command = ["explain", "--policies", str(folder), "--key", "widget", *arguments]
+    result = CliRunner().invoke(main, command, input=body)
+    return result.exit_code, result.output
+
+
+def test_the_command_tells_the_same_in_both_forms(folder: Path) -> None:
+    said = ("--deployment", "support-chat", "--at", "2026-11-20T12:00")
+    code, text = run(folder, *said)
+    _, data = run(folder, *said, "--format", "json")
+
+    assert code == 0
+    decided = orjson.loads(data)["decisions"][-1]
+    assert decided == {"about": "decided", "decided": "goes to openai/m"}
+    assert text.rstrip().endswith("goes to openai/m")
+
+
+def test_the_command_reads_a_request_and_headers(folder: Path) -> None:
+    body = b'{"model": "support-chat", "prompt": "Hi", "max_tokens": 999}'
+
+    code, text = run(folder, "--header", "X-Region: eu", "-", body=body)
+
+    assert code == 0
+    assert "goes to eu/m" in text
+    assert "max_tokens: 100 (asked for: 999)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "body", "words"),
+    [
+        (("-",), b'{"model": "support-chat", "prompt": "Hi", "n": "5"}', "n: must be an integer"),
+        (("-",), b"{", "JSON"),
+        (("--path", "/nowhere", "--deployment", "c"), None, "There is no such path."),
+        (("--header", "x-region"), None, "must be NAME:VALUE"),
+        (("--key", "nobody"), None, "there is no key 'nobody'"),
+    ],
+)
+def test_the_command_says_what_is_wrong_with_the_question(
+    arguments: tuple[str, ...], body: bytes | None, words: str, folder: Path
+) -> None:
+    code, text = run(folder, *arguments, body=body)
+
+    assert code != 0
+    assert words in text
+    assert "Traceback" not in text
+
+
+async def test_a_call_of_the_past_is_explained_on_the_admin_port(
+    client: aiohttp.ClientSession, proxy: Any
+) -> None:
+    headers = {"authorization": f"Bearer {proxy.key}", "x-request-id": "call-7"}
+    body = {"model": "support-chat", "prompt": "the words of a secret", "user": "someone"}
+    async with client.post("/v1/completions", headers=headers, json=body) as response:
+        await response.read()
+    await proxy.sink.wait()
+
+    async with client.get(f"{proxy.admin}/explain/call-7") as response:
+        text = await response.text()
+    as_json = {"accept": "application/json"}
+    async with client.get(f"{proxy.admin}/explain/call-7", headers=as_json) as response:
+        data = await response.json()
+
+    assert "├─ identity: key support-widget" in text
+    assert "└─ attempt: openai/gpt-4o-mini: status 200 (first, " in text
+    assert [each["about"] for each in data["decisions"]][-2:] == ["decided", "happened"]
+    assert "secret" not in text + str(data)
+    assert "someone" not in text + str(data)
+
+
+def test_a_call_that_nothing_is_said_of_is_not_guessed(folder: Path) -> None:
+    code, text = run(folder)
+
+    assert code == 2
+    assert "say REQUEST_FILE or --deployment; widget may use " in text

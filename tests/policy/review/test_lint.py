@@ -1,0 +1,159 @@
+"""What is allowed but was hardly meant: each finding with its place and its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.review.check_report import Verdict, judge
+
+GOOD = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test', api_key: '${KEY}'}
+tags:
+  team: [support]
+keys:
+  widget:
+    sha256: '0000000000000000000000000000000000000000000000000000000000000000'
+    deployments: [support-chat]
+    tags: {team: support}
+deployments:
+  support-chat:
+    targets:
+      - {upstream: openai, model: m, price: {input: 1, output: 2}}
+"""
+
+
+def judged(folder: Path, text: str) -> Verdict:
+    (folder / "p.yaml").write_text(text)
+    return judge(folder, {"KEY": "sk"})
+
+
+def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> None:
+    found = judged(tmp_path, GOOD)
+
+    assert (found.errors, found.warnings) == ((), ())
+    assert found.summary.endswith("deployments: 1, keys: 1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "finding"),
+    [
+        (
+            "tags:\n  team",
+            "  spare: {dialect: openai, base_url: 'https://x.test'}\ntags:\n  team",
+            "3:3: upstreams.spare: is used by no deployment and no rule",
+        ),
+        (
+            "https://api",
+            "http://api",
+            "2:29: upstreams.openai.base_url: is not https: the key and all texts go in the clear",
+        ),
+        (
+            "https://api.example.test",
+            "https://api.example.test/v1/chat/completions",
+            "2:29: upstreams.openai.base_url: ends in the route /chat/completions, which is put "
+            "after it once more: write https://api.example.test/v1",
+        ),
+        (
+            "https://api.example.test",
+            "https://api.example.test/v1/completions/",
+            "2:29: upstreams.openai.base_url: ends in the route /completions, which is put after "
+            "it once more: write https://api.example.test/v1",
+        ),
+        (
+            "https://api.example.test",
+            "https://api.example.test/embeddings",
+            "2:29: upstreams.openai.base_url: ends in the route /embeddings, which is put after "
+            "it once more: write https://api.example.test",
+        ),
+        (
+            "dialect: openai",
+            "dialect: enkrypt",
+            "2:3: upstreams.openai: has no x-enkrypt-deployment under headers, "
+            "which Enkrypt requires",
+        ),
+        (
+            "deployments:\n  support-chat:",
+            "deployments:\n  lonely: {targets: [{upstream: openai, model: x, "
+            "price: {input: 1, output: 2}}]}\n"
+            "  support-chat:",
+            "11:3: deployments.lonely: is reached by no key",
+        ),
+        (
+            ", price: {input: 1, output: 2}",
+            "",
+            "13:9: deployments.support-chat.targets.0: m has no known price: "
+            "what its calls cost is unknown",
+        ),
+        (
+            "output: 2}}\n",
+            "output: 2}}\n      - {upstream: openai, model: m, price: {input: 1, output: 2}}\n",
+            "14:9: deployments.support-chat.targets.1: is never used: an earlier target serves m",
+        ),
+        (
+            "  team: [support]",
+            "  team: [support]\n  env: [prod]",
+            "5:3: tags.env: is set by no deployment and no key, and callers may not set it",
+        ),
+        (
+            "deployments: [support-chat]",
+            "deployments: [support-chat, other]",
+            "8:5: keys.widget.deployments: m is served by other, support-chat: "
+            "a call for it must name one of them",
+        ),
+        (
+            "  team: [support]\n",
+            "  team: {values: [support], caller: true}\npolicies: {default: {limits: "
+            "[{name: l, requests: 9 per day, per: tag.team}]}}\n",
+            "5:62: policies.default.limits.0.per: each key has a counter of its own, as callers "
+            "may set tag.team too: say across: keys for one of all keys, or take caller: true "
+            "from the tag",
+        ),
+    ],
+)
+def test_a_doubtful_place_is_told(tmp_path: Path, old: str, new: str, finding: str) -> None:
+    text = GOOD.replace(old, new, 1)
+    if "other" in new:
+        text += "  other: {targets: [{upstream: openai, model: m, price: {input: 1, output: 2}}]}\n"
+
+    found = judged(tmp_path, text)
+
+    assert found.errors == ()
+    assert [str(problem) for problem in found.warnings] == [f"p.yaml:{finding}"]
+
+
+CANARY = """
+    targets:
+      - {upstream: openai, model: m, price: {input: 1, output: 2}, weight: 9}
+      - {upstream: openai, model: larger, price: {input: 1, output: 2}, weight: 1}
+"""
+
+
+def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
+    tmp_path: Path,
+) -> None:
+    text = GOOD[: GOOD.index("\n    targets:")] + CANARY
+    recipe = "policies: {default: {rules: [{name: c, when: {model: m}, model: support-chat}]}}\n"
+
+    [told] = judged(tmp_path, text).warnings
+    good = judged(tmp_path, text + recipe)
+
+    assert told.path == "deployments.support-chat.targets.1"
+    assert "gets no call that names another model than larger" in told.message
+    assert (good.errors, good.warnings) == ((), ())
+
+
+def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(GOOD)
+
+    assert judge(tmp_path, {}).errors != ()
+    found = judge(tmp_path, None)
+    assert (found.errors, found.warnings) == ((), ())
+
+
+def test_the_shipped_policies_have_no_findings() -> None:
+    found = judge(Path(__file__).parents[3] / "policies", {})
+
+    assert (found.errors, found.warnings) == ((), ())

@@ -1,0 +1,77 @@
+"""Guards that ask somebody else, and what was hardly meant by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.review.check_report import judge
+
+POLICIES = """\
+upstreams:
+  openai: {dialect: openai, base_url: 'https://api.example.test'}
+  spare: {dialect: openai, base_url: 'https://spare.example.test'}
+keys: {widget: {sha256: AAAA, deployments: [support-chat]}}
+deployments:
+  support-chat: {targets: [{upstream: openai, model: m, price: PRICE}], policy: public}
+  judge-smol: {targets: [{upstream: openai, model: s, price: PRICE}], policy: judging}
+policies:
+  judging: {input: [{guard: secrets}]}
+  public:
+    input:
+      - {guard: judge, deployment: judge-smol, criteria: No hippos.}
+      - {guard: moderation, upstream: spare}
+    output:
+      - {guard: judge, deployment: judge-smol, check: grounded}
+      - {guard: webhook, url: 'https://guard.example.test', secret: '${S}'}
+      - {guard: presidio, url: 'http://localhost:3000'}
+""".replace("AAAA", "0" * 64).replace("PRICE", "{input: 1, output: 2}")
+AGAIN = "has guards that ask it again: they do not look at what guards ask"
+
+
+def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    said = POLICIES
+    for old, new in changes:
+        assert old in said
+        said = said.replace(old, new)
+    (folder / "p.yaml").write_text(said)
+    verdict = judge(folder, {"S": "s"})
+    assert verdict.errors == ()
+    return [str(each) for each in verdict.warnings]
+
+
+def test_whom_guards_ask_is_used_and_reached(tmp_path: Path) -> None:
+    assert found(tmp_path) == []
+
+
+def test_a_judge_that_would_be_judged_by_itself_is_told(tmp_path: Path) -> None:
+    told = found(tmp_path, ("policy: judging", "policy: public"))
+
+    assert [each.partition(": policies")[2] for each in told if "judging" not in each] == [
+        f".public.input.0.deployment: judge-smol {AGAIN}",
+        f".public.output.0.deployment: judge-smol {AGAIN}",
+    ]
+
+
+def test_judges_that_would_judge_each_other_are_told(tmp_path: Path) -> None:
+    bias = "{guard: bias, deployment: support-chat}"
+    told = found(tmp_path, ("[{guard: secrets}]", f"[{{guard: secrets}}, {bias}]"))
+
+    assert len(told) == 3
+    assert f"policies.judging.input.1.deployment: support-chat {AGAIN}" in told[0]
+
+
+def test_guards_that_rules_bring_count_too(tmp_path: Path) -> None:
+    rule = "{name: r, input: [{guard: bias, deployment: judge-smol}]}"
+    told = found(tmp_path, ("{input: [{guard: secrets}]}", f"{{match: all, rules: [{rule}]}}"))
+
+    assert f"policies.judging.rules.0.input.0.deployment: judge-smol {AGAIN}" in told[0]
+
+
+@pytest.mark.parametrize("kind", ["webhook", "presidio"])
+def test_texts_that_would_go_in_the_clear_are_told(kind: str, tmp_path: Path) -> None:
+    near = "https://guard" if kind == "webhook" else "http://localhost:3000"
+    [told] = found(tmp_path, (near, "http://guard" if kind == "webhook" else "http://p.test"))
+
+    assert told.endswith(".url: is not https: all texts go in the clear")

@@ -1,0 +1,122 @@
+"""Warnings about keys that no call can use, and about names in `revoked:` that revoke nothing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proxy.policy.review.check_report import judge
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+REST = """\
+upstreams: {up: {dialect: openai, base_url: 'https://api.example.test'}}
+deployments: {chat: {targets: [{upstream: up, model: m, price: {input: 1, output: 2}}]}}
+"""
+ONE, TWO = "1" * 64, "2" * 64
+
+
+def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
+    """Return what is doubtful of a key `old` beside one that is good, at NOW."""
+    good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
+    keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
+    (folder / "p.yaml").write_text(f"{REST}{keys}{revoked}")
+    found = judge(folder, {}, NOW)
+    assert not found.errors
+    return [f"{problem.path}: {problem.message}" for problem in found.warnings]
+
+
+@pytest.mark.parametrize(
+    ("old", "revoked", "said"),
+    [
+        (f"sha256: {ONE}", "", []),
+        (f"sha256: {ONE}, expires: 2026-07-01", "", []),
+        (
+            f"sha256: {ONE}, expires: 2026-06-30",
+            "",
+            ["keys.old.expires: the key expired at 2026-07-01 00:00 UTC: every call is refused"],
+        ),
+        (
+            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
+            "",
+            ["keys.old.sha256: the key expired at 2026-06-30 00:00 UTC: every call is refused"],
+        ),
+        (f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]", "", []),
+        (
+            f"sha256: {ONE}",
+            "revoked: [old]",
+            ["keys.old: the key is revoked: every call is refused"],
+        ),
+        (
+            f"sha256: {ONE}",
+            f"revoked: [{ONE}]",
+            ["keys.old: the key is revoked: every call is refused"],
+        ),
+        (
+            f"sha256: [{ONE}, {TWO}]",
+            f"revoked: [{ONE}]",
+            [],
+        ),
+        (
+            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}]",
+            f"revoked: [{ONE}]",
+            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+        ),
+        (
+            f"sha256: {ONE}, expires: 2026-06-30",
+            "revoked: [old]",
+            ["keys.old: the key is revoked, and has expired too: every call is refused"],
+        ),
+        (
+            f"sha256: [{{digest: {ONE}, until: 2026-06-29}}, {TWO}]",
+            f"revoked: [{TWO}]",
+            [
+                "keys.old.sha256: each text of the key is revoked or has expired: "
+                "every call is refused"
+            ],
+        ),
+        (
+            f"sha256: [{ONE}, {TWO}], expires: 2026-06-30",
+            f"revoked: [{ONE}]",
+            ["keys.old.expires: the key expired at 2026-07-01 00:00 UTC: every call is refused"],
+        ),
+        (
+            f"sha256: {ONE}",
+            "revoked: [ol]",
+            ["revoked.0: there is no key 'ol', so it revokes nothing, did you mean old?"],
+        ),
+        (f"sha256: {ONE}", "revoked: [of-another-time]", []),
+        (f"sha256: {ONE}", f"revoked: [{'1' * 63}e]", []),
+    ],
+)
+def test_keys_that_no_call_can_use_are_doubtful(
+    old: str, revoked: str, said: list[str], tmp_path: Path
+) -> None:
+    assert warned(tmp_path, old, revoked) == said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("keys: {}\n", "there is no key: every call is refused"),
+        (
+            "keys:\n",
+            "there is no key: every call is refused: say keys: {} where that is meant, as a "
+            "process that has keys in force does not take it",
+        ),
+        (
+            "",
+            "there is no key: every call is refused: say keys: {} where that is meant, as a "
+            "process that has keys in force does not take it",
+        ),
+    ],
+    ids=["none at all", "half written", "not there"],
+)
+def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
+
+    found = judge(tmp_path, {}, NOW)
+
+    assert not found.errors
+    assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]

@@ -1,0 +1,212 @@
+"""Past calls: bounded, without texts, and honest about what is no longer known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from proxy.errors import Unauthorized
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Snapshot
+from proxy.policy.review.recent import MAX_CALLS, Past, facts_of
+from proxy.policy.store import read_folder
+from proxy.record import Record, TraceIds
+from proxy.types import Call, Door, Secret
+from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import outcome
+from proxy.types.windows import Calendar
+from proxy.usage import NANO
+from tests.conftest import KEY, world
+
+DOOR = Door(
+    "openai",
+    "chat",
+    "/v1/chat/completions",
+    "req_1",
+    digest=Secret(KEY).digest,
+    headers={"authorization": f"Bearer {KEY}", "x-region": "eu"},
+)
+CALL = Call(
+    DOOR,
+    {"model": "support-chat", "messages": [{"role": "user", "content": "words"}], "n": 1},
+    models=("support-chat",),
+)
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Snapshot:
+    (tmp_path / "p.yaml").write_text(world("http://127.0.0.1:9"))
+    return read_folder(tmp_path, {"UPSTREAM_KEY": "sk"})
+
+
+def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
+    ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
+    record = Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: 0.0)
+    record.join(replace(DOOR, request_id=request))
+    if snapshot is not None:
+        record.revision = snapshot.revision
+    if snapshot is not None and call is not None:
+        record.key, record.call = "support-widget", call
+        record.plan = decide(snapshot, call)
+    record.status = 200
+    return record
+
+
+def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
+    kept = facts_of(CALL, frozenset({"x-region", "x-not-there"}))
+    key = snapshot.key_named("support-widget")
+
+    assert key is not None
+    assert kept.body == {"n": 1}
+    assert kept.door.headers == {"x-region": "eu"}
+    assert kept.door.digest is None
+    assert "words" not in repr(kept)
+
+
+def test_no_long_parameter_is_kept() -> None:
+    said = {"user": "u" * 257, "reasoning_effort": ["x"], "seed": 7, "n": None}
+    kept = facts_of(replace(CALL, body={**CALL.body, **said}), frozenset())
+
+    assert kept.body == {"seed": 7}
+
+
+def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
+    """A field that somebody adds to a call is not kept with it, whatever it holds."""
+    long = "x" * 100_000
+    door = replace(DOOR, echo=(("x-trace", long),), warnings=(long,), via=(long,), parent=None)
+    call = replace(
+        CALL,
+        door=door,
+        body={**CALL.body, long: 1},
+        names=frozenset({long}),
+        quarters={long: 1},
+        warnings=(long,),
+    )
+
+    assert facts_of(call, frozenset()) == facts_of(CALL, frozenset())
+
+
+def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    record = recorded(snapshot)
+    record.call = replace(CALL, models=tuple(f"{number}" + "m" * 250 for number in range(1000)))
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.reasons[0].why == "what the client wrote takes more than is kept"
+    assert told.reasons[-1].decided == "success, status 200"
+
+
+def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    for request in ("again", *(f"r-{number}" for number in range(MAX_CALLS - 1)), "again", "last"):
+        past.end(recorded(snapshot, request=request))
+
+    assert past.explain("again") is not None
+    assert past.explain("r-0") is None
+
+
+def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    mine, other, stranger = (recorded(snapshot, request="mine") for _ in range(3))
+    other.key, other.status = "search-box", 429
+    stranger.key, stranger.status = None, 401
+    for record in (mine, other, stranger):
+        past.end(record)
+
+    ended = {}
+    for caller in ("support-widget", "search-box", "nobody", None):
+        told = past.explain("mine", caller)
+        ended[caller] = told.reasons[-1].decided if told else None
+    assert past.callers("mine") == ["search-box", "support-widget"]
+    assert ended == {
+        "support-widget": "success, status 200",
+        "search-box": "success, status 429",
+        "nobody": None,
+        None: "success, status 429",
+    }
+
+
+def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    for number in range(MAX_CALLS + 5):
+        past.end(recorded(snapshot, request=f"r-{number}"))
+
+    assert past.explain("r-4") is None
+    told = past.explain("r-5")
+    assert told is not None
+    assert told.reasons[-1].decided == "success, status 200"
+
+
+def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: None)
+    past.end(recorded(snapshot))
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.revision == snapshot.revision
+    assert told.reasons[0].why == "the revision it was decided by is no longer kept"
+
+
+def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
+    past = Past(lambda revision: snapshot)
+    record = recorded(snapshot, call=None)
+    record.error = Unauthorized()
+    past.end(record)
+    told = past.explain("r")
+
+    assert told is not None
+    assert told.reasons[0].decided == "no known key"
+    assert told.reasons[-1].why == "The virtual key is missing or not valid."
+
+
+def test_an_unknown_id_is_told_as_such() -> None:
+    assert Past(lambda revision: None).explain("nothing") is None
+
+
+def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot: Snapshot) -> None:
+    month = Limit("month", "usd", 500 * NANO, Calendar("month"))
+    rate = Limit("rate", "tokens", 9000, 60)
+    claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
+    record = recorded(snapshot)
+    record.admission = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
+    past = Past(lambda revision: snapshot)
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert [part.why for part in told.reasons[-1].parts] == [
+        "the call claimed 0.00000135 USD, 1234.56789135 USD of 500 USD used",
+        "the call claimed 90, 0 of 9000 used",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("waits", "shadow", "words"),
+    [
+        ((0, 0), False, ["calls: admitted", "tokens: admitted"]),
+        ((9, 0), False, ["calls: refused", "tokens: fits"]),
+        ((9, 0), True, ["calls: would refuse, in shadow", "tokens: admitted"]),
+    ],
+)
+def test_each_limit_is_told_as_what_became_of_the_call(
+    waits: tuple[int, int], shadow: bool, words: list[str], snapshot: Snapshot
+) -> None:
+    limits = Limit("calls", "requests", 10, 60, shadow=shadow), Limit("tokens", "tokens", 900, 60)
+    record = recorded(snapshot)
+    claims = [Claim(limit, "all", 1) for limit in limits]
+    readings = [number for wait in waits for number in (0, 0, wait, 0)]
+    record.admission = outcome(claims, readings)
+    past = Past(lambda revision: snapshot)
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert [part.decided for part in told.reasons[-1].parts] == words

@@ -1,0 +1,67 @@
+"""What guards of answers hold back of a stream is told, and is what they hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.stream.window import Window
+from proxy.policy.review.stream_hold import held
+from proxy.policy.store import read_folder
+from proxy.types.guard import Rule, looks
+from tests.conftest import world
+from tests.guardrails.doubles import pieces, tallies
+
+CASES = {
+    "{guard: keywords, words: [hippo]}": "search-answers: keywords holds 6 characters back",
+    "{guard: length, characters: 9}": "search-answers: length holds a stream to its end",
+    "{guard: keywords, words: [hippo], action: retry}": (
+        "search-answers: keywords holds a stream to its end"
+    ),
+    "{guard: relevant, action: block}": "search-answers: relevant holds a stream to its end",
+    "{guard: webhook, name: ours, url: 'http://localhost:1/x', secret: '${UPSTREAM_KEY}'}": (
+        "search-answers: ours holds a stream to its end"
+    ),
+    "{guard: keywords, words: [hippo], action: flag}": None,
+    "{guard: keywords, words: [hippo], mode: shadow}": None,
+}
+
+
+@pytest.mark.parametrize("guard", CASES)
+def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
+    policies = f"{world('http://localhost:1')}\npolicies:\n  default: {{output: [{guard}]}}\n"
+    (tmp_path / "policies.yaml").write_text(policies)
+    snapshot = read_folder(tmp_path, {"UPSTREAM_KEY": "x" * 40})
+
+    lines = [line for line in held(snapshot) if line.startswith("search-answers:")]
+
+    assert lines == ([CASES[guard]] if CASES[guard] else [])
+
+
+WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)
+MADE: dict[str, dict[str, Any]] = {
+    "keywords": {"words": ["hippo"], "words_from": "", "patterns": [], "whole_words": True},
+    "pii": {"entities": ["email", "phone", "card", "iban"], "regions": ["US"], "threshold": 0.5},
+    "urls": {"allow": [], "deny": ["example.com"]},
+    "code": {},
+    "injection": {"threshold": 0.95, "by_rules": True, "by_model": True},
+    "toxicity": {"threshold": 0.4},
+}
+RULES = [Rule(kind, KINDS[kind].make(said), cased=KINDS[kind].cased) for kind, said in MADE.items()]
+
+
+@settings(deadline=None)
+@given(WORDS, st.lists(st.integers(0, 2000), max_size=20), st.sampled_from(RULES))
+def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Rule) -> None:
+    assert looks(rule.detector)
+    reach = rule.detector.reach
+    window = Window(tallies(rule))
+
+    for piece in pieces(text, cuts):
+        window.feed(piece)
+        assert reach is None or window.held <= reach + 2  # a letter that is cut off may stand apart

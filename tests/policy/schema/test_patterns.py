@@ -1,0 +1,52 @@
+"""Patterns for the values of tags: whole values, in time that nobody can stretch."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from proxy.policy.schema import patterns
+
+
+@pytest.mark.parametrize("value", ["CC-1001", "CC-0000"])
+def test_a_whole_value_fits(value: str) -> None:
+    assert patterns.compiled("CC-[0-9]{4}").fits(value)
+
+
+@pytest.mark.parametrize("value", ["xCC-1001", "CC-10011", "CC-1001\n", "\nCC-1001", "cc-1001", ""])
+def test_a_part_of_a_value_is_not_enough(value: str) -> None:
+    assert not patterns.compiled("CC-[0-9]{4}").fits(value)
+
+
+def test_an_alternative_is_bound_at_both_ends() -> None:
+    either = patterns.compiled("a|b")
+
+    assert either.fits("a")
+    assert not either.fits("ab")
+    assert not either.fits("xb")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["x" * 65, "sup\u200bport", "e\u0301te", "a\tb", "\x1b[31m", "\u202eabc", "\udc80"],
+    ids=["long", "zero width", "not NFC", "tab", "escape", "bidi", "surrogate"],
+)
+def test_a_value_that_is_no_plain_label_fits_nothing(value: str) -> None:
+    assert not patterns.compiled("(?s).*").fits(value)
+
+
+@pytest.mark.parametrize("text", ["(a+)+", "(a|a)*", "(.*)*x", "(a|aa)+$"])
+def test_no_pattern_can_be_made_to_hang(text: str) -> None:
+    pattern = patterns.compiled(text)
+    began = time.perf_counter()
+
+    assert not pattern.fits("a" * 63 + "!")
+
+    assert time.perf_counter() - began < 0.1
+
+
+@pytest.mark.parametrize("text", ["[a-", "a)|(b", "(?=a)b", r"(a)\1", "x{1000}{1000}{1000}"])
+def test_what_cannot_be_matched_in_linear_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a pattern: "):
+        patterns.compiled(text)

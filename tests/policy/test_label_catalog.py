@@ -1,0 +1,110 @@
+"""The roster: which names of a folder may be labels, and which counters have gauges."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from proxy.policy.label_catalog import roster
+from proxy.policy.store import read_folder
+from proxy.types.roster import Roster
+
+DIGEST = hashlib.sha256(b"k").hexdigest()
+OTHER = hashlib.sha256(b"o").hexdigest()
+WORLD = f"""
+price_table: {{as_of: 2026-11-21}}
+upstreams:
+  openai: {{dialect: openai, base_url: 'http://here/v1'}}
+  local: {{dialect: openai, base_url: 'http://there/v1'}}
+tags:
+  team: [support, search]
+  feature: {{pattern: '[a-z]+', caller: true}}
+  env: {{values: [prod, staging], caller: true}}
+  beta: {{flag: true}}
+keys:
+  support-widget: {{sha256: {DIGEST}, deployments: [support-chat], tags: {{team: support}}}}
+  search-box: {{sha256: {OTHER}, deployments: [support-chat], tags: {{team: search}}}}
+policies:
+  default:
+    input: [{{guard: secrets, action: block}}]
+    limits:
+      - {{name: per-key, requests: 10 per minute, per: key}}
+      - {{name: per-team, usd: 5 per day, unpriced: allow, per: tag.team}}
+      - {{name: per-env, requests: 10 per minute, per: tag.env}}
+      - {{name: per-feature, requests: 10 per minute, per: tag.feature}}
+      - {{name: per-user, requests: 10 per minute, per: user}}
+    rules:
+      - {{name: cheap, when: {{stream: true}}, targets: [{{upstream: local, model: smol}}]}}
+deployments:
+  support-chat:
+    targets: [{{upstream: openai, model: gpt-4o-mini}}]
+    fallback: [{{upstream: local, model: spare}}]
+"""
+
+
+def made(tmp_path: Path) -> Roster:
+    (tmp_path / "p.yaml").write_text(WORLD)
+    return roster(read_folder(tmp_path, {}))
+
+
+def test_all_targets_that_a_deployment_may_use_are_listed(tmp_path: Path) -> None:
+    listed = made(tmp_path).deployments["support-chat"]
+
+    assert {t.model for t in listed.targets} == {"gpt-4o-mini", "smol", "spare"}
+    assert listed.rules == ("default/cheap",)
+    assert listed.guards == (("input", "secrets"),)
+
+
+def test_a_tag_has_the_values_that_the_policies_close(tmp_path: Path) -> None:
+    assert made(tmp_path).tags == {
+        "team": {"support", "search"},
+        "feature": set(),
+        "env": {"prod", "staging"},
+        "beta": {"true"},
+    }
+
+
+def test_counters_are_listed_unless_callers_choose_whose_they_are(tmp_path: Path) -> None:
+    found = made(tmp_path)
+
+    scopes = {(limit.name, scope) for limit, scope in found.deployments["support-chat"].scopes}
+    assert scopes == {
+        ("per-key", "key:support-widget"),
+        ("per-key", "key:search-box"),
+        ("per-team", "tag.team:support"),
+        ("per-team", "tag.team:search"),
+        *(
+            ("per-env", f"key:{key}|tag.env:{env}")
+            for key in ("support-widget", "search-box")
+            for env in ("", "prod", "staging")
+        ),
+        ("per-feature", "key:support-widget|tag.feature:"),
+        ("per-feature", "key:search-box|tag.feature:"),
+    }
+    assert found.prices_as_of is not None
+
+
+def test_keys_and_their_tags_are_told(tmp_path: Path) -> None:
+    found = made(tmp_path)
+
+    assert found.keys == ("search-box", "support-widget")
+    assert found.deployments["support-chat"].tags == {("team", "support"), ("team", "search")}
+
+
+def test_guards_that_ask_a_deployment_are_callers_of_it(tmp_path: Path) -> None:
+    (tmp_path / "more.yaml").write_text(
+        """
+deployments: {judge-smol: {targets: [{upstream: local, model: smol}], policy: judging}}
+policies:
+  judging: {limits: [{name: judging, usd: 5 per day, unpriced: allow, per: key}]}
+  other:
+    extends: default
+    rules: [{name: r, output: [{guard: bias, name: fair, deployment: judge-smol}]}]
+"""
+    )
+    (tmp_path / "p.yaml").write_text(WORLD + "    policy: other\n")
+    told = roster(read_folder(tmp_path, {}))
+
+    assert told.keys == ("guard/fair", "search-box", "support-widget")
+    [(limit, scope)] = told.deployments["judge-smol"].scopes
+    assert (limit.name, scope) == ("judging", "key:guard/fair")
