@@ -6,6 +6,7 @@ import click
 
 from proxy import __version__
 from proxy.cli.ledger import ledger_group, usage_command, verify_command, verify_log_command
+from proxy.cli.new_folder import init_command
 from proxy.cli.policies import (
     check,
     diff_command,
@@ -28,6 +29,7 @@ def main() -> None:
 for command in (
     serve,
     demo_command,
+    init_command,
     check,
     explain_command,
     test_command,

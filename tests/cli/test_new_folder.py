@@ -1,0 +1,96 @@
+"""`headrace init` writes a folder that is good, tested, and serves the key that it has drawn."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import aiohttp
+import pytest
+from click.testing import CliRunner, Result
+
+from proxy.cli import main
+from proxy.cli.new_folder import STARTER, write_starter
+from tests.conftest import running_proxy
+from tests.doubles import ScriptedUpstream, answer, chat
+
+SECRET = {"OPENAI_API_KEY": "sk-upstream-secret"}
+
+
+def headrace(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(main, arguments, env=environ)
+
+
+def test_the_folder_passes_check_and_test_as_it_is_written(tmp_path: Path) -> None:
+    folder = str(tmp_path / "new" / "policies")
+
+    assert headrace("init", folder).exit_code == 0
+    checked = headrace("check", folder, "--strict", **SECRET)
+    tested = headrace("test", folder, "--fail-under", "100")
+
+    assert (checked.exit_code, tested.exit_code) == (0, 0), checked.output + tested.output
+    assert "2 passed, 0 failed" in tested.output
+
+
+def test_the_secret_is_shown_once_and_only_its_digest_is_kept(tmp_path: Path) -> None:
+    done = headrace("init", str(tmp_path))
+
+    secret = done.stderr.strip()
+    assert secret.startswith("hr-")
+    assert secret not in done.stdout
+    written = "".join(file.read_text() for file in tmp_path.rglob("*.yaml"))
+    assert secret not in written
+    assert hashlib.sha256(secret.encode()).hexdigest() in written
+
+
+def test_each_folder_gets_a_key_of_its_own(tmp_path: Path) -> None:
+    assert write_starter(tmp_path / "one") != write_starter(tmp_path / "two")
+
+
+@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "tests"])
+def test_a_folder_with_anything_in_it_is_left_alone(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).mkdir()
+
+    done = headrace("init", str(tmp_path))
+
+    assert done.exit_code == 1
+    assert "is not empty: name a new folder" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_what_cannot_be_written_is_one_clear_message(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    done = headrace("init", str(tmp_path / "file" / "below"))
+
+    assert done.exit_code == 1
+    assert done.stderr == f"Error: {tmp_path}/file/below: Not a directory\n"
+
+
+async def test_a_call_with_the_drawn_key_is_served(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    folder = tmp_path / "policies"
+    key = write_starter(folder)
+    upstreams, policies = folder / "upstreams.yaml", folder / "policies.yaml"
+    text = upstreams.read_text().replace("OPENAI_API_KEY", "UPSTREAM_KEY")
+    upstreams.write_text(text.replace("https://api.openai.com", upstream.url))
+    upstream.answer_with(answer(chat("On its way.")))
+
+    body = {"model": "support-chat", "messages": [{"role": "user", "content": "Where is it?"}]}
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        running_proxy(folder, policies.read_text()) as proxy,
+        aiohttp.ClientSession(proxy.url, headers=headers) as client,
+        client.post("/v1/chat/completions", json=body) as reply,
+    ):
+        answered = await reply.json()
+
+    assert answered["choices"][0]["message"]["content"] == "On its way."
+    assert upstream.requests[0].json["model"] == "gpt-4o-mini"
+    assert upstream.requests[0].headers["authorization"] == "Bearer sk-upstream-secret"
+
+
+def test_every_file_of_the_starter_begins_with_a_word_on_what_it_is_for() -> None:
+    for file in STARTER.rglob("*.yaml"):
+        assert file.read_text().startswith("# "), file
