@@ -150,8 +150,8 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
     missing = dropped + lost + behind
     if missing > known_missing:
         known = f", of which {counted(known_missing, 'is', 'are')} known" if known_missing else ""
-        calls = counted(missing, "call that ended is", "calls that ended are")
-        violations = (*violations, f"{calls} in no row{known}")
+        lacking = counted(missing, "call that ended is", "calls that ended are")
+        violations = (*violations, f"{lacking} in no row{known}")
     found = (*marked, *dead)
     return Audit(
         calls, attempts, runs, dropped, found, violations, pruned, behind, missing, refused

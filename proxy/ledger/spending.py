@@ -93,7 +93,8 @@ class Spent:
 
 
 def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
-    """Sum up the calls that began from ``since`` on and before ``until``. Raises ``Unusable``."""
+    """Sum up the calls that began from ``since`` on and before ``until``. Raises ``Unusable``,
+    also for a tag that no call of any time has."""
     columns = [_column(name) for name in by]
     if until < since:
         raise Unusable(f"the time ends before it begins: {until:%Y-%m-%d %H:%M} UTC")
@@ -102,19 +103,23 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
     with reading(path) as file:
         [total] = file.execute(_query(()), bounds)
         rows = file.execute(_query(columns), {**bounds, **tags}).fetchall() if by else []
-        for n, name in enumerate(by):
-            if f"tag{n}" in tags and rows and all(row[n] is None for row in rows):
-                _check_tag(file, name[4:], tags[f"tag{n}"])
+        unknown = [
+            name[4:]
+            for n, name in enumerate(by)
+            if f"tag{n}" in tags and rows and all(row[n] is None for row in rows)
+            if not _has_tag(file, tags[f"tag{n}"])
+        ]
+    if unknown:  # it is misspelt; the ledger itself can be read
+        raise Unusable(f"no call of the ledger has a tag {unknown[0]!r}")
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
     lines.sort(key=_by_day if by and by[0] == "day" else _dearest_first)
     return Spent(tuple(by), since, until, tuple(lines), _line((), total))
 
 
-def _check_tag(file: sqlite3.Connection, name: str, path: str) -> None:
-    """Raise ``Unusable`` for a tag that no call of any time has: it is misspelt."""
+def _has_tag(file: sqlite3.Connection, path: str) -> bool:
+    """True if a call of any time has a tag."""
     query = "SELECT 1 FROM calls WHERE json_extract(tags, ?) IS NOT NULL LIMIT 1"
-    if file.execute(query, (path,)).fetchone() is None:
-        raise Unusable(f"no call of the ledger has a tag {name!r}")
+    return file.execute(query, (path,)).fetchone() is not None
 
 
 def _line(group: Sequence[str | None], row: Sequence[int]) -> Line:

@@ -112,7 +112,7 @@ def test_another_file_is_told(tmp_path: Path) -> None:
 
 
 def test_a_tag_that_no_row_has_is_told(path: Path) -> None:
-    with pytest.raises(Unusable, match=r"no call of the ledger has a tag 'nope'"):
+    with pytest.raises(Unusable, match=r"^no call of the ledger has a tag 'nope'"):
         summed(path, "tag.nope")
 
 
