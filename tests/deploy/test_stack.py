@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.policy.store import read_folder
@@ -157,3 +159,20 @@ def test_the_image_is_built_of_what_is_there_and_let_in() -> None:
     for source in " ".join(copied).split():
         assert (TOP / source).exists(), source
         assert Path(source).parts[0] in let_in, source
+
+
+def test_the_key_that_the_page_draws_is_let_in_by_the_policies_of_the_stack(tmp_path: Path) -> None:
+    page = (DEPLOY / "README.md").read_text()
+    [arguments] = re.findall(r"^    headrace (key .*?) *#", page, re.MULTILINE)
+    [placeholder] = re.findall(r"in the place of the line `(.*?)`", page)
+    folder = tmp_path / "policies"
+    shutil.copytree(DEPLOY / "policies", folder)
+
+    drawn = CliRunner().invoke(main, arguments.replace("deploy", str(tmp_path)).split())
+    lines = (folder / "policies.yaml").read_text().splitlines()
+    lines[lines.index(placeholder)] = drawn.stdout
+    (folder / "policies.yaml").write_text("\n".join(lines))
+    snapshot = read_folder(folder, {"OPENAI_API_KEY": "sk-1"})
+
+    assert drawn.exit_code == 0, drawn.output
+    assert [*snapshot.keys["support-widget"].deployments] == ["support-chat"]
