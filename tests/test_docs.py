@@ -16,7 +16,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.schema.guards import Guard
 from proxy.policy.store import read_folder
-from proxy.rehearsal.cases import Suite, read_cases
+from proxy.policytest.cases import Suite, read_cases
 from tools import docs
 
 TOP = Path(__file__).parents[1]

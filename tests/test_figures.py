@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy import embedding, ledger, offload, outside, words
+from proxy import egress, embedding, ledger, offload, words
 from proxy.app import GUARD_THREADS, telling
 from proxy.cache import alike, nearest
 from proxy.cache import redis as cache_in_redis
@@ -61,7 +61,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
     ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
-    ("guard-services.md", "more than 1 MiB", MIB, outside.MOST_BYTES),
+    ("guard-services.md", "more than 1 MiB", MIB, egress.MOST_BYTES),
     ("guard-services.md", "at most 1000 findings", 1000, webhook.MOST_FINDINGS),
     ("guard-services.md", "at most 512 tokens may come", 512, judge.ANSWER_TOKENS),
     ("guard-services.md", "of the analyzer, four at a time", 4, presidio.AT_ONCE),

@@ -27,6 +27,7 @@ from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
 from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
+from proxy.egress import Egress
 from proxy.emit import Emitters, Sink
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import Levels
@@ -38,7 +39,6 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.offload import Offload
-from proxy.outside import Outside
 from proxy.pipeline import Pipeline
 from proxy.policy.decide.service_calls import Asking
 from proxy.policy.review.candidate import Candidate
@@ -188,7 +188,7 @@ async def _rooms(
     upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
-    outside = Outside(http, asks.run, new_request_id)
+    outside = Egress(http, asks.run, new_request_id)
     most_texts = site.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
     alike = vectors.alike(site, vectors.embeddings(site))

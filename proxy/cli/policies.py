@@ -22,8 +22,8 @@ from proxy.policy.review import check_report, diff, editor, new_key
 from proxy.policy.review.explain import explain_of_key
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
-from proxy.rehearsal import rehearse, report
-from proxy.rehearsal.cases import Suite
+from proxy.policytest import report, run_cases
+from proxy.policytest.cases import Suite
 
 
 @click.command()
@@ -105,7 +105,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
     Exits 1 if any fails, or if they cover less of the rules and deployments than asked for.
     """
     try:
-        found = rehearse(folder)
+        found = run_cases(folder)
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None

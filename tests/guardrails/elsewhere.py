@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.app.site import new_record
-from proxy.outside import Outside, Ways
+from proxy.egress import Egress, GuardEgress
 from proxy.ports import Exchange
 from proxy.types import Door
 from proxy.types.guard import Question
@@ -32,12 +32,12 @@ async def nowhere(exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def ways() -> AsyncIterator[Ways]:
+async def ways() -> AsyncIterator[GuardEgress]:
     """Give the ways out of a call with the id ``req_1``."""
     record = new_record()
     record.join(Door("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient() as http:
-        yield Outside(http, nowhere, lambda: "req_2").of(record)
+        yield Egress(http, nowhere, lambda: "req_2").of(record)
 
 
 @dataclass

@@ -15,8 +15,8 @@ import aiohttp
 import orjson
 import pytest
 
+from proxy.egress import MOST_BYTES
 from proxy.emit.log import canonical
-from proxy.outside import MOST_BYTES
 from proxy.settings import LedgerAt
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (

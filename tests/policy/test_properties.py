@@ -19,9 +19,9 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
-from proxy.rehearsal import clock
-from proxy.rehearsal.cases import Given
-from proxy.rehearsal.stage import play
+from proxy.policytest import clock
+from proxy.policytest.cases import Given
+from proxy.policytest.harness import play
 from proxy.types import Json, Plan
 
 MODELS = ("small", "large", "smol", "spare")

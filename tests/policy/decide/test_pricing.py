@@ -15,7 +15,7 @@ from proxy.policy.review.check_report import judge
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
-from proxy.rehearsal import rehearse
+from proxy.policytest import run_cases
 from proxy.types import Call, Plan
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
@@ -176,7 +176,7 @@ tests:
     expect: {status: 200, plan: [openai/spare], targets: [openai/spare]}
 """)
 
-    assert [result.differences for result in rehearse(tmp_path).results] == [(), ()]
+    assert [result.differences for result in run_cases(tmp_path).results] == [(), ()]
 
 
 REFUSE = "    unpriced: refuse\n    targets: [{upstream: openai, model: smol-legacy"

@@ -17,7 +17,7 @@ from proxy.policy.files.source import Document
 from proxy.policy.files.yaml_reader import read_file
 from proxy.policy.review.editor import json_schema, schema_of
 from proxy.policy.schema import Section
-from proxy.rehearsal.cases import Suite
+from proxy.policytest.cases import Suite
 from tests.conftest import world
 
 TOP = Path(__file__).parents[3]

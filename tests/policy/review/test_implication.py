@@ -12,7 +12,7 @@ from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts
 from proxy.policy.review.implication import covers
 from proxy.policy.schema import When
-from proxy.rehearsal.cases import A_MONDAY
+from proxy.policytest.cases import A_MONDAY
 from tests.policy.test_properties import WHEN
 
 

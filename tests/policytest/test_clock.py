@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from proxy.rehearsal import clock
+from proxy.policytest import clock
 
 
 def test_waits_take_no_time_and_end_in_order() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.app.site import new_record
+from proxy.egress.exchange import OwnExchange
 from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
-from proxy.outside.exchange import OwnExchange
 from proxy.types import Chunk, Door, Head
 from tests.doubles import chat
 

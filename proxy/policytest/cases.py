@@ -47,7 +47,7 @@ Moment = Annotated[
 ]
 
 
-class Says(Section):
+class ScriptedAnswer(Section):
     """What one upstream says to one request."""
 
     text: str | None = None
@@ -97,7 +97,7 @@ class Given(Section):
     """When it comes; Monday, 5 January 2026, noon in UTC where it is not said."""
     used: dict[Name, Usd] = Field(default_factory=dict)
     """What was used of limits before it came, by their names; money in USD."""
-    answers: list[Says] = Field(default_factory=list)
+    answers: list[ScriptedAnswer] = Field(default_factory=list)
     """What upstreams say, request by request; a short answer to all that come after."""
 
 

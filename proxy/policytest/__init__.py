@@ -13,14 +13,14 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.files.source import Place
-from proxy.rehearsal import clock
-from proxy.rehearsal.cases import Case, read_cases
-from proxy.rehearsal.judging import differences
-from proxy.rehearsal.report import Part, Report, Result
-from proxy.rehearsal.stage import Played, play
+from proxy.policytest import clock
+from proxy.policytest.cases import Case, read_cases
+from proxy.policytest.harness import Played, play
+from proxy.policytest.judging import differences
+from proxy.policytest.report import Part, Report, Result
 
 
-def rehearse(folder: Path) -> Report:
+def run_cases(folder: Path) -> Report:
     """Play all tests of a folder. Raises ``PolicyError`` for policies or tests that are wrong.
 
     Secrets are not needed, and not read.

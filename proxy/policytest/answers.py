@@ -7,20 +7,20 @@ from typing import Any
 import orjson
 
 from proxy.dialects import sse
-from proxy.rehearsal.cases import Says
+from proxy.policytest.cases import ScriptedAnswer
 from proxy.types import Json
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def pieces(says: Says, url: str, question: Json) -> list[bytes]:
+def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
     """Give the body of a response, piece by piece."""
     if says.status != 200:
         said = {"message": says.text or "as the test says", "type": "server_error"}
         return [orjson.dumps({"error": said})]
     if says.fault == "garbled":
         return [b'{"choices": [']
-    head: Json = {"id": "rehearsal", "created": 0, "model": question.get("model")}
+    head: Json = {"id": "policytest", "created": 0, "model": question.get("model")}
     if url.endswith("/embeddings"):
         data = [{"object": "embedding", "index": 0, "embedding": [0.0]}]
         return [orjson.dumps({**head, "object": "list", "data": data, "usage": _usage(says)})]
@@ -33,7 +33,7 @@ def pieces(says: Says, url: str, question: Json) -> list[bytes]:
     return [body] if says.fault != "cut" else [body[: len(body) // 2]]
 
 
-def _usage(says: Says) -> dict[str, int]:
+def _usage(says: ScriptedAnswer) -> dict[str, int]:
     return says.usage if says.usage is not None else USAGE
 
 
@@ -42,7 +42,7 @@ def _choice(text: str, finish: str | None, place: str | None) -> Json:
     return {"index": 0, "finish_reason": finish, "logprobs": None, **said}
 
 
-def _events(says: Says, head: Json, *, chat: bool) -> list[bytes]:
+def _events(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[bytes]:
     head = {**head, "object": "chat.completion.chunk" if chat else "text_completion"}
     place = "delta" if chat else None
     events = [{**head, "choices": [_choice(text, None, place)]} for text in says.pieces]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from proxy.egress.exchange import OwnExchange
 from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
-from proxy.outside.exchange import OwnExchange
 from proxy.ports import Exchange
 from proxy.record import Record
 from proxy.types import Door, Parent, Timeouts
@@ -29,7 +29,7 @@ class TooMuch(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class Egress:
     """The ways out of the process. ``run`` carries a call through the pipeline for guards;
     ``new_id`` draws the id of such a call."""
 
@@ -37,15 +37,15 @@ class Outside:
     run: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def of(self, record: Record) -> Ways:
-        return Ways(self, record)
+    def of(self, record: Record) -> GuardEgress:
+        return GuardEgress(self, record)
 
 
 @dataclass(slots=True)
-class Ways:
+class GuardEgress:
     """Those of one client's call. The time that it waits here is not the proxy's own."""
 
-    outside: Outside
+    outside: Egress
     record: Record
     _waiting: int = field(default=0, init=False)
     _since: float = field(default=0.0, init=False)

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 
 from proxy.dialects import sse
-from proxy.rehearsal.cases import Expect
-from proxy.rehearsal.stage import Played
+from proxy.policytest.cases import Expect
+from proxy.policytest.harness import Played
 from proxy.types import Json
 from proxy.usage import NANO
 

@@ -34,10 +34,10 @@ from proxy.limits.memory import MemoryStore
 from proxy.policy.decide import Caller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import CHAT, LEGACY, example
+from proxy.policytest import answers
+from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
-from proxy.rehearsal import answers
-from proxy.rehearsal.cases import Given, Says
 from proxy.types import Call, Chunk, Door, Head, Json, Plan, Timeouts
 from proxy.types.guard import Rule, asks
 from proxy.types.limit import Claim, Limit
@@ -46,8 +46,8 @@ from proxy.upstream.health import Health
 from proxy.upstream.reply import nothing
 from proxy.usage import NANO
 
-REQUEST = "rehearsal"
-DEFAULT = Says(text="Hello.")
+REQUEST = "policytest"
+DEFAULT = ScriptedAnswer(text="Hello.")
 
 
 @dataclass(slots=True)
@@ -184,7 +184,7 @@ class _Exchange:
 
     @property
     def served(self) -> bool:
-        return False  # nobody cancels a rehearsal
+        return False  # nobody cancels a policy test
 
     @property
     def request_id(self) -> str:
@@ -238,7 +238,7 @@ class _Exchange:
 class _Http:
     """The upstreams' wall: answers in the order in which they were written down."""
 
-    answers: list[Says]
+    answers: list[ScriptedAnswer]
     asked: list[Asked]
 
     async def post(
@@ -267,7 +267,7 @@ class _Http:
 class _Reply:
     """A response of paper."""
 
-    says: Says
+    says: ScriptedAnswer
     left: list[bytes]
 
     @property

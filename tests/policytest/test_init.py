@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.files.source import PolicyError
 from proxy.policy.review import editor
-from proxy.rehearsal import rehearse
-from proxy.rehearsal.cases import Suite
-from proxy.rehearsal.report import Report
+from proxy.policytest import run_cases
+from proxy.policytest.cases import Suite
+from proxy.policytest.report import Report
 
 TOP = Path(__file__).parents[2]
 POLICIES = """\
@@ -46,7 +46,7 @@ def play(folder: Path, given: dict[str, Any], expect: dict[str, Any]) -> Report:
     (folder / "p.yaml").write_text(POLICIES)
     (folder / "tests").mkdir()
     (folder / "tests" / "t.yaml").write_text(yaml.safe_dump({"tests": {"it works": case}}))
-    return rehearse(folder)
+    return run_cases(folder)
 
 
 def chat(**more: Any) -> dict[str, Any]:

@@ -13,13 +13,13 @@ import pytest
 from proxy.app import Rooms, assembled
 from proxy.app.site import new_record, new_request_id, new_span_id
 from proxy.cache import Forgetful
+from proxy.egress import MOST_BYTES, Egress, GuardEgress, TooMuch
 from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
-from proxy.outside import MOST_BYTES, Outside, TooMuch, Ways
 from proxy.policy.decide.service_calls import Asking
 from proxy.policy.store import read_folder
 from proxy.record import Record
@@ -71,7 +71,7 @@ def outer() -> Record:
 @asynccontextmanager
 async def inside(
     folder: Path, upstream: ScriptedUpstream
-) -> AsyncIterator[tuple[Ways, MemorySink]]:
+) -> AsyncIterator[tuple[GuardEgress, MemorySink]]:
     """Give the ways out of a call, before a pipeline as the one of the process."""
     (folder / "p.yaml").write_text(POLICIES.format(url=upstream.url))
     snapshot, sink = read_folder(folder, None), MemorySink()
@@ -85,7 +85,7 @@ async def inside(
             Upstreams(http, "us", new_span_id, health),
         )
         run = assembled(Asking(lambda: snapshot), rooms, Emitters((sink,), _raise)).run
-        yield Outside(http, run, new_request_id).of(outer()), sink
+        yield Egress(http, run, new_request_id).of(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:
