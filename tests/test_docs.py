@@ -14,7 +14,7 @@ from proxy.cli import main
 from proxy.demo.examples import KEY, examples
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
-from proxy.policy.schema.guards import Guard
+from proxy.policy.schema.guards import GuardConfig
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Suite, read_cases
 from tools import docs
@@ -68,14 +68,14 @@ def kinds(kind: Any) -> Iterator[Any]:
         yield from kinds(part)
 
 
-@pytest.mark.parametrize("section", schema.Policies.model_fields)
+@pytest.mark.parametrize("section", schema.PoliciesConfig.model_fields)
 def test_every_section_and_its_keys_are_documented(section: str) -> None:
     assert re.search(rf"^## {section}:|^{section}:", POLICIES, re.MULTILINE), section
-    known: list[Any] = [*kinds(schema.Policies.model_fields[section].annotation), schema.When]
+    known: list[Any] = [*kinds(schema.PoliciesConfig.model_fields[section].annotation), schema.When]
     for kind in known:
         for name, each in kind.model_fields.items():
             word = rf"\b{each.alias or name}\b"
-            page = GUARDS if issubclass(kind, Guard) else POLICIES
+            page = GUARDS if issubclass(kind, GuardConfig) else POLICIES
             assert re.search(word, page), f"{kind.__name__}.{name}"
 
 

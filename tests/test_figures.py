@@ -29,8 +29,8 @@ from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import recent
 from proxy.policy.schema import patterns
-from proxy.policy.schema.cache import Cache, Semantic
-from proxy.policy.schema.guards import Secrets
+from proxy.policy.schema.cache import CacheConfig, SemanticConfig
+from proxy.policy.schema.guards import SecretsConfig
 from proxy.prices import checking
 from proxy.types import limit
 from proxy.upstream import client, forwarded, health
@@ -38,8 +38,8 @@ from proxy.upstream.wire import names
 
 DOCS = Path(__file__).parents[1] / "docs"
 KIB, MIB, MINUTE = 1024, 1024 * 1024, 60
-CACHE, SEMANTIC, UPSTREAM = Cache(), Semantic(), schema.Upstream.model_fields
-BREAKER, TIMEOUTS, RETRY = schema.Breaker(), schema.Timeouts(), schema.Retry()
+CACHE, SEMANTIC, UPSTREAM = CacheConfig(), SemanticConfig(), schema.UpstreamConfig.model_fields
+BREAKER, TIMEOUTS, RETRY = schema.BreakerConfig(), schema.TimeoutsConfig(), schema.RetryConfig()
 
 
 def default(made: Any, name: str) -> Any:
@@ -79,7 +79,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
-    ("limits.md", "`secrets` 4096", 4096, Secrets(guard="secrets").reach),
+    ("limits.md", "`secrets` 4096", 4096, SecretsConfig(guard="secrets").reach),
     ("limits.md", "of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),
@@ -118,7 +118,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "wait: 250ms,", 0.25, RETRY.wait),
     ("policies.md", "max_wait: 5s}", 5, RETRY.max_wait),
     ("policies.md", "1000 at most", 1000, words.MAX_MODELS),
-    ("policies.md", "32 if unsaid", 32, schema.Deployment.model_fields["max_models"].default),
+    ("policies.md", "32 if unsaid", 32, schema.DeploymentConfig.model_fields["max_models"].default),
     ("policies.md", "at most a fifth of what an upstream is asked", 1 / 5, health.RETRY_SHARE),
     ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),
     ("policies.md", "1024 at least where it says none", 1024, claims.ASSUMED_TOKENS),
@@ -140,7 +140,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
     ("policies.md", "The last 1000 calls are kept", 1000, recent.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.REVISIONS_KEPT),
-    ("policies.md", "with this `status` (403)", 403, schema.Refusal(message="No.").status),
+    ("policies.md", "with this `status` (403)", 403, schema.RefusalConfig(message="No.").status),
     ("policies.md", "A value is 1 to 64 visible characters", 64, patterns.MAX_VALUE),
     ("policies.md", "above 1000 USD", 1000, checking.ABSURD_USD),
     ("policies.md", "looked at four times a second", 1 / 4, watch.LOOK_S),

@@ -12,7 +12,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.frame import SILENT_ANSWER
 from proxy.guardrails.text.walk import SILENT
 from proxy.policy.files.texts import NAMES
-from proxy.policy.schema.guards import COMMON, Guard
+from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.policy.schema.guards_asking import Known
 from proxy.types.guard import Question, binds, looks
 
@@ -32,14 +32,14 @@ SAID = {
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
 
-def _classes() -> Iterator[tuple[str, type[Guard]]]:
+def _classes() -> Iterator[tuple[str, type[GuardConfig]]]:
     """Give the class of each kind, by the word that policies use."""
     for each in get_args(get_args(Known)[0]):
         yield get_args(each.model_fields["guard"].annotation)[0], each
 
 
 def common() -> Iterator[str]:
-    yield from _table(Guard.model_fields.items())
+    yield from _table(GuardConfig.model_fields.items())
 
 
 def kinds() -> Iterator[str]:
@@ -102,7 +102,7 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
-def _held_back(word: str, kind: type[Guard]) -> str:
+def _held_back(word: str, kind: type[GuardConfig]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
     if word not in KINDS:
         return "It reads no text."
@@ -123,13 +123,13 @@ def _held_back(word: str, kind: type[Guard]) -> str:
     return f"Of a stream it holds back {made.reach} characters."
 
 
-def _without_action(kind: type[Guard]) -> str:
+def _without_action(kind: type[GuardConfig]) -> str:
     default = kind.model_fields["action"].default
     return "" if default == "block" else f" Where no action is said, it is `{default}`."
 
 
-def _deadline(kind: type[Guard]) -> str:
+def _deadline(kind: type[GuardConfig]) -> str:
     default = kind.model_fields["deadline"].default
-    if default == Guard.model_fields["deadline"].default:
+    if default == GuardConfig.model_fields["deadline"].default:
         return ""
     return f" Its deadline is {default:g}s where none is said."

@@ -108,15 +108,15 @@ def _table(loaded: Loaded) -> Iterator[Finding]:
                 yield from ((loaded.document.written((*path, index)), why) for why in _absurd(row))
 
 
-def _row(loaded: Loaded, path: Path_, said: Any) -> schema.Price | None:
+def _row(loaded: Loaded, path: Path_, said: Any) -> schema.PriceConfig | None:
     try:
-        return schema.Price.model_validate(said)
+        return schema.PriceConfig.model_validate(said)
     except ValidationError as error:
-        note(loaded.document, error, schema.Price, path)
+        note(loaded.document, error, schema.PriceConfig, path)
         return None
 
 
-def _clashing(path: Path_, rows: list[tuple[int, schema.Price]]) -> Iterator[Finding]:
+def _clashing(path: Path_, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
     """Tell of rows that begin on the same day: which of them counts is chance."""
     for (_, one), (index, other) in combinations(rows, 2):
         if one.since == other.since:
@@ -125,7 +125,7 @@ def _clashing(path: Path_, rows: list[tuple[int, schema.Price]]) -> Iterator[Fin
             yield (*path, index), f"{what} another row, which begins {day} too"
 
 
-def _absurd(row: schema.Price) -> Iterator[str]:
+def _absurd(row: schema.PriceConfig) -> Iterator[str]:
     parts: list[Any] = [row, *row.tiers]
     for part in parts:
         for name, usd in part:

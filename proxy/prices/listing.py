@@ -82,7 +82,7 @@ def dated(said: Any) -> tuple[Price, ...]:
     found = []
     for row in said if isinstance(said, list) else [said]:
         try:
-            found.append(price_of(schema.Price.model_validate(row)))
+            found.append(price_of(schema.PriceConfig.model_validate(row)))
         except ValidationError:
             continue
     return tuple(found)

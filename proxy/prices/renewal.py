@@ -108,7 +108,7 @@ def _rows(document: Document, path: Path_, said: Any) -> Rows:
     rows = []
     for index, each in enumerate(said if isinstance(said, list) else [said]):
         try:
-            rows.append(row_of(schema.Price.model_validate(each)))
+            rows.append(row_of(schema.PriceConfig.model_validate(each)))
         except ValidationError as error:
-            note(document, error, schema.Price, (*path, index))
+            note(document, error, schema.PriceConfig, (*path, index))
     return tuple(sorted(rows, key=lambda row: row.since or date.min))

@@ -48,7 +48,7 @@ class Changes:
     gone: tuple[str, ...] = ()
 
 
-def row_of(price: schema.Price) -> Row:
+def row_of(price: schema.PriceConfig) -> Row:
     """Write a price down in the one way in which tables are written."""
     amounts = {name: getattr(price, name) for name in TYPES}
     said = flow(amounts)

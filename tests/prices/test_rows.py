@@ -97,7 +97,7 @@ def test_history_stays_and_what_is_in_force_from_today_on_is_as_the_later_table_
 
 
 def test_a_price_is_written_as_it_was_read() -> None:
-    price = schema.Price.model_validate(
+    price = schema.PriceConfig.model_validate(
         {
             "from": "2026-01-01",
             "output": 10.50,

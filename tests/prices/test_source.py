@@ -46,7 +46,7 @@ def book() -> PriceBook:
 
 
 def _price(row: object) -> Price:
-    said = schema.Price.model_validate(row)
+    said = schema.PriceConfig.model_validate(row)
     tiers = tuple(Tier(**tier.model_dump()) for tier in said.tiers)
     return Price(**said.model_dump(exclude={"tiers"}), tiers=tiers)
 

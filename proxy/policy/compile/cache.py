@@ -11,7 +11,7 @@ from proxy.policy.files.source import Path_
 from proxy.types import CacheRule, Semantic
 
 
-def kept(said: schema.Cache | None) -> Kept | None:
+def kept(said: schema.CacheConfig | None) -> Kept | None:
     """Read what is said of the cache; None where nothing is."""
     if said is None:
         return None
@@ -19,7 +19,7 @@ def kept(said: schema.Cache | None) -> Kept | None:
     return Kept(None if said.off else CacheRule(**fields, semantic=_semantic(said.semantic)))
 
 
-def _semantic(said: schema.Semantic | None) -> Semantic | None:
+def _semantic(said: schema.SemanticConfig | None) -> Semantic | None:
     if said is None:
         return None
     shadow = said.mode == "shadow"
@@ -27,7 +27,7 @@ def _semantic(said: schema.Semantic | None) -> Semantic | None:
 
 
 def missing(
-    policies: schema.Policies, look: Callable[[str], str | None] = problem
+    policies: schema.PoliciesConfig, look: Callable[[str], str | None] = problem
 ) -> Iterator[tuple[Path_, str]]:
     """Give what models of a folder's caches lack, and where they are asked for."""
     for path, said in _written(policies):
@@ -37,7 +37,7 @@ def missing(
                 yield (*path, "cache", "semantic"), lacks
 
 
-def _written(policies: schema.Policies) -> Iterator[tuple[Path_, schema.Cache | None]]:
+def _written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, schema.CacheConfig | None]]:
     for name, policy in policies.policies.items():
         yield ("policies", name), policy.cache
         for number, rule in enumerate(policy.rules):

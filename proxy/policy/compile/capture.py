@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
-from proxy.policy.schema.guards import COMMON, Guard, Pii, Secrets
+from proxy.policy.schema.guards import COMMON, GuardConfig, PiiConfig, SecretsConfig
 from proxy.types.guard import Capture, Rule
 
 KIND = frozenset({"guard"})
 
 
-def captured(said: schema.Capture) -> Capture:
+def captured(said: schema.CaptureConfig) -> Capture:
     """Read which texts may be shown. What redacts them tells of itself to nobody."""
     redact = (
-        _masking("secrets", Secrets(guard="secrets")),
-        _masking("pii", Pii(guard="pii")),
+        _masking("secrets", SecretsConfig(guard="secrets")),
+        _masking("pii", PiiConfig(guard="pii")),
     )
     share, most = said.share, said.max_chars
     return Capture(share, "input" in said.fields, "output" in said.fields, most, redact)
 
 
-def _masking(name: str, said: Guard) -> Rule:
+def _masking(name: str, said: GuardConfig) -> Rule:
     kind = KINDS[name]
     detector = kind.make(said.model_dump(exclude=set(COMMON | KIND)))
     return Rule(name=name, detector=detector, action="mask", cased=kind.cased, kind=name)

@@ -51,7 +51,7 @@ class _Compiler:
     """Notes problems in the document and goes on, so that all are told at once."""
 
     def __init__(
-        self, policies: schema.Policies, document: Document, environ: Mapping[str, str] | None
+        self, policies: schema.PoliciesConfig, document: Document, environ: Mapping[str, str] | None
     ) -> None:
         self.policies = policies
         self.document = document
@@ -98,7 +98,7 @@ class _Compiler:
         beside = ("keys", "tags", "caller_tags")
         return self.document.whole and all(path[0] in beside for path in self.document.left_out)
 
-    def upstream(self, name: str, said: schema.Upstream) -> Upstream:
+    def upstream(self, name: str, said: schema.UpstreamConfig) -> Upstream:
         path: Path_ = ("upstreams", name)
         key = self.secret((*path, "api_key"), said.api_key) if said.api_key else None
         headers = [
@@ -139,7 +139,7 @@ class _Compiler:
             self.document.complain(path, "holds characters that no header can carry")
         return Secret(value)
 
-    def deployment(self, name: str, said: schema.Deployment) -> Deployment:
+    def deployment(self, name: str, said: schema.DeploymentConfig) -> Deployment:
         path: Path_ = ("deployments", name)
         self.tags(path, said.tags)
         policy = self.followed(path, said.policy)
@@ -175,22 +175,24 @@ class _Compiler:
     ) -> Guards:
         return self.guarding.guards(path, came, goes)
 
-    def bounds(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
+    def bounds(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[Bound, ...]:
         return self.limits.at(path, said)
 
-    def routes(self, path: Path_, said: list[schema.Target], balanced: bool = False) -> Routes:
+    def routes(
+        self, path: Path_, said: list[schema.TargetConfig], balanced: bool = False
+    ) -> Routes:
         weighed = self.targets(path, said)
         return Routes(_candidates(weighed, balanced), _serves(weighed, balanced))
 
-    def plain(self, path: Path_, said: list[schema.Target]) -> tuple[Target, ...]:
+    def plain(self, path: Path_, said: list[schema.TargetConfig]) -> tuple[Target, ...]:
         return tuple(target for target, _ in self.targets(path, said))
 
-    def targets(self, path: Path_, said: list[schema.Target]) -> list[Weighed]:
+    def targets(self, path: Path_, said: list[schema.TargetConfig]) -> list[Weighed]:
         found = (self.target((*path, i), each) for i, each in enumerate(said))
         pairs = zip(found, said, strict=True)
         return [(target, each.weight) for target, each in pairs if target is not None]
 
-    def target(self, path: Path_, said: schema.Target) -> Target | None:
+    def target(self, path: Path_, said: schema.TargetConfig) -> Target | None:
         upstream = self.upstreams.get(said.upstream)
         if upstream is None:
             self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
@@ -215,12 +217,12 @@ class _Compiler:
 
     def row(self, path: Path_, said: Any) -> usage.Price | None:
         try:
-            return price_of(schema.Price.model_validate(said))
+            return price_of(schema.PriceConfig.model_validate(said))
         except ValidationError as error:
-            note(self.document, error, schema.Price, path)
+            note(self.document, error, schema.PriceConfig, path)
             return None
 
-    def key(self, name: str, said: schema.Key, deployments: Mapping[str, Deployment]) -> Key:
+    def key(self, name: str, said: schema.KeyConfig, deployments: Mapping[str, Deployment]) -> Key:
         path: Path_ = ("keys", name)
         self.tags(path, said.tags)
         reached: dict[str, Reach] = {}
@@ -240,7 +242,7 @@ class _Compiler:
             may_trace="trace" in said.may,
         )
 
-    def reach(self, key: str, said: schema.Key, deployment: Deployment) -> Reach:
+    def reach(self, key: str, said: schema.KeyConfig, deployment: Deployment) -> Reach:
         tags = _joined(deployment.tags, said.tags)
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
         return Reach(deployment, tags, course(deployment.sections, Known(key, tags, open_)))
@@ -280,7 +282,7 @@ class _Compiler:
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
 
-def _refused(said: schema.Upstream) -> frozenset[str]:
+def _refused(said: schema.UpstreamConfig) -> frozenset[str]:
     if not said.refuse and not said.drop:
         return NOT_THE_CLIENTS
     return (NOT_THE_CLIENTS | {*said.refuse}) - {*said.drop}
@@ -294,7 +296,7 @@ def _rule(tag: schema.Tag) -> TagRule:
     )
 
 
-def price_of(said: schema.Price) -> usage.Price:
+def price_of(said: schema.PriceConfig) -> usage.Price:
     fields = said.model_dump(exclude={"tiers"})
     tiers = tuple(usage.Tier(**tier.model_dump()) for tier in said.tiers)
     return usage.Price(**fields, tiers=tiers)
@@ -309,20 +311,20 @@ def _joined(under: Mapping[str, str], over: Mapping[str, str]) -> Mapping[str, s
     return under if not over else _sorted({**under, **over})
 
 
-def _sticky_headers(policies: schema.Policies) -> set[str]:
+def _sticky_headers(policies: schema.PoliciesConfig) -> set[str]:
     sticky = (each.sticky for each in policies.deployments.values())
     return {each.header for each in sticky if each is not None and each.header is not None}
 
 
-def _breaker(said: schema.Breaker) -> Breaker | None:
+def _breaker(said: schema.BreakerConfig) -> Breaker | None:
     return None if said.off else Breaker(said.failures, said.rest)
 
 
-def _sticky(said: schema.Sticky | None) -> Sticky | None:
+def _sticky(said: schema.StickyConfig | None) -> Sticky | None:
     return None if said is None else Sticky(said.by or "header", said.header or "")
 
 
-def _retry(said: schema.Retry | None) -> Retry | None:
+def _retry(said: schema.RetryConfig | None) -> Retry | None:
     if said is None:
         return None
     return Retry(said.times, frozenset(said.on), said.wait, said.max_wait)

@@ -14,7 +14,7 @@ from proxy.policy.compile.services import resolved
 from proxy.policy.decide.rules import Guards
 from proxy.policy.files.source import Path_
 from proxy.policy.files.texts import NAMES
-from proxy.policy.schema.guards import COMMON, Economics
+from proxy.policy.schema.guards import COMMON, EconomicsConfig
 from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.plugged import Plugged
 from proxy.types.guard import DEAR, MESSAGE, Ceiling, Looking, Rule, looks
@@ -45,10 +45,10 @@ class GuardCompiler:
         return Guards(
             self._rules((*path, "input"), came),
             self._rules((*path, "output"), goes),
-            tuple(self._ceiling(each) for each in came or () if isinstance(each, Economics)),
+            tuple(self._ceiling(each) for each in came or () if isinstance(each, EconomicsConfig)),
         )
 
-    def _ceiling(self, said: Economics) -> Ceiling:
+    def _ceiling(self, said: EconomicsConfig) -> Ceiling:
         name = said.name or said.guard
         self.names.add(name)
         return Ceiling(
@@ -65,7 +65,7 @@ class GuardCompiler:
         found = (
             self._rule((*path, index), each)
             for index, each in enumerate(said or ())
-            if not isinstance(each, Economics)
+            if not isinstance(each, EconomicsConfig)
         )
         return tuple(rule for rule in found if rule is not None)
 
@@ -127,7 +127,7 @@ def _kind(said: AnyGuard) -> Kind:
 
 def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:
     """Tell what a guard of answers says that only questions can have."""
-    if isinstance(said, Economics):
+    if isinstance(said, EconomicsConfig):
         yield (), "economics stands under input: what a call costs is then not spent yet"
     if said.restore:
         yield ("restore",), "restore stands under input: an answer has nowhere to come back from"

@@ -12,10 +12,10 @@ from proxy.types import Bound
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 
-Written = tuple[Path_, schema.Limit]
+Written = tuple[Path_, schema.LimitConfig]
 
 
-def written(policies: schema.Policies) -> Iterator[Written]:
+def written(policies: schema.PoliciesConfig) -> Iterator[Written]:
     """Give every limit of a folder, with where it is written."""
     for name, policy in policies.policies.items():
         for index, limit in enumerate(policy.limits):
@@ -36,12 +36,12 @@ class LimitCompiler:
         self.names: dict[str, Path_] = {}
         self._bounds = {path: self._bound(path, said) for path, said in written(around.policies)}
 
-    def at(self, path: Path_, said: list[schema.Limit] | None) -> tuple[Bound, ...]:
+    def at(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[Bound, ...]:
         """Give the bounds of one list of limits."""
         found = (self._bounds.get((*path, index)) for index, _ in enumerate(said or ()))
         return tuple(bound for bound in found if bound is not None)
 
-    def _bound(self, path: Path_, said: schema.Limit) -> Bound | None:
+    def _bound(self, path: Path_, said: schema.LimitConfig) -> Bound | None:
         if said.name in self.names:
             self._around.complain((*path, "name"), f"{said.name} names another limit too")
         self.names.setdefault(said.name, path)
@@ -58,7 +58,7 @@ class LimitCompiler:
             self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
             return None
 
-    def _whose(self, said: schema.Limit) -> tuple[str, ...]:
+    def _whose(self, said: schema.LimitConfig) -> tuple[str, ...]:
         """Return what a limit is per, the key first: counters are known as a key's by that. What a
         caller says itself counts within its key: nobody can use up another tenant's by its words.
         """
@@ -76,7 +76,7 @@ class LimitCompiler:
         section, name = path[:2]
         return section == "policies" and self._around.policies.policies[str(name)].mode == "shadow"
 
-    def _amounts(self, said: schema.Limit, shadow: bool) -> dict[str, Any]:
+    def _amounts(self, said: schema.LimitConfig, shadow: bool) -> dict[str, Any]:
         more: dict[str, Any] = {
             "shadow": said.mode == "shadow" or shadow,
             "warn_at": said.warn_at,

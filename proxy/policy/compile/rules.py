@@ -56,7 +56,7 @@ class RuleCompiler:
         said = (kept(policies[each].cache) for each in in_force)
         return next((each for each in said if each is not None), None)
 
-    def _guarding(self, name: str, said: schema.Policy) -> Guards:
+    def _guarding(self, name: str, said: schema.PolicyConfig) -> Guards:
         """Give a policy's own guards, in shadow where all of it is."""
         guards = self._around.guards(("policies", name), said.input, said.output)
         if said.mode == "enforce":
@@ -95,13 +95,13 @@ class RuleCompiler:
                 found += [each for each in self._order(base, (*above, name)) if each not in found]
         return found
 
-    def _section(self, name: str, said: schema.Policy) -> Section:
+    def _section(self, name: str, said: schema.PolicyConfig) -> Section:
         path: Path_ = ("policies", name, "rules")
         shadow = said.mode == "shadow"
         rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(said.rules)]
         return Section(name, tuple(rules), said.match == "first")
 
-    def _rule(self, policy: str, path: Path_, said: schema.Rule, shadow: bool) -> Rule:
+    def _rule(self, policy: str, path: Path_, said: schema.RuleConfig, shadow: bool) -> Rule:
         name = f"{policy}/{said.name}"
         when = said.when
         routes = fallback = None
@@ -218,13 +218,13 @@ def _values(match: schema.Match) -> conditions.Values:
     return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
 
 
-def _changes(said: schema.Rule) -> Changes:
+def _changes(said: schema.RuleConfig) -> Changes:
     values = said.set.model_dump(exclude_none=True) if said.set else {}
     caps = said.cap.model_dump(exclude_none=True) if said.cap else {}
     return Changes(values, caps) if values or caps else UNCHANGED
 
 
-def _refusal(rule: str, said: schema.Refusal | None) -> Refusal | None:
+def _refusal(rule: str, said: schema.RefusalConfig | None) -> Refusal | None:
     return None if said is None else Refusal(rule, said.message, said.status)
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 from proxy.policy.compile.context import Around
 from proxy.policy.files.source import Path_
-from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Judge, Moderation, Webhook
+from proxy.policy.schema.guards_asking import (
+    AnyGuard,
+    ByModelConfig,
+    JudgeConfig,
+    ModerationConfig,
+    WebhookConfig,
+)
 
 Found = dict[str, Any]
 
@@ -17,16 +23,16 @@ def resolved(around: Around, path: Path_, said: AnyGuard) -> Found | None:
     None where one leads nowhere, which is then told.
     """
     name, stage = said.name or said.guard, path[-2]
-    if isinstance(said, Judge) and said.check != "criteria" and stage == "input":
+    if isinstance(said, JudgeConfig) and said.check != "criteria" and stage == "input":
         around.complain((*path, "check"), f"{said.check} judges answers: it belongs under output")
         return None
-    if isinstance(said, ByModel):
+    if isinstance(said, ByModelConfig):
         around.unknown((*path, "deployment"), "deployments", "deployment", said.deployment)
         return {"name": name, "stage": stage}
-    if isinstance(said, Webhook):
+    if isinstance(said, WebhookConfig):
         secret = around.secret((*path, "secret"), said.secret)
         return {"name": name, "stage": stage, "secret": secret}
-    if isinstance(said, Moderation):
+    if isinstance(said, ModerationConfig):
         return _endpoint(around, (*path, "upstream"), said.upstream)
     return {}
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import Course, Section
 from proxy.policy.files.source import Path_, Place
-from proxy.policy.schema.patterns import Pattern
+from proxy.policy.schema.patterns import TagPattern
 from proxy.types import Bound, CacheRule, Retry, Target
 from proxy.types.guard import UNGUARDED, Guarding
 
@@ -20,7 +20,7 @@ class TagRule:
     """Which values a tag may have: listed ones, those that fit, or just ``true`` when it is set."""
 
     values: frozenset[str] | None
-    pattern: Pattern | None
+    pattern: TagPattern | None
     caller: bool
 
     def allows(self, value: str) -> bool:

@@ -46,7 +46,7 @@ class Loaded:
     """Policies of the right shape. ``document`` knows where each part was written, and what was
     wrong with those that are left out."""
 
-    policies: schema.Policies
+    policies: schema.PoliciesConfig
     document: Document
     revision: str
 
@@ -116,12 +116,12 @@ def _unreadable(document: Document) -> Callable[[OSError], None]:
     return tell
 
 
-def _checked(document: Document) -> schema.Policies:
+def _checked(document: Document) -> schema.PoliciesConfig:
     """Check the shape of all parts. What is wrong in one hides nothing in the others."""
     try:
-        return schema.Policies.model_validate(document.data)
+        return schema.PoliciesConfig.model_validate(document.data)
     except ValidationError as error:
-        note(document, error, schema.Policies)
+        note(document, error, schema.PoliciesConfig)
         return salvaged(document)
 
 
@@ -184,7 +184,7 @@ def maybe(word: str, known: Iterable[str]) -> str:
     return f", did you mean {near[0]}?" if near else ""
 
 
-def known_keys(path: Path_, kind: Any = schema.Policies) -> list[str]:
+def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
     """Give the keys that the schema knows at a path."""
     for part in path:
         kind = _inside(kind, part)

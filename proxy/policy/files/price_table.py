@@ -20,11 +20,11 @@ SECTIONS = ("prices", "price_table")
 class PackagedTable:
     """The sections of the table, and what tells it from that of another version."""
 
-    sections: schema.Policies
+    sections: schema.PoliciesConfig
     digest: bytes
 
 
-def completed(policies: schema.Policies) -> schema.Policies:
+def completed(policies: schema.PoliciesConfig) -> schema.PoliciesConfig:
     """Return the policies of a folder that brings no prices with those of the package."""
     table = packaged().sections
     return policies.model_copy(update={name: getattr(table, name) for name in SECTIONS})
@@ -38,5 +38,5 @@ def packaged() -> PackagedTable:
     content = read_file(FOLDER / FILE, FILE, document)
     if document.problems:
         raise PolicyError(document.problems)
-    sections = schema.Policies.model_validate(document.data)
+    sections = schema.PoliciesConfig.model_validate(document.data)
     return PackagedTable(sections, hashlib.sha256(content).digest())

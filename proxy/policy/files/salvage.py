@@ -17,7 +17,7 @@ from proxy.policy.files.source import Document, Path_
 
 FINE = 16
 ROUNDS = 20
-CONTAINERS = (schema.Policy, schema.Rule, schema.Deployment)
+CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
 """Parts that are looked at although their keys do not go together: others are named in them."""
 STAND_IN = {"upstream": "none", "model": "none"}
 REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "https://none.invalid"}
@@ -25,7 +25,7 @@ REQUIRED = {("keys", "sha256"): "0" * 63 + "1", ("upstreams", "base_url"): "http
 at: by section and field."""
 
 
-def salvaged(document: Document) -> schema.Policies:
+def salvaged(document: Document) -> schema.PoliciesConfig:
     """Return what is left of the document's policies, which notes what was left out.
 
     Leaving out a part may make another one wrong, which then goes too; after ``FINE`` rounds whole
@@ -40,10 +40,10 @@ def salvaged(document: Document) -> schema.Policies:
             wrong = [_wrong(detail, document) for detail in details if not _lacks_targets(detail)]
             for path in wrong:
                 document.leave_out(path[:most])
-    return schema.Policies()
+    return schema.PoliciesConfig()
 
 
-def _read(document: Document) -> schema.Policies:
+def _read(document: Document) -> schema.PoliciesConfig:
     """Read what is left. Deployments that have lost all targets have none: they are read with a
     stand-in, as the rest of them may be wrong too."""
     bare = frozenset(_bare(document))
@@ -54,7 +54,7 @@ def _read(document: Document) -> schema.Policies:
                 part[field] = value
     for name in bare:
         data["deployments"][name]["targets"] = [STAND_IN]
-    read = schema.Policies.model_validate(data, context=CONTAINERS)
+    read = schema.PoliciesConfig.model_validate(data, context=CONTAINERS)
     deployments = {
         name: deployment.model_copy(update={"targets": []}) if name in bare else deployment
         for name, deployment in read.deployments.items()

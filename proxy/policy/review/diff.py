@@ -14,7 +14,7 @@ from proxy.plural import counted
 from proxy.policy.decide import find
 from proxy.policy.decide.snapshot import Key, Snapshot
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
-from proxy.policy.schema import Policies
+from proxy.policy.schema import PoliciesConfig
 from proxy.types import Call, Door
 
 SECTIONS = {
@@ -29,7 +29,7 @@ EXAMPLES = 3
 MAX_SHOWN = 80
 
 
-def changes(old: Policies, new: Policies) -> Iterator[str]:
+def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     """Give what was written otherwise, in words: a line for each part, then its details."""
     before, after = _plain(old), _plain(new)
     touched = {
@@ -50,9 +50,9 @@ def changes(old: Policies, new: Policies) -> Iterator[str]:
         yield from _walk(section, before[section], after[section])
 
 
-def _plain(policies: Policies) -> dict[str, Any]:
+def _plain(policies: PoliciesConfig) -> dict[str, Any]:
     dumped = policies.model_dump(by_alias=True, exclude_defaults=True, warnings=False)
-    return {name: dumped.get(name, {}) for name in Policies.model_fields}
+    return {name: dumped.get(name, {}) for name in PoliciesConfig.model_fields}
 
 
 def _details(

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from proxy.policy.schema import Policies, Price
+from proxy.policy.schema import PoliciesConfig, PriceConfig
 
 TITLE = "Headrace policies"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -20,15 +20,15 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema() -> dict[str, Any]:
     """Give the schema of one file: any of the sections, each of them partly."""
-    schema = _plain(Policies.model_json_schema())
-    price = Price.model_json_schema(ref_template="#/$defs/{model}")
-    schema["$defs"] |= _plain(price.pop("$defs", {})) | {"Price": _plain(price)}
+    schema = _plain(PoliciesConfig.model_json_schema())
+    price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
+    schema["$defs"] |= _plain(price.pop("$defs", {})) | {"PriceConfig": _plain(price)}
     schema["properties"]["prices"]["additionalProperties"]["additionalProperties"] = _one_or_more(
-        "Price"
+        "PriceConfig"
     )
-    schema["$defs"]["Target"]["properties"]["price"] |= _one_or_more("Price")
-    schema["$defs"]["Target"]["properties"]["price"].pop("items")
-    schema["$defs"]["Target"]["properties"]["price"].pop("type")
+    schema["$defs"]["TargetConfig"]["properties"]["price"] |= _one_or_more("PriceConfig")
+    schema["$defs"]["TargetConfig"]["properties"]["price"].pop("items")
+    schema["$defs"]["TargetConfig"]["properties"]["price"].pop("type")
     return {"$schema": DIALECT, "title": TITLE, **schema}
 
 

@@ -41,7 +41,7 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     return sorted(set(problems))
 
 
-def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
+def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     deployments = policies.deployments.values()
     rules = [rule for policy in policies.policies.values() for rule in policy.rules]
     used = {t.upstream for each in deployments for t in (*each.targets, *each.fallback)}
@@ -62,13 +62,13 @@ def _upstreams(policies: schema.Policies) -> Iterator[Finding]:
             yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
 
 
-def _route_of(upstream: schema.Upstream) -> str | None:
+def _route_of(upstream: schema.UpstreamConfig) -> str | None:
     """Return the route that an address ends in, where requests get it besides."""
     base = upstream.base_url.rstrip("/")
     return next((route for route in ROUTES if base.endswith(route)), None)
 
 
-def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
+def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     reached = {name for key in snapshot.keys.values() for name in key.deployments}
     reached |= lint_guards.asked(policies)
     for name, deployment in snapshot.deployments.items():
@@ -91,7 +91,7 @@ def _deployments(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Find
                 yield from _unpriced((*place, "fallback"), each.fallback or (), refuse)
 
 
-def _within_keys(policies: schema.Policies) -> Iterator[Finding]:
+def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     """Tell of limits per a tag that policies set, and that keys do not share as callers may too."""
     tagged = [each.tags for each in policies.deployments.values()]
     tagged += [each.tags for each in policies.keys.values()]
@@ -107,7 +107,7 @@ def _within_keys(policies: schema.Policies) -> Iterator[Finding]:
             )
 
 
-def _with_rules(policies: schema.Policies) -> set[str]:
+def _with_rules(policies: schema.PoliciesConfig) -> set[str]:
     """Name the policies that have rules, and are not there for others to extend alone."""
     extended = {base for each in policies.policies.values() for base in each.extends}
     return {n for n, each in policies.policies.items() if each.rules and n not in extended}
@@ -167,7 +167,7 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
             )
 
 
-def _tags(policies: schema.Policies) -> Iterator[Finding]:
+def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     by_deployments = {tag for each in policies.deployments.values() for tag in each.tags}
     used = by_deployments | {tag for each in policies.keys.values() for tag in each.tags}
     for name, tag in policies.tags.items():

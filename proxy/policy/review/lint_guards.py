@@ -9,21 +9,27 @@ from proxy.policy import schema
 from proxy.policy.decide.service_calls import asked_by
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Path_
-from proxy.policy.schema.guards_asking import AnyGuard, ByModel, Moderation, Presidio, Webhook
+from proxy.policy.schema.guards_asking import (
+    AnyGuard,
+    ByModelConfig,
+    ModerationConfig,
+    PresidioConfig,
+    WebhookConfig,
+)
 
 LOOPBACK = ("127.", "localhost", "::1")
 Finding = tuple[Path_, str]
 
 
-def findings(policies: schema.Policies, snapshot: Snapshot) -> Iterator[Finding]:
+def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     ask = {
         name: {whom for _, whom in asked_by(each)} for name, each in snapshot.deployments.items()
     }
     for path, guard in written(policies):
-        if isinstance(guard, ByModel) and _reaches(ask, guard.deployment, guard.deployment):
+        if isinstance(guard, ByModelConfig) and _reaches(ask, guard.deployment, guard.deployment):
             said = "has guards that ask it again: they do not look at what guards ask"
             yield (*path, "deployment"), f"{guard.deployment} {said}"
-        if isinstance(guard, Webhook | Presidio) and clear(guard.url):
+        if isinstance(guard, WebhookConfig | PresidioConfig) and clear(guard.url):
             yield (*path, "url"), "is not https: all texts go in the clear"
 
 
@@ -33,7 +39,7 @@ def clear(url: str) -> bool:
     return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
 
 
-def written(policies: schema.Policies) -> Iterator[tuple[Path_, AnyGuard]]:
+def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
     """Give all guards, with where they are written."""
     for name, policy in policies.policies.items():
         yield from _both(("policies", name), policy.input, policy.output)
@@ -50,15 +56,15 @@ def _both(
             yield (*path, stage, index), guard
 
 
-def asked(policies: schema.Policies) -> set[str]:
+def asked(policies: schema.PoliciesConfig) -> set[str]:
     """Name the deployments that guards ask."""
-    return {guard.deployment for _, guard in written(policies) if isinstance(guard, ByModel)}
+    return {guard.deployment for _, guard in written(policies) if isinstance(guard, ByModelConfig)}
 
 
-def endpoints(policies: schema.Policies) -> set[str]:
+def endpoints(policies: schema.PoliciesConfig) -> set[str]:
     """Name the upstreams that guards ask, or send calls to."""
     guards = [guard for _, guard in written(policies)]
-    asked = {guard.upstream for guard in guards if isinstance(guard, Moderation)}
+    asked = {guard.upstream for guard in guards if isinstance(guard, ModerationConfig)}
     return asked | {target.upstream for guard in guards for target in guard.to or ()}
 
 

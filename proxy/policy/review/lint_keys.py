@@ -18,12 +18,14 @@ NOT_WANTED = (
 )
 
 
-def _revoked(name: str, key: schema.Key, revoked: Collection[str]) -> list[bool]:
+def _revoked(name: str, key: schema.KeyConfig, revoked: Collection[str]) -> list[bool]:
     """Return of each text of a key whether it is revoked, by itself or by the name of the key."""
     return [name in revoked or each.digest in revoked for each in key.sha256]
 
 
-def findings(policies: schema.Policies, snapshot: Snapshot, at: datetime) -> Iterator[Finding]:
+def findings(
+    policies: schema.PoliciesConfig, snapshot: Snapshot, at: datetime
+) -> Iterator[Finding]:
     """Yield what is doubtful at a moment. A revoked name that is near no key may be one of before,
     and so may a digest."""
     if not policies.keys:

@@ -10,68 +10,82 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.policy.schema.cache import Cache, Semantic
-from proxy.policy.schema.capture import Capture
-from proxy.policy.schema.deployments import Deployment, Hedge, Retry, Sticky, Target
-from proxy.policy.schema.keys import Credential, Key, Revocation, is_revocation
-from proxy.policy.schema.limits import Limit
-from proxy.policy.schema.prices import Price, PriceTable, Tier
-from proxy.policy.schema.rules import Hours, Match, Policy, Refusal, Rule, When, Without
+from proxy.policy.schema.cache import CacheConfig, SemanticConfig
+from proxy.policy.schema.capture import CaptureConfig
+from proxy.policy.schema.deployments import (
+    DeploymentConfig,
+    HedgeConfig,
+    RetryConfig,
+    StickyConfig,
+    TargetConfig,
+)
+from proxy.policy.schema.keys import CredentialConfig, KeyConfig, Revocation, is_revocation
+from proxy.policy.schema.limits import LimitConfig
+from proxy.policy.schema.prices import PriceConfig, PriceTable, TierConfig
+from proxy.policy.schema.rules import (
+    Hours,
+    Match,
+    PolicyConfig,
+    RefusalConfig,
+    RuleConfig,
+    When,
+    Without,
+)
 from proxy.policy.schema.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.tags import CallerTags, Tag
-from proxy.policy.schema.upstreams import Breaker, Timeouts, Upstream
+from proxy.policy.schema.upstreams import BreakerConfig, TimeoutsConfig, UpstreamConfig
 
 __all__ = [
     "VARIABLE",
-    "Breaker",
-    "Cache",
+    "BreakerConfig",
+    "CacheConfig",
     "CallerTags",
-    "Capture",
-    "Credential",
-    "Deployment",
-    "Hedge",
+    "CaptureConfig",
+    "CredentialConfig",
+    "DeploymentConfig",
+    "HedgeConfig",
     "Hours",
-    "Key",
-    "Limit",
+    "KeyConfig",
+    "LimitConfig",
     "Match",
-    "Policies",
-    "Policy",
-    "Price",
+    "PoliciesConfig",
+    "PolicyConfig",
+    "PriceConfig",
     "PriceTable",
-    "Refusal",
-    "Retry",
+    "RefusalConfig",
+    "RetryConfig",
     "Revocation",
-    "Rule",
+    "RuleConfig",
     "Section",
-    "Semantic",
-    "Sticky",
+    "SemanticConfig",
+    "StickyConfig",
     "Tag",
-    "Target",
-    "Tier",
-    "Timeouts",
-    "Upstream",
+    "TargetConfig",
+    "TierConfig",
+    "TimeoutsConfig",
+    "UpstreamConfig",
     "When",
     "Without",
     "is_revocation",
 ]
 
 
-class Policies(Section):
+class PoliciesConfig(Section):
     """All sections of a folder, merged. Prices are checked one by one when they are used."""
 
-    upstreams: dict[Name, Upstream] = Field(default_factory=dict)
+    upstreams: dict[Name, UpstreamConfig] = Field(default_factory=dict)
     """Where calls may go."""
     tags: dict[TagKey, Tag] = Field(default_factory=dict)
     """How usage is attributed: every tag and its values."""
     caller_tags: CallerTags = Field(default_factory=CallerTags)
     """What becomes of a caller's tag that is not allowed."""
-    keys: dict[Name, Key] = Field(default_factory=dict)
+    keys: dict[Name, KeyConfig] = Field(default_factory=dict)
     """Who may call what."""
     revoked: list[Revocation] = Field(default_factory=list)
     """Keys, by name or digest, that count no more, whatever is wrong in the rest of the folder."""
-    policies: dict[Name, Policy] = Field(default_factory=dict)
+    policies: dict[Name, PolicyConfig] = Field(default_factory=dict)
     """Rules that deployments follow."""
-    deployments: dict[Name, Deployment] = Field(default_factory=dict)
+    deployments: dict[Name, DeploymentConfig] = Field(default_factory=dict)
     """The names that applications call."""
     prices: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """What tokens cost, by provider and model; `name*` stands for all that begin so."""

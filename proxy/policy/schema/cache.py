@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 from proxy.policy.schema.scalars import Duration, Section, Size, Switched
 
 
-class Semantic(Section):
+class SemanticConfig(Section):
     """Whether a question is answered by what is kept for another wording of it."""
 
     threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.9
@@ -22,7 +22,7 @@ class Semantic(Section):
     """Calls with a higher temperature are always asked; one that says none has 1."""
 
 
-class Cache(Switched):
+class CacheConfig(Switched):
     """How the answers to calls are kept, and shown again to who asks the same."""
 
     ttl: Duration = 3600.0
@@ -37,5 +37,5 @@ class Cache(Switched):
     """Whether who asks is part of the question: the user, metadata and the like."""
     tool_calls: bool = False
     """Whether an answer that calls tools is kept."""
-    semantic: Semantic | None = None
+    semantic: SemanticConfig | None = None
     """Answer other wordings of a question, too; needs the extra `semantic`."""

@@ -16,7 +16,7 @@ def _both() -> list[Side]:
     return ["input", "output"]
 
 
-class Capture(Section):
+class CaptureConfig(Section):
     """Whose questions and answers are shown in their spans; none are without it."""
 
     share: Share

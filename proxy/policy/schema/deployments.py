@@ -7,14 +7,14 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from proxy.policy.schema.cache import Cache
-from proxy.policy.schema.limits import Limit
-from proxy.policy.schema.prices import Price
+from proxy.policy.schema.cache import CacheConfig
+from proxy.policy.schema.limits import LimitConfig
+from proxy.policy.schema.prices import PriceConfig
 from proxy.policy.schema.scalars import Duration, HeaderName, Model, Name, Section, TagKey
 from proxy.policy.schema.shapes import (
-    Condition,
     JsonSchema,
     Requirement,
+    ShapeCondition,
     has,
     needs,
     one,
@@ -28,7 +28,7 @@ def _dated(value: Any) -> Any:
     return [value] if isinstance(value, dict) else value
 
 
-class Target(Section):
+class TargetConfig(Section):
     """An upstream and a model there."""
 
     upstream: Name
@@ -39,19 +39,21 @@ class Target(Section):
     """Its share of the calls that several targets can serve."""
     endpoint: Literal["completions", "chat"] | None = None
     """The only kind of call that it serves; the other is translated."""
-    price: Annotated[list[Price], BeforeValidator(_dated)] = Field(default_factory=list)
+    price: Annotated[list[PriceConfig], BeforeValidator(_dated)] = Field(default_factory=list)
     """Its own price, or dated prices; they win over the table."""
 
 
-def _weighed(judge: Callable[[list[bool]], bool], content: JsonSchema, least: int = 0) -> Condition:
+def _weighed(
+    judge: Callable[[list[bool]], bool], content: JsonSchema, least: int = 0
+) -> ShapeCondition:
     """True if ``judge`` says so of which targets have a weight of ``least`` or more. ``content``
     says the same of the list in JSON Schema."""
 
     def test(part: BaseModel) -> bool:
-        targets = cast("Deployment", part).targets or []
+        targets = cast("DeploymentConfig", part).targets or []
         return judge([each.weight is not None and each.weight >= least for each in targets])
 
-    return Condition(test, lambda _: {"properties": {"targets": content}})
+    return ShapeCondition(test, lambda _: {"properties": {"targets": content}})
 
 
 _WEIGHT: JsonSchema = {"required": ["weight"], "properties": {"weight": {"type": "integer"}}}
@@ -71,7 +73,7 @@ Cause = Literal["connect", "timeout", "invalid", 408, 409, 425, 429, 500, 502, 5
 CAUSES: tuple[Cause, ...] = ("connect", 408, 409, 425, 429, 500, 502, 503, 504, 529)
 
 
-class Retry(Section):
+class RetryConfig(Section):
     """Another try of the same target, when it fails before it answers."""
 
     times: Annotated[int, Field(ge=1, le=10)] = 2
@@ -84,7 +86,7 @@ class Retry(Section):
     """The longest wait; a target that asks for a longer one is left for the next; 5s."""
 
 
-class Hedge(Section):
+class HedgeConfig(Section):
     """A second request to the next target when the first is slow; the slower one is cancelled."""
 
     after: Duration
@@ -94,7 +96,7 @@ class Hedge(Section):
 STICKY = "must be key, user or {header: name}"
 
 
-class Sticky(Section):
+class StickyConfig(Section):
     """Whose calls stay with one target: one key's, one user's, or those with one header's value."""
 
     by: Literal["key", "user"] | None = None
@@ -113,7 +115,7 @@ class Sticky(Section):
         return {"by": value} if isinstance(value, str) else value
 
 
-class Deployment(Section):
+class DeploymentConfig(Section):
     """The saved name that an application calls."""
 
     REQUIREMENTS = (
@@ -131,21 +133,21 @@ class Deployment(Section):
     """For people."""
     tags: dict[TagKey, str] = Field(default_factory=dict)
     """Tags of its calls."""
-    targets: Annotated[list[Target], Field(min_length=1)]
+    targets: Annotated[list[TargetConfig], Field(min_length=1)]
     """Where its calls go: the first that serves the model asked for, or one by weight."""
-    sticky: Sticky | None = None
+    sticky: StickyConfig | None = None
     """Whose calls stay with one target when targets have weights: key, user or a header."""
     balance: Literal["least_loaded"] | None = None
     """`least_loaded`: the target with the fewest requests under way, of those without weights."""
-    fallback: list[Target] = Field(default_factory=list)
+    fallback: list[TargetConfig] = Field(default_factory=list)
     """Where a call goes next, in order, when an upstream fails before it answers."""
-    retry: Retry | None = None
+    retry: RetryConfig | None = None
     """Whether a target is tried again before the next one is."""
-    hedge: Hedge | None = None
+    hedge: HedgeConfig | None = None
     """Whether a second target is asked while the first is still silent."""
-    limits: list[Limit] = Field(default_factory=list)
+    limits: list[LimitConfig] = Field(default_factory=list)
     """Limits of its calls, beside those of its policy."""
-    cache: Cache | None = None
+    cache: CacheConfig | None = None
     """How the answers to its calls are kept; it goes before that of its policy."""
     max_models: Annotated[int, Field(ge=1, le=MAX_MODELS)] = 32
     """How many models a call for a list of them may name, each of which is asked; 32."""

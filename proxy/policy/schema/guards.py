@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from proxy.policy.schema.deployments import Target
+from proxy.policy.schema.deployments import TargetConfig
 from proxy.policy.schema.scalars import Duration, Name, PositiveUsd, Section
 from proxy.policy.schema.shapes import (
     Requirement,
@@ -37,7 +37,7 @@ Label = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class Guard(Section):
+class GuardConfig(Section):
     """What all guards have in common."""
 
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = (
@@ -60,7 +60,7 @@ class Guard(Section):
     action: Does = "block"
     """What its findings lead to: `flag` only notes them; `route` sends a question elsewhere,
     `retry` asks once more for an answer."""
-    to: list[Target] | None = None
+    to: list[TargetConfig] | None = None
     """Where `route` sends the call: targets, tried in order."""
     mode: Literal["enforce", "shadow"] = "enforce"
     """`shadow` counts what it would do, and does nothing."""
@@ -82,7 +82,7 @@ class Guard(Section):
     `*.example.com` all below it. In all other addresses placeholders stay."""
 
 
-class Keywords(Guard):
+class KeywordsConfig(GuardConfig):
     """Words and patterns that must not be there."""
 
     guard: Literal["keywords"]
@@ -97,7 +97,7 @@ class Keywords(Guard):
     """Whether a word counts only where it stands by itself."""
 
 
-class Pii(Guard):
+class PiiConfig(GuardConfig):
     """Personal identifiers."""
 
     guard: Literal["pii"]
@@ -110,7 +110,7 @@ class Pii(Guard):
     """How certain it must be."""
 
 
-class Secrets(Guard):
+class SecretsConfig(GuardConfig):
     """Credentials, by the rules of gitleaks."""
 
     guard: Literal["secrets"]
@@ -119,7 +119,7 @@ class Secrets(Guard):
     """The longest credential that is found in a stream, in characters, which are held back."""
 
 
-class Urls(Guard):
+class UrlsConfig(GuardConfig):
     """Addresses, by their hosts."""
 
     guard: Literal["urls"]
@@ -130,14 +130,14 @@ class Urls(Guard):
     """Hosts that must not be there."""
 
 
-class Code(Guard):
+class CodeConfig(GuardConfig):
     """Program code."""
 
     guard: Literal["code"]
     """Its kind."""
 
 
-class Length(Guard):
+class LengthConfig(GuardConfig):
     """Texts that are too long."""
 
     REQUIREMENTS = (
@@ -157,14 +157,14 @@ class Length(Guard):
     """The most tokens, by estimate."""
 
 
-class Sponge(Guard):
+class SpongeConfig(GuardConfig):
     """Texts that repeat themselves to cost time."""
 
     guard: Literal["sponge"]
     """Its kind."""
 
 
-class JsonSchema(Guard):
+class JsonSchemaConfig(GuardConfig):
     """Answers that must be JSON of a schema."""
 
     guard: Literal["json_schema"]
@@ -177,7 +177,7 @@ class JsonSchema(Guard):
     """The schema; any JSON where none is said."""
 
 
-class Injection(Guard):
+class InjectionConfig(GuardConfig):
     """Attempts to give the model other orders, by rules and by a small model."""
 
     guard: Literal["injection"]
@@ -192,7 +192,7 @@ class Injection(Guard):
     """Whether the model is asked."""
 
 
-class Toxicity(Guard):
+class ToxicityConfig(GuardConfig):
     """Insults, profanity, slurs and threats, by a list of words."""
 
     guard: Literal["toxicity"]
@@ -201,7 +201,7 @@ class Toxicity(Guard):
     """How severe a word must be."""
 
 
-class Nsfw(Guard):
+class NsfwConfig(GuardConfig):
     """Sexual texts, by a list of words."""
 
     guard: Literal["nsfw"]
@@ -210,7 +210,7 @@ class Nsfw(Guard):
     """How severe a word must be."""
 
 
-class Topic(Guard):
+class TopicConfig(GuardConfig):
     """What a text is about, told by the words of examples."""
 
     guard: Literal["topic"]
@@ -223,7 +223,7 @@ class Topic(Guard):
     """How like an example it must be."""
 
 
-class Language(Guard):
+class LanguageConfig(GuardConfig):
     """Languages that may be there, or not, judged in parts of some 80 letters (extra `lang`)."""
 
     guard: Literal["language"]
@@ -238,7 +238,7 @@ class Language(Guard):
     """How certain it must be of a part."""
 
 
-class Onnx(Guard):
+class OnnxConfig(GuardConfig):
     """What a classifier of your own finds: a folder with `model.onnx`, `tokenizer.json` and
     `config.json`, judged window by window in threads (extra `semantic`)."""
 
@@ -250,7 +250,7 @@ class Onnx(Guard):
     """Labels of its `id2label` that are findings, each with the least probability."""
 
 
-class Copyright(Guard):
+class CopyrightConfig(GuardConfig):
     """Protected texts: long passages of them, and answers that are mostly made of them."""
 
     guard: Literal["copyright"]
@@ -268,7 +268,7 @@ class Copyright(Guard):
     alone, which a stream need not wait for."""
 
 
-class SystemPrompt(Guard):
+class SystemPromptConfig(GuardConfig):
     """The system prompt of the call, told word for word in its answer."""
 
     guard: Literal["system_prompt"]
@@ -277,7 +277,7 @@ class SystemPrompt(Guard):
     """Words in a row that are too many; a shorter prompt is found as a whole."""
 
 
-class Grounded(Guard):
+class GroundedConfig(GuardConfig):
     """Sentences of an answer that the call's `context` does not bear: by words, numbers and names,
     or by a model of your own."""
 
@@ -291,7 +291,7 @@ class Grounded(Guard):
     """A folder as that of `onnx`, whose model judges pairs by entailment and contradiction."""
 
 
-class Relevant(Guard):
+class RelevantConfig(GuardConfig):
     """Answers that share no word with the call's question, or with its `context`."""
 
     guard: Literal["relevant"]
@@ -302,7 +302,7 @@ class Relevant(Guard):
     """How irrelevant an answer must be."""
 
 
-class Economics(Guard):
+class EconomicsConfig(GuardConfig):
     """Calls that may cost too much, by the estimate that limits claim. It stands under `input`."""
 
     REQUIREMENTS = (
@@ -321,25 +321,25 @@ class Economics(Guard):
 
 
 Own = (
-    Keywords
-    | Pii
-    | Secrets
-    | Urls
-    | Code
-    | Length
-    | Sponge
-    | JsonSchema
-    | Injection
-    | Toxicity
-    | Nsfw
-    | Topic
-    | Language
-    | Onnx
-    | Copyright
-    | SystemPrompt
-    | Grounded
-    | Relevant
-    | Economics
+    KeywordsConfig
+    | PiiConfig
+    | SecretsConfig
+    | UrlsConfig
+    | CodeConfig
+    | LengthConfig
+    | SpongeConfig
+    | JsonSchemaConfig
+    | InjectionConfig
+    | ToxicityConfig
+    | NsfwConfig
+    | TopicConfig
+    | LanguageConfig
+    | OnnxConfig
+    | CopyrightConfig
+    | SystemPromptConfig
+    | GroundedConfig
+    | RelevantConfig
+    | EconomicsConfig
 )
 """Those that look by themselves; ``guards_asking`` has the others."""
-COMMON = frozenset(Guard.model_fields)
+COMMON = frozenset(GuardConfig.model_fields)

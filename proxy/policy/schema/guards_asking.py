@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PlainValidator, StringConstraints, TypeAdapter
 
-from proxy.policy.schema.guards import Guard, Most, Own, Share
+from proxy.policy.schema.guards import GuardConfig, Most, Own, Share
 from proxy.policy.schema.plugged import Plugged, installed, read
 from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url, text
 from proxy.policy.schema.shapes import Requirement, equals, has, needs, no
@@ -22,7 +22,7 @@ Entity = Annotated[
 LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language's code, such as en", "en")]
 
 
-class ByModel(Guard):
+class ByModelConfig(GuardConfig):
     """What all guards have in common that ask a model."""
 
     deployment: Name
@@ -35,7 +35,7 @@ class ByModel(Guard):
     """How long it may take for all texts of a call; 10s."""
 
 
-class Judge(ByModel):
+class JudgeConfig(ByModelConfig):
     """Whatever can be said in words, judged by a model."""
 
     REQUIREMENTS = (
@@ -60,7 +60,7 @@ class Judge(ByModel):
     """What a text must be or must not be, as you would tell it to a person."""
 
 
-class PolicyViolation(ByModel):
+class PolicyViolationConfig(ByModelConfig):
     """What a policy of your own forbids, judged by a model."""
 
     guard: Literal["policy_violation"]
@@ -69,14 +69,14 @@ class PolicyViolation(ByModel):
     """The policy, in words."""
 
 
-class Bias(ByModel):
+class BiasConfig(ByModelConfig):
     """Prejudice against groups of people, judged by a model."""
 
     guard: Literal["bias"]
     """Its kind."""
 
 
-class Webhook(Guard):
+class WebhookConfig(GuardConfig):
     """A service of your own: see `docs/guard-services.md`."""
 
     guard: Literal["webhook"]
@@ -91,7 +91,7 @@ class Webhook(Guard):
     """How long it may take for all texts of a call; 2s."""
 
 
-class Presidio(Guard):
+class PresidioConfig(GuardConfig):
     """Personal data, names and places among it, by a Presidio analyzer of your own."""
 
     guard: Literal["presidio"]
@@ -110,7 +110,7 @@ class Presidio(Guard):
     """How long it may take for all texts of a call; 2s."""
 
 
-class Moderation(Guard):
+class ModerationConfig(GuardConfig):
     """Hate, violence, sexual texts and more, by an upstream's moderation endpoint."""
 
     guard: Literal["moderation"]
@@ -125,7 +125,14 @@ class Moderation(Guard):
     """How long it may take for all texts of a call; 3s."""
 
 
-Asking = Judge | PolicyViolation | Bias | Webhook | Presidio | Moderation
+Asking = (
+    JudgeConfig
+    | PolicyViolationConfig
+    | BiasConfig
+    | WebhookConfig
+    | PresidioConfig
+    | ModerationConfig
+)
 Known = Annotated[Own | Asking, Field(discriminator="guard")]
 WORDS = frozenset(
     get_args(each.model_fields["guard"].annotation)[0] for each in get_args(Own | Asking)

@@ -26,7 +26,7 @@ def _credentials(value: Any) -> Any:
     return [each if isinstance(each, dict) else {"digest": each} for each in digests]
 
 
-class Credential(Section):
+class CredentialConfig(Section):
     """One text that a key may have."""
 
     digest: Digest
@@ -35,11 +35,11 @@ class Credential(Section):
     """Until when it counts, a day (to its end, in UTC) or a moment; for good where not said."""
 
 
-class Key(Section):
+class KeyConfig(Section):
     """A virtual key, known by the SHA-256 of its text, or of each of several."""
 
     sha256: Annotated[
-        list[Credential],
+        list[CredentialConfig],
         BeforeValidator(_credentials),
         Field(min_length=1),
         WithJsonSchema({"anyOf": [_DIGEST, _CREDENTIALS]}),

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Wi
 
 from proxy.policy.schema import units
 from proxy.policy.schema.scalars import Name, Section, Zone, listed, one_or_several
-from proxy.policy.schema.shapes import Condition, Requirement, each, has, needs, no, one, some
+from proxy.policy.schema.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
 
 KINDS = ("requests", "tokens", "concurrency", "usd")
 PER = r"^(key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63})$"
@@ -67,20 +67,20 @@ def may_be_said(per: list[str]) -> bool:
     return any(name == "user" or name.startswith("tag.") for name in per)
 
 
-def _per_what_is_said() -> Condition:
+def _per_what_is_said() -> ShapeCondition:
     return _listed(may_be_said, r"^(user|tag\..*)$")
 
 
-def _per_key() -> Condition:
+def _per_key() -> ShapeCondition:
     return _listed(lambda per: "key" in per, "^key$")
 
 
-def _listed(test: Callable[[list[str]], bool], pattern: str) -> Condition:
+def _listed(test: Callable[[list[str]], bool], pattern: str) -> ShapeCondition:
     """True if what a limit is per, one or several, has a name of a pattern."""
     name = {"type": "string", "pattern": pattern}
     found = {"anyOf": [name, {"type": "array", "contains": name}]}
     schema = {"required": ["per"], "properties": {"per": found}}
-    return Condition(lambda limit: test(cast("Limit", limit).per), lambda _: schema)
+    return ShapeCondition(lambda limit: test(cast("LimitConfig", limit).per), lambda _: schema)
 
 
 def _once(value: list[str]) -> list[str]:
@@ -89,7 +89,7 @@ def _once(value: list[str]) -> list[str]:
     return value
 
 
-class Limit(Section):
+class LimitConfig(Section):
     """How much may be used: requests, tokens, calls at once, or money."""
 
     REQUIREMENTS = (

@@ -24,7 +24,7 @@ def is_plain(value: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TagPattern:
     """A compiled pattern. It fits plain values only, from their first character to their last."""
 
     text: str
@@ -34,10 +34,10 @@ class Pattern:
         return is_plain(value) and self._engine.isinstance_python(value)
 
 
-def compiled(text: str) -> Pattern:
+def compiled(text: str) -> TagPattern:
     """Compile a pattern. Raises ``ValueError`` saying what is wrong with it."""
     _engine(text)  # by itself first: its brackets must not close ours
-    return Pattern(text, _engine(f"^(?:{text})$"))
+    return TagPattern(text, _engine(f"^(?:{text})$"))
 
 
 def _engine(text: str) -> SchemaValidator:

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
 
-from proxy.policy.schema.guards import COMMON, Guard
+from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.types.guard import Looking
 
 GROUP = "headrace.guards"
 
 
-class Plugged(Guard):
+class Plugged(GuardConfig):
     """A guard of another distribution."""
 
     guard: str

@@ -43,7 +43,7 @@ PerMillion = Annotated[
 ]
 
 
-class Tier(Section):
+class TierConfig(Section):
     """Other prices for prompts above a number of tokens."""
 
     above: Annotated[int, Field(gt=0)]
@@ -59,7 +59,7 @@ OF_TOKENS = (
 )
 
 
-class Price(Section):
+class PriceConfig(Section):
     """USD per million tokens, from a day on."""
 
     # An empty price would make every call unpriced: leaving it out says that plainly.
@@ -76,7 +76,7 @@ class Price(Section):
     reasoning: PerMillion | None = None
     audio_input: PerMillion | None = None
     audio_output: PerMillion | None = None
-    tiers: list[Tier] = Field(default_factory=list)
+    tiers: list[TierConfig] = Field(default_factory=list)
 
 
 class PriceTable(Section):

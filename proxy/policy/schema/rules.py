@@ -15,11 +15,11 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.policy.schema.cache import Cache
-from proxy.policy.schema.capture import Capture
-from proxy.policy.schema.deployments import WEIGHTS, Target
+from proxy.policy.schema.cache import CacheConfig
+from proxy.policy.schema.capture import CaptureConfig
+from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
 from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.policy.schema.limits import Limit
+from proxy.policy.schema.limits import LimitConfig
 from proxy.policy.schema.scalars import (
     NAME,
     HeaderName,
@@ -188,7 +188,7 @@ class Set(Section):
     """Whether the provider keeps the answer."""
 
 
-class Refusal(Section):
+class RefusalConfig(Section):
     """A no to the call, in the client's own dialect."""
 
     message: Annotated[str, StringConstraints(min_length=1, max_length=500)]
@@ -230,7 +230,7 @@ EFFECTS = (
 )
 
 
-class Rule(Section):
+class RuleConfig(Section):
     """One sentence of a policy: when it holds, and what it does then."""
 
     REQUIREMENTS = (
@@ -250,9 +250,9 @@ class Rule(Section):
     """The calls for which it holds; all of them where it is left out."""
     mode: MODES = "enforce"
     """`shadow` counts what it would do, and does nothing."""
-    targets: Annotated[list[Target], Field(min_length=1)] | None = None
+    targets: Annotated[list[TargetConfig], Field(min_length=1)] | None = None
     """Where the call goes instead; the deployment's fallback is replaced as well."""
-    fallback: list[Target] | None = None
+    fallback: list[TargetConfig] | None = None
     """Where it goes next when an upstream fails; an empty list means nowhere."""
     model: Model | None = None
     """The name that counts as the model asked for."""
@@ -260,21 +260,21 @@ class Rule(Section):
     """Parameters that the request gets."""
     cap: Cap | None = None
     """Parameters that the request may not exceed."""
-    limits: Annotated[list[Limit], Field(min_length=1)] | None = None
+    limits: Annotated[list[LimitConfig], Field(min_length=1)] | None = None
     """Limits that count for its calls beside the others."""
     without: Without | None = None
     """What does not hold for its calls."""
-    cache: Cache | None = None
+    cache: CacheConfig | None = None
     """How the answers to its calls are kept; `off` for not at all."""
     input: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
     """Guards that look at its questions, after the others."""
     output: Annotated[list[AnyGuard], Field(min_length=1)] | None = None
     """Guards that look at its answers, after the others."""
-    refuse: Refusal | None = None
+    refuse: RefusalConfig | None = None
     """Refuse the call with a message."""
 
 
-class Policy(Section):
+class PolicyConfig(Section):
     """Rules under a name; deployments follow them, other policies extend them."""
 
     REQUIREMENTS = (
@@ -303,11 +303,11 @@ class Policy(Section):
     """`shadow` puts all its rules in shadow."""
     match: Literal["first", "all"] | None = None
     """Whether only the first rule that holds counts, or all that hold."""
-    rules: list[Rule] = Field(default_factory=list)
+    rules: list[RuleConfig] = Field(default_factory=list)
     """Its rules, from the first to the last."""
-    limits: list[Limit] = Field(default_factory=list)
+    limits: list[LimitConfig] = Field(default_factory=list)
     """Limits of all calls that follow it."""
-    cache: Cache | None = None
+    cache: CacheConfig | None = None
     """How the answers to all calls that follow it are kept."""
     input: list[AnyGuard] = Field(default_factory=list)
     """Guards that look at every question, in order."""
@@ -315,7 +315,7 @@ class Policy(Section):
     """Guards that look at every answer, in order."""
     opaque: Literal["refuse", "allow"] = "refuse"
     """What becomes of content that no guard can read: tokens, pictures, sounds."""
-    capture: Capture | None = None
+    capture: CaptureConfig | None = None
     """Which texts are shown in traces, redacted; none where it is not said."""
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ JsonSchema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ShapeCondition:
     """What may be true of a part. ``schema`` is its JSON Schema, for a model with its defaults."""
 
     test: Callable[[BaseModel], bool]
@@ -27,41 +27,41 @@ class Condition:
 class Requirement(NamedTuple):
     """What must be true of a part, and what is told where it is not."""
 
-    condition: Condition
+    condition: ShapeCondition
     message: str
 
 
-def has(key: str) -> Condition:
+def has(key: str) -> ShapeCondition:
     """True if a key is there, and not null."""
     schema = {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
-    return Condition(lambda part: _value(part, key) is not None, lambda _: schema)
+    return ShapeCondition(lambda part: _value(part, key) is not None, lambda _: schema)
 
 
-def names(key: str) -> Condition:
+def names(key: str) -> ShapeCondition:
     """True if a key is there, be it null."""
-    return Condition(
+    return ShapeCondition(
         lambda part: _field(key) in part.model_fields_set, lambda _: {"required": [key]}
     )
 
 
-def filled(key: str) -> Condition:
+def filled(key: str) -> ShapeCondition:
     """True if a key is there, and its list, mapping or text is not empty."""
     return _sized(key, 1)
 
 
-def several(key: str) -> Condition:
+def several(key: str) -> ShapeCondition:
     """True if a list has two items or more."""
     return _sized(key, 2)
 
 
-def _sized(key: str, least: int) -> Condition:
+def _sized(key: str, least: int) -> ShapeCondition:
     content = {"type": ["array", "object", "string"], "minItems": least}
     content |= {"minProperties": least, "minLength": least}
     schema = {"required": [key], "properties": {key: content}}
-    return Condition(lambda part: len(_value(part, key) or ()) >= least, lambda _: schema)
+    return ShapeCondition(lambda part: len(_value(part, key) or ()) >= least, lambda _: schema)
 
 
-def equals(key: str, value: str | bool) -> Condition:
+def equals(key: str, value: str | bool) -> ShapeCondition:
     """True if a key has a value, said or by default."""
 
     def schema(model: type[BaseModel]) -> JsonSchema:
@@ -69,43 +69,43 @@ def equals(key: str, value: str | bool) -> Condition:
         required = {} if default == value else {"required": [key]}
         return {"properties": {key: {"const": value}}} | required
 
-    return Condition(lambda part: _value(part, key) == value, schema)
+    return ShapeCondition(lambda part: _value(part, key) == value, schema)
 
 
-def each(*conditions: Condition) -> Condition:
+def each(*conditions: ShapeCondition) -> ShapeCondition:
     """True if all conditions are."""
     return _joined("allOf", all, conditions)
 
 
-def some(*conditions: Condition) -> Condition:
+def some(*conditions: ShapeCondition) -> ShapeCondition:
     """True if at least one condition is."""
     return _joined("anyOf", any, conditions)
 
 
-def one(*conditions: Condition) -> Condition:
+def one(*conditions: ShapeCondition) -> ShapeCondition:
     """True if exactly one condition is."""
     return _joined("oneOf", lambda found: sum(found) == 1, conditions)
 
 
-def no(condition: Condition) -> Condition:
+def no(condition: ShapeCondition) -> ShapeCondition:
     """True if a condition is not."""
-    return Condition(
+    return ShapeCondition(
         lambda part: not condition.test(part), lambda model: {"not": condition.schema(model)}
     )
 
 
-def needs(condition: Condition, other: Condition) -> Condition:
+def needs(condition: ShapeCondition, other: ShapeCondition) -> ShapeCondition:
     """True if a condition is not, or another is too."""
-    return Condition(
+    return ShapeCondition(
         lambda part: not condition.test(part) or other.test(part),
         lambda model: {"if": condition.schema(model), "then": other.schema(model)},
     )
 
 
 def _joined(
-    word: str, judge: Callable[[list[bool]], bool], conditions: tuple[Condition, ...]
-) -> Condition:
-    return Condition(
+    word: str, judge: Callable[[list[bool]], bool], conditions: tuple[ShapeCondition, ...]
+) -> ShapeCondition:
+    return ShapeCondition(
         lambda part: judge([each.test(part) for each in conditions]),
         lambda model: {word: [each.schema(model) for each in conditions]},
     )

@@ -62,7 +62,7 @@ FieldName = Annotated[
 ]
 
 
-class Timeouts(Section):
+class TimeoutsConfig(Section):
     """How long an upstream may take in each phase."""
 
     connect: Duration = 5.0
@@ -75,7 +75,7 @@ class Timeouts(Section):
     """In all; 10m."""
 
 
-class Breaker(Switched):
+class BreakerConfig(Switched):
     """When a target that keeps failing is left alone."""
 
     failures: Annotated[int, Field(ge=1, le=10_000)] = 5
@@ -84,7 +84,7 @@ class Breaker(Switched):
     """How long it is left alone before one call may try it again; 10s."""
 
 
-class Upstream(Section):
+class UpstreamConfig(Section):
     """A provider endpoint."""
 
     dialect: DialectName
@@ -95,7 +95,7 @@ class Upstream(Section):
     """Its credential, as ${VARIABLE} or file:/path."""
     headers: Annotated[dict[str, str], WithJsonSchema(HEADERS)] = Field(default_factory=dict)
     """Headers that are sent with every request."""
-    timeouts: Timeouts = Field(default_factory=Timeouts)
+    timeouts: TimeoutsConfig = Field(default_factory=TimeoutsConfig)
     """How long it may take in each phase."""
     provider: Name | None = None
     """Whose prices count, and its name in telemetry."""
@@ -115,7 +115,7 @@ class Upstream(Section):
     """Whether it gets a traceparent."""
     max_concurrency: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """How many requests it may have at once; the next goes elsewhere, or is refused at once."""
-    breaker: Breaker = Field(default_factory=Breaker)
+    breaker: BreakerConfig = Field(default_factory=BreakerConfig)
     """When a target there that keeps failing is left alone; `off` for never."""
 
     @field_validator("headers")

@@ -16,7 +16,7 @@ from proxy.policy.compile.cache import kept, missing
 from proxy.policy.decide import decide_for
 from proxy.policy.files.load import load
 from proxy.policy.review.sample_call import example, suppose
-from proxy.policy.schema import Cache
+from proxy.policy.schema import CacheConfig
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule, Semantic
 from tests.cache.stores import until
@@ -52,7 +52,7 @@ deployments:
 def test_other_wordings_are_only_noted_unless_it_is_said(
     said: dict[str, object], rule: Semantic | None
 ) -> None:
-    made = kept(Cache.model_validate(said))
+    made = kept(CacheConfig.model_validate(said))
 
     assert made is not None
     assert made.by == CacheRule(3600.0, semantic=rule)

@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError
 
 from proxy.policy.schema.scalars import Section
 from proxy.policy.schema.shapes import (
-    Condition,
     Requirement,
+    ShapeCondition,
     each,
     equals,
     filled,
@@ -50,7 +50,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def part(condition: Condition) -> type[Section]:
+def part(condition: ShapeCondition) -> type[Section]:
     """Return a part that must meet a condition."""
 
     class Part(Section):
