@@ -19,12 +19,12 @@ import orjson
 from bench.decide import BODY, microseconds
 from proxy.app.site import new_record
 from proxy.limits import Admission
-from proxy.limits.alone import Alone
+from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import Sheltered
+from proxy.limits.outage import FailoverStore
 from proxy.limits.redis import RedisStore
-from proxy.limits.store import Store
+from proxy.limits.store import CounterStore
 from proxy.policy.review.sample_call import suppose
 from proxy.redis import connect
 from proxy.settings import redis_at
@@ -52,7 +52,7 @@ def asked(number: int) -> Call:
     return replace(call, door=replace(call.door, nonce=f"bench-{number}"))
 
 
-async def run(store: Store, calls: int) -> float:
+async def run(store: CounterStore, calls: int) -> float:
     """Give the microseconds of our processor for one call's admission and settlement."""
     admission = Admission(store, lambda standing: None)
     numbers = iter(range(calls))
@@ -97,8 +97,8 @@ async def in_redis(port: int) -> float:
     server = connect(redis_at(f"redis://127.0.0.1:{port}/0"), timeout_s=5.0)
     names = count()
     async with RedisStore(server, utc) as shared:
-        alone = Alone(time.monotonic, utc)
-        store = Sheltered(
+        alone = LocalFallback(time.monotonic, utc)
+        store = FailoverStore(
             shared,
             alone,
             lambda state: None,

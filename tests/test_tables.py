@@ -14,7 +14,7 @@ import pytest
 from proxy import errors
 from proxy.attempts import Loss, Money, Outcome, Why
 from proxy.cli import main
-from proxy.dialects import DIALECTS, ROUTES, Came, greeted
+from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.shown import FORMS, MEASURES
@@ -270,7 +270,7 @@ def test_who_calls_is_read_from_the_headers_of_the_page(
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
 
-    door = greeted("POST", path, headers, Came("req_1"))
+    door = parse_head("POST", path, headers, Received("req_1"))
 
     assert door.dialect == dialect
     if what == "credential":

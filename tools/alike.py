@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from proxy.cache.gist import gist
+from proxy.cache.gist import fingerprint
 from proxy.embedding.model import PACKAGED, Model, load
 from proxy.ports import Vector
 from proxy.types import Semantic
@@ -55,7 +55,7 @@ def pairs(name: str) -> list[Pair]:
 
 
 def judged(pair: Pair, model: Model) -> Judged:
-    one, other = (gist(text, b"") for text in (pair.one, pair.other))
+    one, other = (fingerprint(text, b"") for text in (pair.one, pair.other))
     likeness = product(model.vector(pair.one), model.vector(pair.other))
     return Judged(pair, likeness, one.same_as(other))
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import orjson
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.asking import ask
+from proxy.dialects.asking import build_request
 from proxy.dialects.base import Dialect
 from proxy.dialects.crossing import KEPT
 from proxy.errors import BadField
@@ -148,7 +148,7 @@ def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
     """Return what would be sent. Raises ``BadField``."""
     upstream = DIALECTS[target.upstream.dialect]
     call = read_call(Door(sample.dialect.name, sample.endpoint, "/", "r"), body)
-    question = ask(call, target, sample.dialect, upstream)
+    question = build_request(call, target, sample.dialect, upstream)
     return Arrived(orjson.loads(question.body), (*call.warnings, *question.dropped))
 
 

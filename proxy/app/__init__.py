@@ -21,7 +21,7 @@ from proxy.app import libraries, measuring, stores, telling, vectors
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
 from proxy.edge.access import Access
-from proxy.edge.admin import Readiness, Told, back
+from proxy.edge.admin import AdminSources, Readiness, back
 from proxy.edge.bodies import Bodies
 from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
@@ -142,7 +142,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         readiness = Readiness()
         look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
         otherwise = candidate.explain if candidate else None
-        told = Told(look_up, site.metrics.render, site.levels, past, otherwise)
+        told = AdminSources(look_up, site.metrics.render, site.levels, past, otherwise)
         admin, *_ = await _listen(opened, back(told, readiness, _access(settings)), settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)
@@ -186,13 +186,13 @@ async def _rooms(
     answers = Bodies(site.settings.answers_bytes, "answers")
     site.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
     upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
-    bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.Forgetful(), upstreams)
+    bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.NullCache(), upstreams)
     asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
     outside = Egress(http, asks.run, new_request_id)
     most_texts = site.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
     alike = vectors.alike(site, vectors.embeddings(site))
-    kept = cache.Exact(await stores.shelves(site), since_epoch, alike, offload)
+    kept = cache.AnswerCache(await stores.shelves(site), since_epoch, alike, offload)
     return Rooms(limits, Guards(engine), kept, upstreams)
 
 
@@ -238,10 +238,10 @@ async def _candidate(site: Site) -> Candidate | None:
 
 async def _listen(
     opened: AsyncExitStack, handler: edge.Handler, at: Address
-) -> tuple[Address, edge.Server, Stop]:
+) -> tuple[Address, edge.HttpServer, Stop]:
     """Open a listener. Leaving it stops accepting and closes what is left of its connections.
     Raise ``OSError`` that names the address."""
-    server = edge.Server(
+    server = edge.HttpServer(
         handler,
         access_log=None,
         keepalive_timeout=KEEPALIVE_S,
@@ -261,7 +261,7 @@ async def _listen(
 
 
 def _drain(
-    opened: AsyncExitStack, settings: Settings, server: edge.Server, calls: Calls, stop: Stop
+    opened: AsyncExitStack, settings: Settings, server: edge.HttpServer, calls: Calls, stop: Stop
 ) -> None:
     drain = Drain(settings.drain_seconds, settings.drain_grace_seconds)
     opened.push_async_callback(drain.run, server, calls, stop)

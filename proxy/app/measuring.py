@@ -10,7 +10,7 @@ from itertools import islice
 
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
-from proxy.limits.store import Store, StoreUnavailable
+from proxy.limits.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result
@@ -25,7 +25,7 @@ class Gauges:
     """What is looked up when metrics are scraped. ``utc`` gives seconds since 1970."""
 
     metrics: Metrics
-    store: Store
+    store: CounterStore
     utc: Callable[[], float]
 
     async def look(self) -> None:

@@ -22,19 +22,19 @@ from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
 from proxy.cache.sqlite import Sqlite
-from proxy.cache.store import Shelf
+from proxy.cache.store import CacheBackend
 from proxy.emit import Sink
 from proxy.emit.quota import Quota
 from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
-from proxy.limits.alone import Alone
-from proxy.limits.drift import Drift
+from proxy.limits.alone import LocalFallback
+from proxy.limits.drift import Reconciler
 from proxy.limits.leases import renewing
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import Sheltered
-from proxy.limits.recall import Recall, Recalls, Unrecalled
-from proxy.limits.store import Store
+from proxy.limits.outage import FailoverStore
+from proxy.limits.recall import Backfill, BackfillUnavailable, Recall
+from proxy.limits.store import CounterStore
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, LedgerAt, RedisAt
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from proxy.redis import Server
 
 
-async def counters(site: Site) -> Store:
+async def counters(site: Site) -> CounterStore:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
     store = await _counters(site)
     await site.opened.enter_async_context(beside(renewing(store, asyncio.sleep)))
     return store
 
 
-async def _counters(site: Site) -> Store:
+async def _counters(site: Site) -> CounterStore:
     if site.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
@@ -70,14 +70,16 @@ async def _counters(site: Site) -> Store:
 
     server = connect(site.settings.redis, TIMEOUT_S)
     shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
-    alone = Alone(time.monotonic, since_epoch, site.settings.replicas)
-    sheltered = Sheltered(shared, alone, tell, asyncio.sleep, random.random, new_request_id, lost)
+    alone = LocalFallback(time.monotonic, since_epoch, site.settings.replicas)
+    sheltered = FailoverStore(
+        shared, alone, tell, asyncio.sleep, random.random, new_request_id, lost
+    )
     site.opened.push_async_callback(_close, site, sheltered)
     await site.opened.enter_async_context(beside(sheltered.watch()))
     return sheltered
 
 
-async def _close(site: Site, counters: Sheltered) -> None:
+async def _close(site: Site, counters: FailoverStore) -> None:
     await counters.close()
     if counters.owing:
         site.log.warning("limits.unsettled", count=counters.owing)
@@ -106,13 +108,13 @@ def drift(
     clocks = (asyncio.sleep, time.monotonic, since_epoch)
     in_force = BudgetsInForce(lambda: store.current).all
     tell, failed = site.metrics.drifted, telling.amiss(site, "drift.failed")
-    return beside(Drift(admission, in_force, ask, tell, failed, *clocks).run())
+    return beside(Reconciler(admission, in_force, ask, tell, failed, *clocks).run())
 
 
-async def recalls(site: Site, policies: PolicyStore, counters: Store) -> Recalls:
+async def recalls(site: Site, policies: PolicyStore, counters: CounterStore) -> Backfill:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
     failed = telling.amiss(site, "recall.failed")
-    asking = Recalls(counters, _recall(site, policies), failed, time.monotonic, since_epoch)
+    asking = Backfill(counters, _recall(site, policies), failed, time.monotonic, since_epoch)
     return await site.opened.enter_async_context(asking)
 
 
@@ -124,7 +126,7 @@ def _recall(site: Site, policies: PolicyStore) -> Recall:
         try:
             found = await _seen(site.settings.ledger, budget, claim, before_ms)
         except Unusable as error:
-            raise Unrecalled from error
+            raise BackfillUnavailable from error
         finally:
             recalled = None if found is None else found / NANO
             named = site.metrics.roster.owners(claim.scope)
@@ -147,23 +149,27 @@ async def _seen(
     return None if found is None else found[claim.scope]
 
 
-async def shelves(site: Site) -> dict[str, Shelf]:
+async def shelves(site: Site) -> dict[str, CacheBackend]:
     """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
     path, most = site.settings.cache_file, site.settings.cache_bytes
     memory = Memory(most, time.monotonic, site.metrics)
     shelves = {
-        "memory": Shelf(await site.opened.enter_async_context(memory), secrets.token_bytes(32)),
+        "memory": CacheBackend(
+            await site.opened.enter_async_context(memory), secrets.token_bytes(32)
+        ),
     }
     secret = secret_of(site.settings.cache_secret or "")
     if path is not None:
-        shelves["sqlite"] = Shelf(await _cache_file(site, path), secret, _changed(site, "sqlite"))
+        shelves["sqlite"] = CacheBackend(
+            await _cache_file(site, path), secret, _changed(site, "sqlite")
+        )
     if site.settings.redis is not None:
         connect = _connector()
         from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
         shared = Redis(connect(site.settings.redis, TIMEOUT_S), time.monotonic, site.metrics)
         store = await site.opened.enter_async_context(shared)
-        shelves["redis"] = Shelf(store, secret, _changed(site, "redis"))
+        shelves["redis"] = CacheBackend(store, secret, _changed(site, "redis"))
     return shelves
 
 

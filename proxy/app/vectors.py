@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from proxy.app.site import Site, since_epoch
-from proxy.cache.alike import Alike
-from proxy.cache.nearest import Nearest
+from proxy.cache.alike import SemanticIndex
+from proxy.cache.nearest import VectorIndex
 from proxy.embedding import Embeddings
 from proxy.ports import Embedder
 
@@ -27,8 +27,8 @@ def embeddings(site: Site) -> Embeddings:
     )
 
 
-def alike(site: Site, embedder: Embedder) -> Alike:
+def alike(site: Site, embedder: Embedder) -> SemanticIndex:
     """Give what finds questions in other words. Their vectors take half of what a store takes."""
     held = partial(site.metrics.held, "vectors")
-    nearest = Nearest(site.settings.cache_bytes // 2, since_epoch, held)
-    return Alike(embedder, nearest, site.metrics.looked, since_epoch)
+    nearest = VectorIndex(site.settings.cache_bytes // 2, since_epoch, held)
+    return SemanticIndex(embedder, nearest, site.metrics.looked, since_epoch)

@@ -1,6 +1,6 @@
 """Answers given before: kept as they were shown, and shown again to who asks the same.
 
-``Forgetful`` keeps nothing. ``Exact`` knows a question again by its key: the same caller and
+``NullCache`` keeps nothing. ``AnswerCache`` knows a question again by its key: the same caller and
 deployment, the same words, the same policy; and, where a rule says so, in other words: ``alike``.
 """
 
@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from proxy.cache.alike import Alike
+from proxy.cache.alike import SemanticIndex
 from proxy.cache.key import digest
-from proxy.cache.store import Shelf
-from proxy.cache.visit import Asked, Flights, Visit
-from proxy.cache.wishes import Wishes, read_wishes
+from proxy.cache.store import CacheBackend
+from proxy.cache.visit import CacheCall, CacheLookup, Flights
+from proxy.cache.wishes import CacheControl, read_cache_control
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.types import Call, Plan
 
 
-class Forgetful:
+class NullCache:
     """Keeps nothing, and lets every call pass."""
 
     async def serve(
@@ -31,7 +31,7 @@ class Forgetful:
 
 
 @dataclass(frozen=True, slots=True)
-class Exact:
+class AnswerCache:
     """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
     gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so;
     ``offload`` is where the keys of large ones are made, and large answers read and written.
@@ -40,9 +40,9 @@ class Exact:
     their answers succeed and fail one by one, and are each other's context in one document.
     """
 
-    shelves: Mapping[str, Shelf]
+    shelves: Mapping[str, CacheBackend]
     now: Callable[[], float]
-    alike: Alike | None = None
+    alike: SemanticIndex | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _flights: Flights = field(default_factory=dict)
 
@@ -53,9 +53,16 @@ class Exact:
         if asked is None:
             await forward(client)
         else:
-            await Visit(asked, self._flights, record, client, forward).run()
+            visit = CacheCall(
+                asked=asked,
+                flights=self._flights,
+                record=record,
+                client=client,
+                forward=forward,
+            )
+            await visit.run()
 
-    async def _asked(self, plan: Plan, call: Call, record: Record) -> Asked | None:
+    async def _asked(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
         shelf = self.shelves.get(rule.store) if rule is not None else None
         if rule is None or shelf is None or len(plan.legs) != 1:
@@ -75,13 +82,24 @@ class Exact:
         key = await self.offload.run(call.size, keyed, call.door.digest)
         question = None
         if self.alike is not None and wishes.keep:
-            asking = (shelf.secret, plan, call, record, wishes.namespace)
-            question = await self.alike.question(*asking, self.offload)
-        return Asked(plan, call, rule, shelf, key, wishes, self.now, question, self.offload)
+            question = await self.alike.question(
+                shelf.secret, plan, call, record, wishes.namespace, self.offload
+            )
+        return CacheLookup(
+            plan=plan,
+            call=call,
+            rule=rule,
+            shelf=shelf,
+            key=key,
+            wishes=wishes,
+            now=self.now,
+            question=question,
+            offload=self.offload,
+        )
 
-    def _wishes(self, plan: Plan, call: Call, record: Record) -> Wishes:
+    def _wishes(self, plan: Plan, call: Call, record: Record) -> CacheControl:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
-        wishes = read_wishes(call.door.headers)
+        wishes = read_cache_control(call.door.headers)
         if wishes.re_asks and not plan.may_refresh:
             record.warn(["cache refresh ignored: this key may not refresh"])
             return wishes.humbled()

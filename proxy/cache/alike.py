@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from proxy.cache.gist import Gist, gist
+from proxy.cache.gist import Fingerprint, fingerprint
 from proxy.cache.key import PARTS, digest
-from proxy.cache.nearest import Entry, Nearest
+from proxy.cache.nearest import IndexEntry, VectorIndex
 from proxy.offload import Offload
 from proxy.ports import Embedder, Vector
 from proxy.record import Record
@@ -37,11 +37,11 @@ FIT = frozenset(PARTS) - UNFIT
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class SemanticIndex:
     """What finds questions again in other words. ``tell`` is told how each was looked for."""
 
     embedder: Embedder
-    nearest: Nearest
+    nearest: VectorIndex
     tell: Callable[[Result], None]
     now: Callable[[], float]
 
@@ -53,8 +53,8 @@ class Alike:
         record: Record,
         namespace: str,
         offload: Offload,
-    ) -> Question | None:
-        """Give what of a call may be looked for; None where that would be a risk."""
+    ) -> SemanticQuery | None:
+        """Return the question of a call that may be looked for; None where that would be a risk."""
         rule = plan.cache
         if rule is None or rule.semantic is None:
             return None
@@ -73,23 +73,30 @@ class Alike:
         )
         space = await offload.run(call.size, keyed, call.door.digest)
         place = (rule.store, rule.semantic.model, space)
-        return Question(self, rule, rule.semantic, place, text, gist(text, secret))
+        return SemanticQuery(
+            alike=self,
+            rule=rule,
+            semantic=rule.semantic,
+            space=place,
+            text=text,
+            fingerprint=fingerprint(text, secret),
+        )
 
 
 @dataclass(slots=True)
-class Question:
+class SemanticQuery:
     """One question to be found again, or to find another by."""
 
-    alike: Alike
+    alike: SemanticIndex
     rule: CacheRule
     semantic: Semantic
     space: Hashable
     text: str = field(repr=False)
-    gist: Gist
+    fingerprint: Fingerprint
     _vector: Vector | None = None
 
     async def read(self) -> bool:
-        """Make its vector, once, if that does not take long. Say whether there is one."""
+        """Make its vector, once, if that takes no longer than ``WAIT_S``. True if there is one."""
         if self._vector is None:
             try:
                 async with asyncio.timeout(WAIT_S):
@@ -100,13 +107,14 @@ class Question:
         return self._vector is not None
 
     async def find(self) -> tuple[float, bytes] | None:
-        """Give how near the nearest question is that says the same, and the key of its answer."""
+        """Return the score (0 to 1) of the nearest question with the same words, and the key of its
+        answer; None where there is none."""
         if not await self.read() or self._vector is None:
             self.alike.tell("no_vector")
             return None
         near = self.alike.nearest.near(self.space, self._vector, self.semantic.threshold)
         for score, entry in near:
-            if entry.gist.same_as(self.gist):
+            if entry.fingerprint.same_as(self.fingerprint):
                 return score, entry.key
         self.alike.tell("other_words" if near else "not_near")
         return None
@@ -114,7 +122,7 @@ class Question:
     def keep(self, key: bytes) -> None:
         """Let others find the answer that is now kept under a key."""
         if self._vector is not None:
-            entry = Entry(key, self.gist, self.alike.now() + self.rule.ttl)
+            entry = IndexEntry(key, self.fingerprint, self.alike.now() + self.rule.ttl)
             self.alike.nearest.put(self.space, entry, self._vector)
 
     def gone(self, key: bytes) -> None:
@@ -125,7 +133,7 @@ class Question:
 
 
 def asked(body: Json) -> str | None:
-    """Give what the user of a single turn asks; None for a conversation and for other content."""
+    """Return what the user of a single turn asks; None for a conversation or other content."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return None
@@ -139,18 +147,18 @@ def asked(body: Json) -> str | None:
 
 
 def _around(body: Json) -> Json:
-    """Give a body without what its user says last."""
+    """Return a body without the text of its last message."""
     *before, last = body["messages"]
     return {**body, "messages": [*before, {**last, "content": None}]}
 
 
 def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
-    """Say whether a call is nothing but a question: no tools or pictures, no wish for an answer
-    that differs each time, nothing that a guard has found in it."""
+    """True if a call is nothing but a question: no tools or pictures, no wish for an answer that
+    differs each time, nothing that a guard has found in it."""
     body = call.body
     if any(value is not None and name not in FIT for name, value in body.items()):
         return False
-    if any(stage == "input" and said.verdict not in QUIET for stage, said in record.guards):
+    if any(stage == "input" and result.verdict not in QUIET for stage, result in record.guards):
         return False
     return _temperature(plan, body) <= rule.max_temperature
 
@@ -158,7 +166,7 @@ def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
 def _temperature(plan: Plan, body: Json) -> float:
     leg = plan.legs[0]
     changes = leg.changes_for(leg.targets[0])
-    said = changes.set.get("temperature", body.get("temperature"))
-    heat = float(said) if isinstance(said, int | float) else DEFAULT_TEMPERATURE
-    cap = changes.cap.get("temperature") if said is not None else None
-    return heat if cap is None else min(heat, cap)
+    asked = changes.set.get("temperature", body.get("temperature"))
+    temperature = float(asked) if isinstance(asked, int | float) else DEFAULT_TEMPERATURE
+    cap = changes.cap.get("temperature") if asked is not None else None
+    return temperature if cap is None else min(temperature, cap)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from proxy.cache.kept import Kept
+from proxy.cache.kept import CachedAnswer
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.record import Saved
 from proxy.types import Chunk, Head
@@ -26,7 +26,7 @@ class Flight:
     """
 
     def __init__(self) -> None:
-        self.kept: Kept | None = None
+        self.kept: CachedAnswer | None = None
         self.head = Head(streamed=False)
         self.error: ProxyError | None = None
         self.saved: Saved | None = None
@@ -35,7 +35,7 @@ class Flight:
         self.closed = False
         self._chunks: list[Chunk] = []
         self._base = 0
-        self._places: set[Place] = set()
+        self._places: set[Listener] = set()
         self._news = asyncio.Event()
 
     @property
@@ -79,9 +79,9 @@ class Flight:
         self._tell()
 
     @contextmanager
-    def joined(self) -> Iterator[Place]:
+    def joined(self) -> Iterator[Listener]:
         """Take a place at the first chunk; it counts as listening until the block is left."""
-        place = Place(self)
+        place = Listener(self)
         self._places.add(place)
         try:
             yield place
@@ -100,7 +100,7 @@ class Flight:
             await self._news.wait()
 
     async def chunk(self, position: int) -> Chunk:
-        """Give a chunk as soon as it is there. Raises what ended the flight before it."""
+        """Return a chunk as soon as it is there. Raise what ended the flight before it."""
         if self.oversize:
             self._tell()  # this listener has caught up
         while position >= self._end:
@@ -110,11 +110,11 @@ class Flight:
         return self._chunks[position - self._base]
 
     def failure(self) -> ProxyError:
-        """Give what ended the flight; a leader that broke leaves no word of its own."""
+        """Return what ended the flight; a leader that broke has left no error of its own."""
         return self.error or UpstreamUnavailable("The answer that this call shared broke off.")
 
 
-class Place:
+class Listener:
     """How far one listener has come; an iterator over the chunks."""
 
     __slots__ = ("_flight", "_over", "position")

@@ -25,11 +25,11 @@ _QUOTES = "\"'‘’“”"  # noqa: RUF001  # quotes as people type them
 _MARKS = ".,!?;:…"
 _WORDY = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
 _OWN = frozenset({"arms", "customs", "glasses", "goods", "means", "news", "shorts"})  # no plurals
-_FRAMES = tuple((re.compile(rf"\b(?:{said})(?!\w)"), means) for said, means in FRAMES)
+_FRAMES = tuple((re.compile(rf"\b(?:{pattern})(?!\w)"), means) for pattern, means in FRAMES)
 
 
 @dataclass(frozen=True, slots=True)
-class Gist:
+class Fingerprint:
     """The words of a question, hashed and in their order: ``asks`` are what kind of answer it
     wants, ``words`` the others. ``ties`` are the runs of these that a preposition ties to another
     word, with which they begin."""
@@ -38,15 +38,15 @@ class Gist:
     words: tuple[int, ...]
     ties: tuple[slice, ...]
 
-    def same_as(self, other: Gist) -> bool:
-        """Say whether nothing tells the two apart but their frames and the place of one tie."""
+    def same_as(self, other: Fingerprint) -> bool:
+        """True if the two differ in nothing but their frames and the place of one tie."""
         if self.asks != other.asks or not self.words:
             return False
         return self.words == other.words or _moved(self, other) or _moved(other, self)
 
 
-def _moved(one: Gist, other: Gist) -> bool:
-    """Say whether the other has one of the ties elsewhere, or untied before what it is tied to:
+def _moved(one: Fingerprint, other: Fingerprint) -> bool:
+    """True if the other has one of the ties elsewhere, or untied before what it is tied to:
     "pay for Bob" is not "pay Bob"."""
     for tie in one.ties:
         tied, rest = one.words[tie], _without(one.words, tie)
@@ -64,7 +64,7 @@ def _without(words: tuple[int, ...], run: slice) -> tuple[int, ...]:
     return words[: run.start] + words[run.stop :]
 
 
-def gist(text: str, secret: bytes) -> Gist:
+def fingerprint(text: str, secret: bytes) -> Fingerprint:
     """Read a question. ``secret`` has at most 64 bytes."""
     asks: list[str] = []
     words: list[str] = []
@@ -82,7 +82,7 @@ def gist(text: str, secret: bytes) -> Gist:
                 ties[-1][1] = len(words)
             continue
         tying = tying and word != "," and ties[-1][1] - ties[-1][0] == 1
-    return Gist(
+    return Fingerprint(
         tuple(_hashed(word, secret) for word in asks),
         tuple(_hashed(word, secret) for word in words),
         tuple(slice(*tie) for tie in ties if tie[1] - tie[0] > 1),
@@ -90,16 +90,16 @@ def gist(text: str, secret: bytes) -> Gist:
 
 
 def _hashed(word: str, secret: bytes) -> int:
-    said = word.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(said, digest_size=WORD_BYTES, key=secret).digest(), "big")
+    text = word.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=WORD_BYTES, key=secret).digest(), "big")
 
 
 def _tokens(text: str) -> Iterator[str]:
-    """Give words in one form each, and all else as it stands."""
-    said = " ".join(map(_lowered, text.replace("’", "'").split()))  # noqa: RUF001
+    """Yield words in one form each, and all else as it stands."""
+    framed = " ".join(map(_lowered, text.replace("’", "'").split()))  # noqa: RUF001
     for pattern, means in _FRAMES:
-        said = pattern.sub(means, said)
-    for part in said.split():
+        framed = pattern.sub(means, framed)
+    for part in framed.split():
         yield from _parts(part)
 
 
@@ -143,7 +143,7 @@ def _forms(word: str) -> Iterator[str]:
 
 
 def _form(word: str) -> str:
-    """Give a word without the ending of a plural, and one word for several that say the same."""
+    """Return a word without the ending of a plural; of synonyms always the same one."""
     word = SAME.get(word, word)
     if word in LOOSE or word in _OWN or len(word) < 4 or not word.endswith("s"):
         return word

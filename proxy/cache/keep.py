@@ -21,9 +21,9 @@ def choices_wanted(call: Call, body: Json) -> int:
     return each * _texts(body.get("prompt"))
 
 
-def _texts(said: Any) -> int:
+def _texts(value: Any) -> int:
     """Return how many texts there are; a list of numbers is one text in tokens."""
-    return len(said) if isinstance(said, list) and said and not isinstance(said[0], int) else 1
+    return len(value) if isinstance(value, list) and value and not isinstance(value[0], int) else 1
 
 
 def line_of(chunk: Chunk) -> bytes:
@@ -35,7 +35,7 @@ def line_of(chunk: Chunk) -> bytes:
     return bytes(bytearray(dump(chunk.data, chunk.size)))
 
 
-class Keep:
+class AnswerRecorder:
     """Fed with an answer as it was shown; ``lines`` are there to be kept once it is ``whole``.
 
     It is not kept when it is larger than the rule allows, holds an error, was filtered, was
@@ -103,5 +103,5 @@ class Keep:
 
 
 def _calls_a_tool(choice: Json) -> bool:
-    said: Any = choice.get("delta") or choice.get("message") or choice
-    return isinstance(said, dict) and any(said.get(name) for name in _CALLS)
+    message: Any = choice.get("delta") or choice.get("message") or choice
+    return isinstance(message, dict) and any(message.get(name) for name in _CALLS)

@@ -32,7 +32,7 @@ ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class AnswerMetadata:
     """Where an answer came from: when it was whole, in seconds since the epoch, who gave it as a
     stream or not, and what it used."""
 
@@ -44,12 +44,12 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CachedAnswer:
     """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
     ``events`` the same as JSON. ``likeness`` is set where it answers another wording of the
     question."""
 
-    about: About
+    about: AnswerMetadata
     lines: tuple[bytes, ...]
     events: tuple[Json, ...]
     likeness: float | None = None
@@ -60,7 +60,7 @@ class Kept:
         return sum(map(len, self.lines))
 
     def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
-        """Give it in the form that is wanted; in the one it came in, byte for byte."""
+        """Yield it in the form that is wanted; in the one it came in, byte for byte."""
         if streamed:
             yield from self._events()
         elif self.about.streamed:
@@ -79,15 +79,15 @@ class Kept:
         yield Chunk(None, last=True)
 
 
-def dump(key: bytes, about: About, lines: Sequence[bytes]) -> bytes:
-    """Give the bytes to store. No line may hold a line end, which JSON need not."""
+def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
+    """Return the bytes to store. No line may hold a line end, which JSON need not."""
     counts = {name: count for name in TOKEN_TYPES if (count := getattr(about.tokens, name))}
     first = [about.at, about.streamed, about.upstream, about.model, counts]
     text = b"\n".join((orjson.dumps(first), *lines))
     return b"".join((VERSION, key, zlib.compress(text, LEVEL)))
 
 
-def load(key: bytes, value: bytes, max_bytes: int, *, vectors: bool = False) -> Kept | None:
+def load(key: bytes, value: bytes, max_bytes: int, *, vectors: bool = False) -> CachedAnswer | None:
     """Read what was stored: see ``inflate`` and ``parse``."""
     text = inflate(key, value, max_bytes)
     return None if text is None else parse(text, vectors=vectors)
@@ -107,7 +107,7 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     return text if reading.eof else None
 
 
-def parse(text: bytes, *, vectors: bool = False) -> Kept | None:
+def parse(text: bytes, *, vectors: bool = False) -> CachedAnswer | None:
     """Read lines, which may be of ``vectors``; None for what ``dump`` does not give."""
     first, *lines = text.split(b"\n")
     try:
@@ -117,15 +117,21 @@ def parse(text: bytes, *, vectors: bool = False) -> Kept | None:
         return None
     if not _is_answer(events, streamed=about.streamed):
         return None
-    return Kept(about, tuple(lines), events)
+    return CachedAnswer(about, tuple(lines), events)
 
 
-def _about(value: Any) -> About:
+def _about(value: Any) -> AnswerMetadata:
     """Raise ``ValueError`` or ``TypeError`` for what ``dump`` would not have written."""
     at, streamed, upstream, model, counts = value
     if any(type(count) is not int or not 0 <= count <= MAX_TOKENS for count in counts.values()):
         raise ValueError("not a count of tokens")
-    return About(float(at), bool(streamed), str(upstream), str(model), Tokens(**counts))
+    return AnswerMetadata(
+        at=float(at),
+        streamed=bool(streamed),
+        upstream=str(upstream),
+        model=str(model),
+        tokens=Tokens(**counts),
+    )
 
 
 def _is_answer(events: Sequence[Json], *, streamed: bool) -> bool:

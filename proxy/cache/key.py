@@ -56,7 +56,7 @@ def secret_of(text: str) -> bytes:
 def digest(
     secret: bytes, *, scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str
 ) -> bytes:
-    """Give the key of a call in ``BYTES`` bytes.
+    """Return the key of a call in ``BYTES`` bytes.
 
     ``scope`` is whose answers may be shared: nothing ever crosses it. ``namespace`` is the
     client's own word, beside that of the rule. ``secret`` has at most 64 bytes.
@@ -80,7 +80,7 @@ def digest(
 
 
 def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
-    """Give the fields in the order of their names; within a field order may matter to a model."""
+    """Return the fields in the order of their names; within a field order may matter to a model."""
     left_out = ("form",) if by_user else ("form", "who")
     return sorted(
         ((name, value) for name, value in body.items() if PARTS.get(name) not in left_out),

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from proxy.cache.store import Tell
+from proxy.cache.store import StoreEvents
 
 ENTRY_BYTES = 420  # what an entry takes beside its value: key, moment, and their places in a dict
 
 
 def _cost(value: bytes) -> int:
-    """Give what a value takes of memory: an eighth is lost between values of different sizes."""
+    """Return the bytes of memory of a value: an eighth is lost between values of other sizes."""
     return ENTRY_BYTES + len(value) * 9 // 8
 
 
@@ -22,7 +22,7 @@ class Memory:
     ``now`` gives seconds."""
 
     def __init__(
-        self, max_bytes: int, now: Callable[[], float], tell: Tell, name: str = "memory"
+        self, max_bytes: int, now: Callable[[], float], tell: StoreEvents, name: str = "memory"
     ) -> None:
         self._max_bytes = max_bytes
         self._now = now

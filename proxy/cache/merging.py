@@ -16,7 +16,7 @@ _ONCE = frozenset({"finish_reason", "id", "name", "object", "role", "type"})
 
 
 def merged(events: Iterable[Json]) -> Json:
-    """Give the whole answer. Its number, its time and its model are those of the first event."""
+    """Return the whole answer. Its id, its time and its model are those of the first event."""
     whole: Json = {}
     choices: dict[int, Any] = {}
     for event in events:

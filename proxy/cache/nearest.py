@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from proxy.cache.gist import Gist
+from proxy.cache.gist import Fingerprint
 from proxy.ports import Vector
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ LOOKED_AT = 32  # of the questions that are near enough, the nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class IndexEntry:
     """An answered question: the key that its answer is kept under, and ``until`` when."""
 
     key: bytes
-    gist: Gist
+    fingerprint: Fingerprint
     until: float
 
     @property
     def size(self) -> int:
-        return ENTRY_BYTES + WORD_BYTES * (len(self.gist.asks) + len(self.gist.words))
+        return ENTRY_BYTES + WORD_BYTES * (len(self.fingerprint.asks) + len(self.fingerprint.words))
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Space:
     """Entries and their vectors, row by row; the rows beyond are room to grow into."""
 
     rows: NDArray[np.float32]
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[IndexEntry] = field(default_factory=list)
     places: dict[bytes, int] = field(default_factory=dict)
     size: int = field(init=False)
     oldest: int = 0
@@ -52,7 +52,7 @@ class Space:
     def __post_init__(self) -> None:
         self.size = SPACE_BYTES + self.rows.nbytes
 
-    def put(self, entry: Entry, vector: NDArray[np.float32], most: int) -> None:
+    def put(self, entry: IndexEntry, vector: NDArray[np.float32], most: int) -> None:
         """Take an entry in place of the one with its key, of the oldest, or beside the others."""
         row = self.places.get(entry.key)
         if row is None and len(self.entries) < most:
@@ -88,7 +88,7 @@ class Space:
             self.rows[row] = self.rows[len(self.entries)]
             self.places[last.key] = row
 
-    def near(self, vector: NDArray[np.float32], least: float) -> Iterator[tuple[float, Entry]]:
+    def near(self, vector: NDArray[np.float32], least: float) -> Iterator[tuple[float, IndexEntry]]:
         scores = self.rows[: len(self.entries)] @ vector
         found = (scores >= least).nonzero()[0]
         for row in sorted(found, key=lambda row: -float(scores[row]))[:LOOKED_AT]:
@@ -98,7 +98,7 @@ class Space:
 _Name = tuple[Hashable, int]  # a space, for vectors of one length
 
 
-class Nearest:
+class VectorIndex:
     """The spaces of a process. ``tell`` is told how many entries it holds in how many bytes,
     ``now`` gives seconds."""
 
@@ -111,8 +111,8 @@ class Nearest:
         self._spaces: OrderedDict[_Name, Space] = OrderedDict()
         self._entries = self._size = 0
 
-    def near(self, space: Hashable, vector: Vector, least: float) -> list[tuple[float, Entry]]:
-        """Give the nearest entries of a space that are at least so near, the nearest first."""
+    def near(self, space: Hashable, vector: Vector, least: float) -> list[tuple[float, IndexEntry]]:
+        """Return the entries of a space with a score of ``least`` or more, the nearest first."""
         name = (space, len(vector))
         found = self._spaces.get(name)
         if found is None:
@@ -121,7 +121,7 @@ class Nearest:
         now = self._now()
         return [each for each in found.near(_row(vector), least) if each[1].until > now]
 
-    def put(self, space: Hashable, entry: Entry, vector: Vector) -> None:
+    def put(self, space: Hashable, entry: IndexEntry, vector: Vector) -> None:
         """Take an entry. What it takes the place of, and what there is no room for, goes."""
         most = min(ROWS, (self._max_bytes - SPACE_BYTES) // (2 * len(vector) + entry.size))
         if most < 1:

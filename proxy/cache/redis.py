@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from proxy.cache.store import Tell
+from proxy.cache.store import StoreEvents
 from proxy.redis import FAULTS, Server
 
 PREFIX = b"headrace:cache:"
@@ -34,7 +34,7 @@ class Redis:
         self,
         server: Server,
         now: Callable[[], float],
-        tell: Tell,
+        tell: StoreEvents,
         *,
         rest_s: float = 1.0,
         name: str = "redis",

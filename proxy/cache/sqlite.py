@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from proxy.cache import file as files
-from proxy.cache.store import Tell
+from proxy.cache.store import StoreEvents
 
 ROW_BYTES = 400  # what a row takes beside its value: key, indexes, half an unfilled page
 WAITING_BYTES = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ Row = tuple[bytes, float]  # the value, and when it expires
 Batch = Sequence[tuple[bytes, Row]]
 
 
-class Lane:
+class DatabaseThread:
     """One thread with a connection of its own."""
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Sqlite:
         file: Path,
         max_bytes: int,
         now: Callable[[], float],
-        tell: Tell,
+        tell: StoreEvents,
         replaced: Replaced,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -72,8 +72,8 @@ class Sqlite:
         self._tell = tell
         self._failed = failed
         self._reading: tuple[int, int] | None = None
-        self._reader = Lane("cache-reader")
-        self._writer = Lane("cache-writer")
+        self._reader = DatabaseThread("cache-reader")
+        self._writer = DatabaseThread("cache-writer")
         self._waiting: dict[bytes, Row] = {}
         self._waiting_bytes = 0
         self._touched: dict[bytes, float] = {}
@@ -165,7 +165,7 @@ class Sqlite:
     def _write(
         self, batch: Batch, touched: Sequence[tuple[bytes, float]], now: float
     ) -> tuple[int, int, int, int]:
-        """Give entries and bytes held, and how many were let go as expired and for space."""
+        """Return entries and bytes held, and how many were let go as expired and for space."""
         if not self._damaged and self._is_in_place():
             try:
                 return self._write_to(self._writer.database, batch, touched, now)

@@ -14,11 +14,11 @@ TAGGED = b"\x02"
 TAG_BYTES = 32
 
 
-class Store(Protocol):
+class AnswerStore(Protocol):
     """Values under keys, for a while. Entering opens it; leaving writes what waits, and closes."""
 
     async def get(self, key: bytes) -> bytes | None:
-        """Give the value, unless it has expired. Never raises: an outage is a miss."""
+        """Return the value, unless it has expired. Never raises: an outage is a miss."""
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         """Take a value for ``ttl`` seconds. Found from now on. Never waits and never raises: what
@@ -34,7 +34,7 @@ class Store(Protocol):
     ) -> None: ...
 
 
-class Tell(Protocol):
+class StoreEvents(Protocol):
     """Who is told what a store holds, in entries and bytes, what it let go and why, and that it
     could not be reached or used."""
 
@@ -46,7 +46,7 @@ class Tell(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class CacheBackend:
     """A store, and the secret that its keys are made with: 16 to 64 bytes. Processes that share a
     store share its secret; for one that ends with its process any will do.
 
@@ -54,7 +54,7 @@ class Shelf:
     told of a value whose tag is not its own. Without it nothing is tagged.
     """
 
-    store: Store
+    store: AnswerStore
     secret: bytes = field(repr=False)
     changed: Callable[[], None] | None = None
 

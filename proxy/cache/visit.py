@@ -14,12 +14,12 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from proxy.cache.alike import Question
-from proxy.cache.flight import Flight, Place
-from proxy.cache.keep import Keep, choices_wanted, line_of
-from proxy.cache.kept import RATIO, About, Kept, dump, inflate, parse
-from proxy.cache.store import Shelf
-from proxy.cache.wishes import Wishes
+from proxy.cache.alike import SemanticQuery
+from proxy.cache.flight import Flight, Listener
+from proxy.cache.keep import AnswerRecorder, choices_wanted, line_of
+from proxy.cache.kept import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
+from proxy.cache.store import CacheBackend
+from proxy.cache.wishes import CacheControl
 from proxy.dialects.asking import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.offload import Offload
@@ -33,7 +33,7 @@ Flights = dict[object, Flight]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CacheLookup:
     """A question that may be answered from a shelf, under its key. ``now`` gives seconds since
     the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
     ``offload`` is where large answers are read and written.
@@ -42,17 +42,17 @@ class Asked:
     plan: Plan
     call: Call
     rule: CacheRule
-    shelf: Shelf
+    shelf: CacheBackend
     key: bytes
-    wishes: Wishes
+    wishes: CacheControl
     now: Callable[[], float]
-    question: Question | None = None
+    question: SemanticQuery | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
 
     @property
     def flight(self) -> object:
-        """Say which calls may share an answer that is being fetched: those that want it in the
-        same form, have the same time for it, and would pass over what is kept alike."""
+        """The name of the flight that a call may share: the same for calls that want the answer in
+        the same form, with the same timeout, and pass over what is kept alike."""
         call = self.call
         return self.rule.store, self.key, call.stream, call.timeout_s, self.wishes.anew
 
@@ -63,12 +63,12 @@ class Asked:
         first = leg.targets[0]
         return choices_wanted(call, parameters(call, first, leg.changes_for(first)))
 
-    async def find(self) -> Kept | None:
-        """Give what is kept, if it is young enough for the rule."""
+    async def find(self) -> CachedAnswer | None:
+        """Return what is kept, if it is young enough for the rule."""
         return None if self.wishes.anew else await self._take(self.key)
 
-    async def like(self, record: Record) -> Kept | None:
-        """Give what is kept for the same question in other words. In shadow it is only noted."""
+    async def like(self, record: Record) -> CachedAnswer | None:
+        """Return what is kept for the same question in other words. In shadow it is only noted."""
         if self.question is None:
             return None
         if self.wishes.anew:
@@ -87,7 +87,7 @@ class Asked:
         self.question.alike.tell("would_hit" if shadow else "hit")
         return None if shadow else replace(kept, likeness=score)
 
-    async def _take(self, key: bytes) -> Kept | None:
+    async def _take(self, key: bytes) -> CachedAnswer | None:
         value = await self.shelf.get(key)
         if value is None:
             return None
@@ -100,27 +100,33 @@ class Asked:
         kept = await self.offload.run(len(text), parsed, self.call.door.digest)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
-    def _age(self, kept: Kept) -> float:
+    def _age(self, kept: CachedAnswer) -> float:
         return self.now() - kept.about.at
 
-    def suits(self, kept: Kept) -> bool:
+    def suits(self, kept: CachedAnswer) -> bool:
         """Whether it is young enough for the client, too."""
         return self.wishes.max_age is None or self._age(kept) <= self.wishes.max_age
 
-    async def store(self, keep: Keep, record: Record) -> None:
+    async def store(self, keep: AnswerRecorder, record: Record) -> None:
         """Keep an answer that is whole, as ``record`` accounts for it."""
         bill = record.served()
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
-        about = About(self.now(), self.call.stream, upstream, model, used)
+        about = AnswerMetadata(
+            at=self.now(),
+            streamed=self.call.stream,
+            upstream=upstream,
+            model=model,
+            tokens=used,
+        )
         dumped = partial(dump, self.key, about, keep.lines)
         value = await self.offload.run(keep.size, dumped, self.call.door.digest)
         self.shelf.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
 
-    def worth(self, kept: Kept, record: Record) -> Saved:
-        """Say what a kept answer would cost now."""
+    def worth(self, kept: CachedAnswer, record: Record) -> Saved:
+        """Return the tokens of a kept answer and what they would cost now."""
         about, today = kept.about, record.started_at.date()
         for target in self.plan.legs[0].targets:
             if (target.upstream.name, target.model) == (about.upstream, about.model):
@@ -130,10 +136,10 @@ class Asked:
 
 
 @dataclass(slots=True)
-class Visit:
+class CacheCall:
     """One call on its way to an answer. ``flights`` are those of all calls, by question."""
 
-    asked: Asked
+    asked: CacheLookup
     flights: Flights
     record: Record
     client: Shown
@@ -156,7 +162,7 @@ class Visit:
             self.record.cache = "miss"
             await self.forward(self.client)
 
-    async def _found(self) -> Kept | None:
+    async def _found(self) -> CachedAnswer | None:
         began = self.record.now()
         try:
             return await self.asked.find() or await self.asked.like(self.record)
@@ -170,14 +176,14 @@ class Visit:
             return await self._join(flight)
         return await self._lead()
 
-    async def _show(self, kept: Kept) -> bool:
+    async def _show(self, kept: CachedAnswer) -> bool:
         if not self.asked.suits(kept):
             self.asked = replace(self.asked, wishes=replace(self.asked.wishes, anew=True))
             return False
         await self._replay(kept)
         return True
 
-    async def _replay(self, kept: Kept) -> None:
+    async def _replay(self, kept: CachedAnswer) -> None:
         self.record.cache = "hit" if kept.likeness is None else "hit_semantic"
         self.record.likeness = kept.likeness
         self.record.saved = self.asked.worth(kept, self.record)
@@ -204,7 +210,7 @@ class Visit:
             return await self._show(flight.kept)
         return self._again(flight)
 
-    async def _listen(self, flight: Flight, place: Place) -> None:
+    async def _listen(self, flight: Flight, place: Listener) -> None:
         self.record.cache = "coalesced"
         head = Head(self.asked.call.stream, flagged=flight.head.flagged)
         await self.client.begin(head, self.record)
@@ -238,13 +244,13 @@ class Visit:
 
     async def _fetch(self, flight: Flight) -> None:
         self.record.cache = "refresh" if self.asked.wishes.anew else "miss"
-        async with Fetch(self.asked, self.forward, flight):
+        async with Fill(self.asked, self.forward, flight):
             with flight.joined() as place:
                 await flight.begun()
                 await self.client.begin(flight.head, self.record)
                 await self._show_all(place)
 
-    async def _show_all(self, place: Place) -> None:
+    async def _show_all(self, place: Listener) -> None:
         """Show an answer that is being fetched. Raise what went wrong, also before its first
         chunk."""
         turn = Turn(self.record.now)
@@ -258,24 +264,24 @@ class Visit:
             await turn.rest()
 
 
-def _chunks(kept: Kept, *, streamed: bool) -> list[Chunk]:
+def _chunks(kept: CachedAnswer, *, streamed: bool) -> list[Chunk]:
     return [*kept.chunks(streamed=streamed)]
 
 
 @dataclass(slots=True)
-class Fetch:
+class Fill:
     """The task that fills a flight. Leaving waits while others need it, then ends it."""
 
-    asked: Asked
+    asked: CacheLookup
     forward: Forward
     flight: Flight
-    _keep: Keep = field(init=False)
+    _keep: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _task: asyncio.Task[None] = field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._keep = Keep(self.asked.rule, self.asked.wanted)
+        self._keep = AnswerRecorder(self.asked.rule, self.asked.wanted)
         await self._group.__aenter__()
         self._task = self._group.create_task(self._fill())
         return self

@@ -11,7 +11,7 @@ MAX_AGE_S = 10**9  # more digits than that say nothing more
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CacheControl:
     """How a client wants to be answered.
 
     ``anew``: not by what is kept. ``keep``: its answer may be kept. ``max_age``: by nothing kept
@@ -28,27 +28,27 @@ class Wishes:
         """Whether what is kept may be passed over, which costs money."""
         return self.anew or self.max_age is not None
 
-    def humbled(self) -> Wishes:
-        """Give what is left to a client that may not have anything asked anew."""
+    def humbled(self) -> CacheControl:
+        """Return what is left to a client that may not have anything asked anew."""
         return replace(self, anew=False, max_age=None)
 
 
-CONTENT = Wishes()
+CONTENT = CacheControl()
 _REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
 
 
-def read_wishes(headers: Mapping[str, str]) -> Wishes:
+def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     """Read ``cache-control`` and Portkey's headers, by lower-case name.
 
     Directives that are unknown or malformed are ignored, as HTTP says. Raises ``BadRequest`` for
     a refresh that is neither true nor false.
     """
-    said = headers.get("cache-control")
-    if said is None and _REFRESH not in headers and _NAMESPACE not in headers:
+    directives = headers.get("cache-control")
+    if directives is None and _REFRESH not in headers and _NAMESPACE not in headers:
         return CONTENT
-    words = {word.strip().lower() for word in (said or "").split(",")}
+    words = {word.strip().lower() for word in (directives or "").split(",")}
     ages = [age for word in words if (age := _max_age(word)) is not None]
-    return Wishes(
+    return CacheControl(
         anew="no-cache" in words or greet.flag(_REFRESH, headers),
         keep="no-store" not in words,
         max_age=min(ages, default=None),

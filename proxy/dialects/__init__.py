@@ -53,7 +53,7 @@ PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
 
 
 def speak(path: str, headers: Headers) -> Dialect:
-    """Tell the dialect of a request by its path and headers; OpenAI's for a path that is none."""
+    """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
     name = PATHS.get(path, "openai")
     if name == "openai" and any(header.startswith(portkey.PREFIX) for header in headers):
         return portkey.PORTKEY
@@ -61,7 +61,7 @@ def speak(path: str, headers: Headers) -> Dialect:
 
 
 @dataclass(frozen=True, slots=True)
-class Came:
+class Received:
     """What we note of a request ourselves: see ``Door``."""
 
     request_id: str
@@ -69,7 +69,7 @@ class Came:
     at: datetime = EPOCH
 
 
-def greeted(method: str, path: str, headers: Headers, came: Came) -> Door:
+def parse_head(method: str, path: str, headers: Headers, received: Received) -> Door:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
     found = ROUTES.get((method, path))
     if found is None:
@@ -83,10 +83,10 @@ def greeted(method: str, path: str, headers: Headers, came: Came) -> Door:
         dialect=dialect.name,
         endpoint=found[1],
         route=path,
-        request_id=came.request_id,
-        nonce=came.nonce,
+        request_id=received.request_id,
+        nonce=received.nonce,
         headers=_without_credentials(headers, credential),
-        at=came.at,
+        at=received.at,
         digest=None if credential is None else credential.digest,
     )
     return dialect.client.greet(headers, greet.common(headers, door))

@@ -18,7 +18,7 @@ from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstre
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class UpstreamRequest:
     """One request as an upstream of its dialect wants it. ``endpoint`` is the target's."""
 
     url: str
@@ -29,7 +29,7 @@ class Question:
 
 
 def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
-    """Say which endpoint of the target serves the call: its only one, else the client's own."""
+    """Return the endpoint of the target that serves the call: its only one, else the client's."""
     asked = call.door.endpoint
     if asked == "embeddings" or target.endpoint is None:
         other: Endpoint = "chat" if asked == "completions" else "completions"
@@ -64,9 +64,9 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     return {**body, "model": call.body["model"]} if "model" in call.body else body
 
 
-def ask(
+def build_request(
     call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
-) -> Question:
+) -> UpstreamRequest:
     """Write the call, as rules have changed it, for one target.
 
     Raises ``BadField`` when the target's dialect cannot express it.
@@ -76,7 +76,7 @@ def ask(
     body = fit_for.body
     if call.stream and spoken.server.streams and spoken.server.usage_option:
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-    return Question(
+    return UpstreamRequest(
         url=_base(target.upstream, spoken) + spoken.server.paths[endpoint],
         headers=_headers(target.upstream, spoken),
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
@@ -86,15 +86,15 @@ def ask(
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names under which the client has said what is dropped."""
+    """Return the names by which the client's body has the fields that are dropped."""
     if not dropped:
         return dropped
-    names = (each for name in dropped for each in names_of(name, call.names))
+    names = (alias for name in dropped for alias in names_of(name, call.names))
     return tuple(dict.fromkeys(names))
 
 
 def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:
-    """Give the address of something else that an upstream has, and the headers to ask it with."""
+    """Return the URL of another path of an upstream, and the headers of a request to it."""
     return _base(upstream, dialect) + path, _headers(upstream, dialect)
 
 

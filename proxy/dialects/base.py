@@ -35,7 +35,7 @@ class AnswerStatus(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorResponse:
     """An error in a dialect's own form; ``body`` also serves as the data of an error event."""
 
     status: int
@@ -76,7 +76,7 @@ class Client:
     routes: Mapping[tuple[str, str], Endpoint]
     credential: Callable[[Headers], Secret | None]
     greet: Callable[[Headers, Door], Door]
-    refuse: Callable[[ProxyError, str], Refusal]
+    refuse: Callable[[ProxyError, str], ErrorResponse]
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -171,10 +171,10 @@ def most_tokens(
     """
     longest, choices, bounded = 0, 1, False
     for path, group in groups(body):
-        for said, value in group.items():
+        for field, value in group.items():
             if value is None:
                 continue
-            name = counts_as(path, said) if said in LENGTHS else said
+            name = counts_as(path, field) if field in LENGTHS else field
             if name in CHOICES:
                 choices = max(choices, value)
             elif name in BOUNDS and not (value > 0 or (takes_zero and is_bound(name, value))):

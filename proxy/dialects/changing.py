@@ -62,10 +62,10 @@ def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:
     if name not in OPENAI.fields[endpoint] and name not in BOUNDS:
         return body
 
-    def change(said: str, old: Any) -> Any:
-        if said in BUDGETS:
+    def change(field: str, old: Any) -> Any:
+        if field in BUDGETS:
             return _thought(old, value)
-        return min(old, value) if said in FLOORS else None
+        return min(old, value) if field in FLOORS else None
 
     body = _mapped(body, name, change)
     if name in BOUNDS:
@@ -83,16 +83,16 @@ def _cap(
 ) -> Json:
     least, most = within
 
-    def change(said: str, old: Any) -> Any:
-        if said in BUDGETS:
+    def change(field: str, old: Any) -> Any:
+        if field in BUDGETS:
             return _thought(old, most)
-        if said not in BOUNDS:
+        if field not in BOUNDS:
             return min(old, most)
-        return min(max(old, least), most) if is_bound(said, old) else most
+        return min(max(old, least), most) if is_bound(field, old) else most
 
     body = _mapped(body, name, change)
     bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
-    if bound is None or any(body.get(each) is not None for each in BOUNDS if each in obeyed):
+    if bound is None or any(body.get(field) is not None for field in BOUNDS if field in obeyed):
         return body
     return body | {bound: _lowest(endpoint, body, most)}
 
@@ -110,14 +110,14 @@ def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
     if names.isdisjoint(body) and GROUPS.isdisjoint(body):
         return body
     made: Json = {}
-    for each, value in body.items():
-        if each in names and type(value) in (int, float):
-            if (new := change(counts_as(path, each), value)) is not None:
-                made[each] = new
-        elif each in GROUPS and isinstance(value, dict):
-            made[each] = _mapped(value, name, change, f"{path}{each}.")
+    for field, value in body.items():
+        if field in names and type(value) in (int, float):
+            if (new := change(counts_as(path, field), value)) is not None:
+                made[field] = new
+        elif field in GROUPS and isinstance(value, dict):
+            made[field] = _mapped(value, name, change, f"{path}{field}.")
         else:
-            made[each] = value
+            made[field] = value
     return made
 
 

@@ -33,10 +33,10 @@ def values_of(value: Any) -> int:
     """Return how many values there are in one that is read, itself included."""
     count, stack = 0, [value]
     while stack:  # no recursion: an upstream chooses how deep its answers are
-        each = stack.pop()
+        item = stack.pop()
         count += 1
-        if isinstance(each, dict):
-            stack += each.values()
-        elif isinstance(each, list):
-            stack += each
+        if isinstance(item, dict):
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
     return count

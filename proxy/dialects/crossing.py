@@ -90,29 +90,30 @@ class Fitted:
 def fit(
     asked: Dialect,
     spoken: Dialect,
-    ways: tuple[Endpoint, Endpoint],
+    endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
     changes: Changes = UNCHANGED,
 ) -> Fitted:
     """Put a body in OpenAI's form into that of a target, as rules have changed it.
 
-    ``ways`` are the client's endpoint and the target's. Raises ``BadField`` when the upstream
+    ``endpoints`` are the client's and the target's. Raises ``BadField`` when the upstream
     cannot express what was asked, or not within its own range, or when the policy refuses a field.
     """
-    came, goes = ways
+    from_endpoint, to_endpoint = endpoints
     upstream = target.upstream
-    known_there = fields_of(target, spoken, goes)
+    known_there = fields_of(target, spoken, to_endpoint)
     obeyed = known_there.keys() | upstream.accepts if upstream.accepts else known_there
-    said, dropped = permitted(body, upstream)
-    said["model"] = target.model
+    allowed, dropped = permitted(body, upstream)
+    allowed["model"] = target.model
     takes_zero = spoken is OPENAI and not upstream.open_ranges
-    body = changed(goes, _turned(came, goes, said), changes, obeyed, takes_zero=takes_zero)
-    body = spoken.server.from_hub(goes, body)
-    known_here = asked.fields.get(came, {})
+    body = _turned(from_endpoint, to_endpoint, allowed)
+    body = changed(to_endpoint, body, changes, obeyed, takes_zero=takes_zero)
+    body = spoken.server.from_hub(to_endpoint, body)
+    known_here = asked.fields.get(from_endpoint, {})
     kept: Json = {}
     implied = spoken.server.implied
-    dropped += _merged(came, goes, said)
+    dropped += _merged(from_endpoint, to_endpoint, allowed)
     for name, value in body.items():
         field = known_there.get(name)
         if field is not None:
@@ -127,20 +128,20 @@ def fit(
             name, value, implied.get(name, _default(known_here, name))
         ):
             dropped.append(_left_behind(name))
-    return Fitted(kept, tuple(dropped), obeyed, takes_zero)
+    return Fitted(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=takes_zero)
 
 
-def fields_of(target: Target, spoken: Dialect, goes: Endpoint) -> Fields:
+def fields_of(target: Target, spoken: Dialect, endpoint: Endpoint) -> Fields:
     """Return the fields that a target knows, by the ranges it has. Raises ``BadField``."""
     ranges = spoken.types if target.upstream.open_ranges and spoken.types else spoken.fields
-    fields = ranges.get(goes)
+    fields = ranges.get(endpoint)
     if fields is None:
-        raise BadField("model", f"is served by an upstream that has no {goes} endpoint")
+        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     return fields
 
 
 def blamed(name: str, names: Collection[str]) -> str:
-    """Return the name under which a client has said what the upstream calls ``name``."""
+    """Return the name by which a client has asked for what the upstream calls ``name``."""
     return names_of(name, names)[0]
 
 
@@ -148,21 +149,22 @@ def names_of(name: str, names: Collection[str]) -> tuple[str, ...]:
     """Return all names by which a client has asked for what the upstream calls ``name``."""
     for same in SAME_FIELD:
         if name in same and (name not in names or name == "logprobs"):
-            return tuple(each for each in same if each in names) or (name,)
+            return tuple(alias for alias in same if alias in names) or (name,)
     return (name,)
 
 
-def _merged(came: Endpoint, goes: Endpoint, body: Json) -> list[str]:
+def _merged(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> list[str]:
     """Return the bound that gives way where a legacy completion has one for a chat's two."""
     bounds = body.get("max_tokens"), body.get("max_completion_tokens")
-    lost = came == "chat" and goes == "completions" and None not in bounds
+    to_legacy = from_endpoint == "chat" and to_endpoint == "completions"
+    lost = to_legacy and None not in bounds
     return ["max_tokens"] if lost and bounds[0] != bounds[1] else []
 
 
-def _turned(came: Endpoint, goes: Endpoint, body: Json) -> Json:
-    if came == "completions" and goes == "chat":
+def _turned(from_endpoint: Endpoint, to_endpoint: Endpoint, body: Json) -> Json:
+    if from_endpoint == "completions" and to_endpoint == "chat":
         return hub.chat_request(body)
-    if came == "chat" and goes == "completions":
+    if from_endpoint == "chat" and to_endpoint == "completions":
         return hub.legacy_request(body)
     return body
 
@@ -174,7 +176,7 @@ def _default(fields: Fields, name: str) -> object:
 def _asks_for_nothing(name: str, value: object, *defaults: object) -> bool:
     """True if the value is what leaving the field out means."""
     silence = (*defaults, *NOTHING.get(name, ()))
-    return value is None or any(_is_same(value, each) for each in silence)
+    return value is None or any(_is_same(value, default) for default in silence)
 
 
 def _is_same(value: object, other: object) -> bool:

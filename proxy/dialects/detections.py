@@ -15,7 +15,7 @@ from proxy.types.guard import Result, Verdicts
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class DetectorFindings:
     """All that the guards of one detector found: how often, by kind, and how surely at most."""
 
     findings: Mapping[str, int]
@@ -26,12 +26,12 @@ class Found:
         return int(bool(self.findings))
 
 
-Say = Callable[[Found], object]
-Details = Callable[[Found], Json]
+Say = Callable[[DetectorFindings], object]
+Details = Callable[[DetectorFindings], Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Detector:
+class DetectionFormat:
     """A detector's name in details, the word of its summary, and how both are filled."""
 
     name: str
@@ -39,7 +39,7 @@ class Detector:
     details: Details
 
 
-def _counts(found: Found) -> Json:
+def _counts(found: DetectorFindings) -> Json:
     return dict(found.findings)
 
 
@@ -51,70 +51,70 @@ def _yes(word: str) -> Details:
     return lambda found: {word: bool(found.findings)}
 
 
-def _similarity(found: Found) -> Json:
+def _similarity(found: DetectorFindings) -> Json:
     return {"similarity_score": _share(found.score)}
 
 
-def _labels(found: Found) -> list[str]:
+def _labels(found: DetectorFindings) -> list[str]:
     return [_TOXIC.get(kind, kind) for kind in sorted(found.findings)]
 
 
-def _toxicity(found: Found) -> Json:
+def _toxicity(found: DetectorFindings) -> Json:
     return {"toxicity": _share(found.score), **dict.fromkeys(_labels(found), _share(found.score))}
 
 
-def _attack(found: Found) -> Json:
+def _attack(found: DetectorFindings) -> Json:
     return {"safe": f"{1 - found.score:.3f}", "attack": f"{found.score:.3f}"}
 
 
-def _flag(found: Found) -> int:
+def _flag(found: DetectorFindings) -> int:
     return found.any
 
 
-def _good(found: Found) -> int:
+def _good(found: DetectorFindings) -> int:
     return 1 - found.any
 
 
 _TOXIC = {"profanity": "obscene", "slur": "identity_hate"}
-_TOPIC = Detector("topic_detector", ("on_topic", _good), _counts)
-_NSFW = Detector(
+_TOPIC = DetectionFormat("topic_detector", ("on_topic", _good), _counts)
+_NSFW = DetectionFormat(
     "nsfw",
     ("nsfw", _flag),
     lambda found: {"sfw": _share(1 - found.score), "nsfw": _share(found.score)},
 )
-_TOXICITY = Detector("toxicity", ("toxicity", _labels), _toxicity)
-_PII = Detector("pii", ("pii", _flag), lambda found: {"pii": _counts(found)})
-_SECRETS = Detector("pii", ("pii", _flag), lambda found: {"secrets": _counts(found)})
-_ATTACK = Detector("injection_attack", ("injection_attack", _flag), _attack)
-_KEYWORDS = Detector(
+_TOXICITY = DetectionFormat("toxicity", ("toxicity", _labels), _toxicity)
+_PII = DetectionFormat("pii", ("pii", _flag), lambda found: {"pii": _counts(found)})
+_SECRETS = DetectionFormat("pii", ("pii", _flag), lambda found: {"secrets": _counts(found)})
+_ATTACK = DetectionFormat("injection_attack", ("injection_attack", _flag), _attack)
+_KEYWORDS = DetectionFormat(
     "keyword_detector",
     ("keyword_detected", _flag),
     lambda found: {"detected_counts": _counts(found)},
 )
-_POLICY = Detector(
+_POLICY = DetectionFormat(
     "policy_violation",
     ("policy_violation", _flag),
     lambda found: {"violating_policy": ", ".join(sorted(found.findings)) or None},
 )
-_BIAS = Detector("bias", ("bias", _flag), _yes("bias_detected"))
-_PROMPT = Detector("system_prompt", ("system_prompt_similarity", _flag), _similarity)
-_COPYRIGHT = Detector("copyright_ip", ("copyright_ip_similarity", _flag), _similarity)
-_SPONGE = Detector("sponge_attack", ("sponge_attack", _flag), _yes("sponge_attack_detected"))
-_HALLUCINATION = Detector(
+_BIAS = DetectionFormat("bias", ("bias", _flag), _yes("bias_detected"))
+_PROMPT = DetectionFormat("system_prompt", ("system_prompt_similarity", _flag), _similarity)
+_COPYRIGHT = DetectionFormat("copyright_ip", ("copyright_ip_similarity", _flag), _similarity)
+_SPONGE = DetectionFormat("sponge_attack", ("sponge_attack", _flag), _yes("sponge_attack_detected"))
+_HALLUCINATION = DetectionFormat(
     "hallucination", ("is_hallucination", _flag), lambda found: {"is_hallucination": found.any}
 )
-_ADHERENCE = Detector(
+_ADHERENCE = DetectionFormat(
     "adherence",
     ("adherence_score", _good),
     lambda found: {"adherence_score": _share(1 - found.score)},
 )
-_RELEVANCY = Detector(
+_RELEVANCY = DetectionFormat(
     "relevancy",
     ("relevancy_score", _good),
     lambda found: {"relevancy_score": _share(1 - found.score)},
 )
 
-DETECTORS: Mapping[str, tuple[Detector, ...]] = {
+DETECTORS: Mapping[str, tuple[DetectionFormat, ...]] = {
     "topic": (_TOPIC,),
     "nsfw": (_NSFW,),
     "toxicity": (_TOXICITY,),
@@ -139,26 +139,26 @@ LESS_IS_WORSE = frozenset({"on_topic", "adherence_score", "relevancy_score", "sa
 """The words whose value is the smaller, the more speaks against a call."""
 
 
-def _own(kind: str) -> tuple[Detector, ...]:
-    return (Detector(kind, (kind, _flag), _counts),)
+def _own(kind: str) -> tuple[DetectionFormat, ...]:
+    return (DetectionFormat(kind, (kind, _flag), _counts),)
 
 
 def detections(verdicts: Verdicts) -> Json:
-    """Give what stands in an answer, or in an error, for input and output; empty where no guard
-    has looked at anything: nothing found, nothing claimed."""
+    """Return the detections of an answer, or of an error, for input and output; a stage is empty
+    where no guard has looked at anything."""
     return {
-        f"{stage}_guardrails": _of_stage([each for at, each in verdicts if at == stage])
+        f"{stage}_guardrails": _of_stage([result for at, result in verdicts if at == stage])
         for stage in ("input", "output")
     }
 
 
 def _of_stage(results: Iterable[Result]) -> Json:
-    by_kind: dict[str, Found] = {}
+    by_kind: dict[str, DetectorFindings] = {}
     for result in results:
         if result.verdict not in ("failed", "unseen"):
-            found = Found(result.findings, result.score)
+            found = DetectorFindings(result.findings, result.score)
             by_kind[result.kind] = _together(by_kind.get(result.kind), found)
-    by_word: dict[str, tuple[Found, Say]] = {}
+    by_word: dict[str, tuple[DetectorFindings, Say]] = {}
     details: Json = {}
     for kind, found in by_kind.items():
         for detector in DETECTORS.get(kind) or _own(kind):
@@ -172,10 +172,10 @@ def _of_stage(results: Iterable[Result]) -> Json:
     }
 
 
-def _together(known: Found | None, more: Found) -> Found:
+def _together(known: DetectorFindings | None, found: DetectorFindings) -> DetectorFindings:
     if known is None:
-        return more
+        return found
     counts = dict(known.findings)
-    for kind, count in more.findings.items():
+    for kind, count in found.findings.items():
         counts[kind] = counts.get(kind, 0) + count
-    return Found(counts, max(known.score, more.score))
+    return DetectorFindings(counts, max(known.score, found.score))

@@ -93,7 +93,7 @@ class Documents:
         if len(raw) <= LARGE_BYTES:
             whole = _loads(raw)
         else:
-            allowance = Allowance(self.most_values) if self.vectors else None
+            allowance = ValueAllowance(self.most_values) if self.vectors else None
             whole = PieceReader(decode_pieces(raw), _decoder, allowance=allowance).read()
             check_pieces(_deeper(whole))
         if beyond:
@@ -118,7 +118,7 @@ class Documents:
 
 
 @dataclass(slots=True)
-class Allowance:
+class ValueAllowance:
     """How many more values a document may have."""
 
     left: int

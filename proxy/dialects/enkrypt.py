@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import greet, openai
-from proxy.dialects.base import Client, Dialect, Findings, Headers, Refusal, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
 from proxy.dialects.bounds import tokens
 from proxy.dialects.detections import detections
 from proxy.dialects.fields import Fields, integer, string
@@ -57,12 +57,12 @@ def whole(call: Call, parts: Mapping[int, Json]) -> Json:
     return {**parts[0], "prompt": []}
 
 
-def refuse(error: ProxyError, request_id: str) -> Refusal:
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """The gateway in front speaks for a bad credential, the proxy for everything else."""
     if isinstance(error, Unauthorized):
-        return Refusal(401, {"message": "Unauthorized", "request_id": request_id})
+        return ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
     body = tell({"error": openai.error_object(error)}, ())
-    return Refusal(error.status, body, openai.retry_headers(error))
+    return ErrorResponse(error.status, body, openai.retry_headers(error))
 
 
 def say_key(key: str) -> tuple[str, str]:

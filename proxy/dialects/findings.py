@@ -37,11 +37,13 @@ def find_findings(data: Json) -> tuple[UpstreamFinding, ...]:
 def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding, ...]:
     """Return each detector of a stage once, as having found something where it once did."""
     known: dict[tuple[Stage, str], bool] = {}
-    for each in findings:
-        place = each.stage, each.detector
-        if place in known or len(known) < MAX_FINDINGS:
-            known[place] = known.get(place, False) or each.found
-    return tuple(UpstreamFinding(*place, found) for place, found in known.items())
+    for finding in findings:
+        name = finding.stage, finding.detector
+        if name in known or len(known) < MAX_FINDINGS:
+            known[name] = known.get(name, False) or finding.found
+    return tuple(
+        UpstreamFinding(stage, detector, found) for (stage, detector), found in known.items()
+    )
 
 
 def is_flagged(data: Json) -> bool:

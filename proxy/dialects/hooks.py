@@ -14,12 +14,12 @@ FAILED, DENIED = 246, 446
 
 
 def hook_results(verdicts: Verdicts) -> Json:
-    """Give the results of both stages."""
+    """Return the results of both stages."""
 
-    def of(stage: Stage) -> list[Json]:
+    def hooks(stage: Stage) -> list[Json]:
         return [_hook(result) for at, result in verdicts if at == stage]
 
-    return {"before_request_hooks": of("input"), "after_request_hooks": of("output")}
+    return {"before_request_hooks": hooks("input"), "after_request_hooks": hooks("output")}
 
 
 def status(verdicts: Verdicts, *, flagged: bool) -> int:

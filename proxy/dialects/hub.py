@@ -127,7 +127,7 @@ class ChatToLegacy:
         self._lengths = Lengths()
 
     def feed(self, data: Json) -> Json | None:
-        """Give the reworded answer, or None for a chunk that says nothing in the other form."""
+        """Return the reworded answer, or None for a chunk that is empty in the other form."""
         choices = [self._choice(choice) for choice in _choices(data)]
         empty = all(not c["text"] and c["finish_reason"] is None and len(c) == 4 for c in choices)
         if choices and empty and not data.get("usage"):
@@ -164,13 +164,13 @@ class LegacyToChat:
     def _choice(self, choice: Json) -> Json:
         index = choice.get("index", 0)
         place = index_of(choice, 0)
-        said: Json = {"content": choice.get("text") or ""}
+        message: Json = {"content": choice.get("text") or ""}
         if not self._streamed or place not in self._opened:
             self._opened.add(place)
-            said = {"role": "assistant", **said}
+            message = {"role": "assistant", **message}
         return {
             "index": index,
-            ("delta" if self._streamed else "message"): said,
+            ("delta" if self._streamed else "message"): message,
             "logprobs": chat_form(choice.get("logprobs")),
             "finish_reason": choice.get("finish_reason"),
         }

@@ -6,7 +6,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 from __future__ import annotations
 
 from proxy.dialects import greet
-from proxy.dialects.base import Client, Dialect, Headers, Refusal, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     Fields,
@@ -130,27 +130,27 @@ def to_hub(endpoint: Endpoint, body: Json) -> Json:
 
 
 def error_object(error: ProxyError) -> Json:
-    said: Json = {
+    body: Json = {
         "message": error.message,
         "type": error.client_type,
         "param": error.param,
         "code": error.client_code,
     }
     if isinstance(error, GuardBlocked):
-        said["guard"] = {"name": error.guard, "kind": error.kind}
-    return said
+        body["guard"] = {"name": error.guard, "kind": error.kind}
+    return body
 
 
-def refuse(error: ProxyError, request_id: str) -> Refusal:
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """The ``error`` object that SDKs read; everything a client must see is inside of it."""
-    return Refusal(error.status, {"error": error_object(error)}, retry_headers(error))
+    return ErrorResponse(error.status, {"error": error_object(error)}, retry_headers(error))
 
 
 def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     """What an SDK looks at before it tries again. Clients retry 5xx by themselves."""
     if isinstance(error, MethodNotAllowed):
         return (("allow", error.allowed),)
-    should = () if error.should_retry is None else (("x-should-retry", _said(error.should_retry)),)
+    should = () if error.should_retry is None else (("x-should-retry", _flag(error.should_retry)),)
     if error.retry_after_s is None:
         return should
     milliseconds = max(1, round(error.retry_after_s * 1000))
@@ -161,12 +161,12 @@ def retry_headers(error: ProxyError) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _said(flag: bool) -> str:
+def _flag(flag: bool) -> str:
     return "true" if flag else "false"
 
 
 def routes(*prefixes: str) -> dict[tuple[str, str], Endpoint]:
-    """Give the four routes under each prefix."""
+    """Return the four routes under each prefix."""
     return {
         (method, prefix + path): endpoint
         for prefix in prefixes

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from proxy.dialects import greet, openai
-from proxy.dialects.base import Client, Dialect, Findings, Headers, Refusal, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.statuses import DENIALS, USUAL
@@ -53,15 +53,15 @@ def _object(name: str, headers: Headers) -> dict[str, Any]:
 
 
 def _saved_config(headers: Headers) -> tuple[str | None, str | None]:
-    """Give the id of a saved config, or a warning for an inline one that can be left out."""
+    """Return the id of a saved config, or a warning for an inline one that can be left out."""
     name = "x-portkey-config"
     text = headers.get(name, "").strip()
     if not text.startswith("{"):
         return text or None, None
     beyond = sorted(_object(name, headers).keys() - _HARMLESS)
     if beyond:
-        said = f"{name} must name a saved config; one that is inline may not set "
-        raise BadRequest(said + ", ".join(beyond)[:200], param=name)
+        message = f"{name} must name a saved config; one that is inline may not set "
+        raise BadRequest(message + ", ".join(beyond)[:200], param=name)
     return None, f"{name} ignored: the policy decides on cache, retry and timeout"
 
 
@@ -124,13 +124,13 @@ def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
     return {**data, HOOKS: join_hooks(data, found, hook_results(verdicts))}
 
 
-def refuse(error: ProxyError, request_id: str) -> Refusal:
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """A guard that blocks is a hook that denies; its results are beside the error."""
     refusal = openai.refuse(error, request_id)
     if not isinstance(error, GuardBlocked) or isinstance(error, GuardUnavailable):
         return refusal
-    said = {**refusal.body["error"], "type": HOOKS_FAILED}
-    return replace(refusal, status=DENIED, body={"error": said})
+    denial = {**refusal.body["error"], "type": HOOKS_FAILED}
+    return replace(refusal, status=DENIED, body={"error": denial})
 
 
 def say_key(key: str) -> tuple[str, str]:

@@ -49,20 +49,20 @@ class AnswerReader(Protocol):
     def end(self) -> list[Chunk]: ...
 
 
-def turning(call: Call, goes: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
+def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
     """Return what turns a target's answer into the form of the client's endpoint, if need be."""
-    turn = _turning(call, goes, client.client)
+    turn = _turning(call, endpoint, client.client)
     words = upstream.server.finishes
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
 
 
-def _turning(call: Call, goes: Endpoint, client: Client) -> Turn | None:
-    came, streamed = call.door.endpoint, call.stream
-    if came == "completions" and goes == "chat":
+def _turning(call: Call, endpoint: Endpoint, client: Client) -> Turn | None:
+    wanted, streamed = call.door.endpoint, call.stream
+    if wanted == "completions" and endpoint == "chat":
         return hub.ChatToLegacy().feed
-    if came == "chat" and goes == "completions":
+    if wanted == "chat" and endpoint == "completions":
         return hub.LegacyToChat(streamed=streamed).feed
-    counts = came == "completions" and call.body.get("logprobs") is not None
+    counts = wanted == "completions" and call.body.get("logprobs") is not None
     return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
@@ -102,8 +102,9 @@ def _chunk(data: Json, raw: bytes | None, leg: int, size: int, *, last: bool = F
     """Return a chunk made of a document of ``size`` bytes. Of a large one it is estimated here how
     much it says, as that takes long, too."""
     if size <= LARGE_BYTES:
-        return Chunk(data, raw, leg, last)
-    return Chunk(data, raw, leg, last, size=size, quarters=answer_quarters(data))
+        return Chunk(data, raw, leg=leg, last=last)
+    quarters = answer_quarters(data)
+    return Chunk(data, raw, leg=leg, last=last, size=size, quarters=quarters)
 
 
 class StreamReader:

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from proxy.dialects import greet, hub, openai
-from proxy.dialects.base import Client, Dialect, Refusal, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Server
 from proxy.dialects.bounds import MOST, tokens
 from proxy.dialects.fields import (
     Fields,
@@ -143,15 +143,17 @@ def named(model: str) -> tuple[str, str | None]:
     return (f"{vendor}/{name}", deployment) if slash and name and deployment else (model, None)
 
 
-def refuse(error: ProxyError, request_id: str) -> Refusal:
+def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """A wrong field is a 422 with FastAPI's ``detail``; all errors carry the ``error`` object."""
     body: Json = {"error": openai.error_object(error)}
     if isinstance(error, BadField):
-        return Refusal(422, {"detail": _detail(error.param, error.problem), **body})
+        return ErrorResponse(422, {"detail": _detail(error.param, error.problem), **body})
     if isinstance(error, UpstreamRefused) and error.status == 422 and error.param:
         message = error.message.removeprefix(f"{error.param}: ")
-        return Refusal(422, {"detail": _detail(error.param, message), **body})
-    return Refusal(error.status, {"detail": error.message, **body}, openai.retry_headers(error))
+        return ErrorResponse(422, {"detail": _detail(error.param, message), **body})
+    return ErrorResponse(
+        error.status, {"detail": error.message, **body}, openai.retry_headers(error)
+    )
 
 
 def _detail(param: str | None, message: str) -> list[Json]:

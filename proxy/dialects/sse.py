@@ -13,12 +13,12 @@ KEEPALIVE = b": keep-alive\n\n"  # a comment, which every reader skips
 
 
 def event(payload: bytes) -> bytes:
-    """Give the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
+    """Return the bytes of one event. No ``id`` or ``event`` line: some SDKs trip over them."""
     return b"data: " + payload + b"\n\n"
 
 
 class EventReader:
-    """Feed it bytes however they were cut; it gives the data of each event that is complete.
+    """Feed it bytes however they were cut; it returns the data of each event that is complete.
 
     Line ends may be LF, CR or CRLF; a byte order mark, comments, ``id`` and ``retry`` are skipped;
     the data lines of one event are joined by a newline. ``limit`` bounds one event in bytes as
@@ -36,7 +36,7 @@ class EventReader:
         self._begun = False
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take the next bytes, give the data of the events they complete."""
+        """Take the next bytes, return the data of the events they complete."""
         if not piece:
             return []
         if self._skip_lf:

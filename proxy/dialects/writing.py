@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Client, Refusal
+from proxy.dialects.base import Client, ErrorResponse
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.errors import ProxyError
@@ -45,18 +45,20 @@ def answer_status(
     return client.status(_shown(verdicts), flagged=flagged)
 
 
-def refusal(client: Client, error: ProxyError, request_id: str, verdicts: Verdicts) -> Refusal:
-    """Say no in the client's own form, and what guards have said so far where it has words for
-    that."""
-    said = client.refuse(error, request_id)
+def refusal(
+    client: Client, error: ProxyError, request_id: str, verdicts: Verdicts
+) -> ErrorResponse:
+    """Return an error in the client's own form, with the verdicts of guards where it has words for
+    them."""
+    response = client.refuse(error, request_id)
     shown = _shown(verdicts)
     if client.tell is None or not (shown or error.findings):
-        return said
-    return replace(said, body=client.tell(said.body, shown, error.findings))
+        return response
+    return replace(response, body=client.tell(response.body, shown, error.findings))
 
 
 def _shown(verdicts: Verdicts) -> Verdicts:
-    return [each for each in verdicts if not each[1].shadow]
+    return [(stage, result) for stage, result in verdicts if not result.shadow]
 
 
 def _bare_usage(data: Json) -> bool:
@@ -82,10 +84,10 @@ class EventWriter:
     def feed(self, chunk: Chunk) -> bytes:
         if chunk.is_keepalive:
             return sse.KEEPALIVE
-        said = b"" if chunk.data is None else self._said(chunk.data, chunk.raw, chunk.size)
-        return said + sse.event(sse.DONE) if chunk.last and self._done else said
+        event = b"" if chunk.data is None else self._event(chunk.data, chunk.raw, chunk.size)
+        return event + sse.event(sse.DONE) if chunk.last and self._done else event
 
-    def _said(self, data: Json, raw: bytes | None, size: int) -> bytes:
+    def _event(self, data: Json, raw: bytes | None, size: int) -> bytes:
         if not self._wants_usage and _bare_usage(data):
             return b""
         if self._tell is not None:
@@ -118,7 +120,7 @@ class WholeWriter:
         if not chunk.last:
             return b""
         client = self._client
-        said = data if client.whole is None else client.whole(self._call, self._parts)
+        whole = data if client.whole is None else client.whole(self._call, self._parts)
         if client.tell is not None:
-            said = client.tell(said, _shown(self._verdicts()), ())
-        return chunk.raw if said is data and chunk.raw is not None else dump(said, self._size)
+            whole = client.tell(whole, _shown(self._verdicts()), ())
+        return chunk.raw if whole is data and chunk.raw is not None else dump(whole, self._size)

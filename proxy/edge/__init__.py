@@ -13,7 +13,7 @@ from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
 from proxy.edge.request import Bounds
 from proxy.edge.server import Handler as Handler
-from proxy.edge.server import Server as Server
+from proxy.edge.server import HttpServer as HttpServer
 from proxy.edge.server import WeakParser as WeakParser
 from proxy.errors import ClientGone
 from proxy.pipeline import Pipeline
@@ -28,7 +28,8 @@ def front(
     calls: Calls,
     on_bug: Callable[[BaseException, str], None],
 ) -> Handler:
-    """Give the handler of the data port: an exchange, the pipeline, and a net for bugs.
+    """Return the handler of the data port: it runs the pipeline on an exchange, and answers 500
+    for a bug, which ``on_bug`` gets with the request's id.
 
     ``via`` is this process's mark against loops.
     """

@@ -40,8 +40,8 @@ class Access:
             return False
 
     def _has_token(self, headers: Mapping[str, str]) -> bool:
-        scheme, _, said = headers.get("Authorization", "").partition(" ")
-        given = said.strip().encode("utf-8", "surrogateescape")
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        given = token.strip().encode("utf-8", "surrogateescape")
         wanted = (self.token or "").encode()
         return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
 

@@ -23,7 +23,7 @@ LEVEL_S = 900.0
 PATHS = ("/metrics", "/healthz", "/readyz", "/loglevel", "/explain/{request id}", "/candidate")
 
 
-class Levels(Protocol):
+class LogLevels(Protocol):
     """How much is logged."""
 
     @property
@@ -36,7 +36,7 @@ class Levels(Protocol):
         """Raises ``ValueError``."""
 
 
-class Explanation(Protocol):
+class ExplanationPage(Protocol):
     """Why a call was decided as it was, as data and as a text."""
 
     def data(self) -> dict[str, Any]: ...
@@ -44,12 +44,12 @@ class Explanation(Protocol):
     def text(self) -> str: ...
 
 
-class RecentCalls(Protocol):
+class CallExplainer(Protocol):
     """The last calls, each by its request id and the name of its key."""
 
     def callers(self, request_id: str) -> list[str]: ...
 
-    def explain(self, request_id: str, caller: str | None = None) -> Explanation | None: ...
+    def explain(self, request_id: str, caller: str | None = None) -> ExplanationPage | None: ...
 
 
 @dataclass(slots=True)
@@ -60,25 +60,25 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the port can tell: the exposition of metrics, why a call was decided as it was, and what
+class AdminSources:
+    """What the port shows: the exposition of metrics, why a call was decided as it was, and what
     a candidate would decide otherwise, where there is one.
 
-    ``look`` looks up on the loop what is shown as it is now; ``render`` gives the exposition in
-    the best form of those accepted, and blocks.
+    ``look`` reads on the loop the gauges that show the present; ``render`` returns the exposition
+    in the best form of those accepted, and blocks.
     """
 
     look: Callable[[], Awaitable[None]]
     render: Render
-    levels: Levels
-    calls: RecentCalls
-    candidate: Callable[[], Explanation] | None = None
+    levels: LogLevels
+    calls: CallExplainer
+    candidate: Callable[[], ExplanationPage] | None = None
 
 
 def back(
-    told: Told, readiness: Readiness, access: Access
+    sources: AdminSources, readiness: Readiness, access: Access
 ) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
-    """Give the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""
+    """Return the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""
 
     async def handle(request: web.BaseRequest) -> web.Response:
         path = request.raw_path.partition("?")[0]
@@ -86,20 +86,20 @@ def back(
         if refused is not None:
             return _refusal(*refused)
         if path == LOG_LEVEL and request.method == "PUT":
-            return _put_level(told.levels, request)
+            return _put_level(sources.levels, request)
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers={"allow": "GET, HEAD"})
         if path == "/metrics":
-            await told.look()
-            body, headers = await asyncio.to_thread(_exposed, told.render, request.headers)
+            await sources.look()
+            body, headers = await asyncio.to_thread(_exposed, sources.render, request.headers)
             return web.Response(body=body, headers=headers)
         if path == "/readyz":
             ready = readiness.ready
             return web.Response(status=200 if ready else 503, text="ready\n" if ready else "no\n")
         as_json = "json" in request.headers.get("accept", "")
         if path.startswith(EXPLAIN):
-            return _explained(told.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
-        return _of(told, path, as_json=as_json)
+            return _explained(sources.calls, path.removeprefix(EXPLAIN), request, as_json=as_json)
+        return _page(sources, path, as_json=as_json)
 
     return handle
 
@@ -109,20 +109,20 @@ def _refusal(status: int, reason: str) -> web.Response:
     return web.Response(status=status, text=f"{reason}\n", headers=headers)
 
 
-def _of(told: Told, path: str, *, as_json: bool) -> web.Response:
+def _page(sources: AdminSources, path: str, *, as_json: bool) -> web.Response:
     if path == "/healthz":
         return web.Response(text="alive\n")
     if path == LOG_LEVEL:
-        return _level(told.levels)
+        return _level(sources.levels)
     if path == "/candidate":
-        if told.candidate is None:
+        if sources.candidate is None:
             return web.Response(status=404, text=NO_CANDIDATE)
-        return _shown(told.candidate(), as_json=as_json)
+        return _shown(sources.candidate(), as_json=as_json)
     return web.Response(status=404, text=f"There is {', '.join(PATHS)}.\n")
 
 
 def _explained(
-    calls: RecentCalls, request_id: str, request: web.BaseRequest, *, as_json: bool
+    calls: CallExplainer, request_id: str, request: web.BaseRequest, *, as_json: bool
 ) -> web.Response:
     """Explain a call; where several keys have used its id, say by ``?key=NAME`` whose it is."""
     caller, callers = request.query.get("key"), calls.callers(request_id)
@@ -132,7 +132,7 @@ def _explained(
     return _shown(calls.explain(request_id, caller), as_json=as_json)
 
 
-def _put_level(levels: Levels, request: web.BaseRequest) -> web.Response:
+def _put_level(levels: LogLevels, request: web.BaseRequest) -> web.Response:
     """Have another level for a while: ``?level=debug&seconds=600``."""
     seconds = request.query.get("seconds", str(LEVEL_S))
     try:
@@ -150,27 +150,27 @@ def _number(text: str) -> float:
         return nan
 
 
-def _level(levels: Levels) -> web.Response:
-    said = {"level": levels.name, "seconds_left": round(levels.left_s)}
-    return web.Response(body=orjson.dumps(said), content_type="application/json")
+def _level(levels: LogLevels) -> web.Response:
+    level = {"level": levels.name, "seconds_left": round(levels.left_s)}
+    return web.Response(body=orjson.dumps(level), content_type="application/json")
 
 
-def _exposed(render: Render, asked: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
-    """Give the exposition and its headers. Prometheus takes it compressed."""
-    body, media_type = render(asked.get("accept", ""))
+def _exposed(render: Render, accepted: Mapping[str, str]) -> tuple[bytes, dict[str, str]]:
+    """Return the exposition and its headers. Prometheus takes it compressed."""
+    body, media_type = render(accepted.get("accept", ""))
     headers = {"content-type": media_type, "vary": "accept, accept-encoding"}
-    if "gzip" not in asked.get("accept-encoding", ""):
+    if "gzip" not in accepted.get("accept-encoding", ""):
         return body, headers
     return gzip.compress(body, GZIP_LEVEL), {**headers, "content-encoding": "gzip"}
 
 
-def _shown(told: Explanation | None, *, as_json: bool) -> web.Response:
+def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
     """A tree for people, JSON for those that accept it."""
-    if told is None:
+    if page is None:
         return web.Response(
             status=404, text="Nothing is known of it; of calls only the last are kept.\n"
         )
     if as_json:
-        body = orjson.dumps(told.data(), option=orjson.OPT_INDENT_2)
+        body = orjson.dumps(page.data(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")
-    return web.Response(text=told.text() + "\n")
+    return web.Response(text=page.text() + "\n")

@@ -26,9 +26,9 @@ class Bodies:
     def held(self) -> int:
         return self._held
 
-    def share(self) -> Share:
+    def share(self) -> BodyShare:
         """Return the share of one call, which is given back when it is left."""
-        return Share(self)
+        return BodyShare(self)
 
     @property
     def of_one(self) -> int:
@@ -50,7 +50,7 @@ class Bodies:
             del self._by[caller]
 
 
-class Share:
+class BodyShare:
     """The bytes of one call's body, as it came and as it is read."""
 
     __slots__ = ("_bodies", "_caller", "_size")
@@ -61,7 +61,7 @@ class Share:
         self._size = 0
 
     def of(self, caller: object) -> None:
-        """Say whose they are, before the first has come."""
+        """Set whose bytes they are, before the first has come."""
         self._caller = caller
 
     def take(self, size: int) -> None:
@@ -74,7 +74,7 @@ class Share:
         Raises ``Overloaded``."""
         self.take(max(0, min(size, self._bodies.of_one - self._size)))
 
-    def __enter__(self) -> Share:
+    def __enter__(self) -> BodyShare:
         return self
 
     def __exit__(
@@ -86,7 +86,7 @@ class Share:
         self.give_back()
 
     def give_back(self) -> None:
-        """Give back all that was taken."""
+        """Return all that was taken."""
         if self._size:
             self._bodies.give_back(self._caller, self._size)
             self._size = 0

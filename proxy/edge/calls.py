@@ -9,7 +9,7 @@ from typing import Any
 LAST_WORDS_S = 2.0
 
 
-class UnderWay:
+class ServedCall:
     """The block in which one call is served."""
 
     __slots__ = ("_none", "_task", "_tasks")
@@ -38,9 +38,9 @@ class Calls:
         self._none = asyncio.Event()
         self._none.set()
 
-    def under_way(self) -> UnderWay:
+    def under_way(self) -> ServedCall:
         """Count the current task as serving a call while the block runs."""
-        return UnderWay(self._tasks, self._none)
+        return ServedCall(self._tasks, self._none)
 
     async def drain(self, seconds: float) -> None:
         """Let calls end by themselves for so long, then cancel them and let them say so."""

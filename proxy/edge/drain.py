@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from proxy.edge.calls import Calls
-from proxy.edge.server import Server
+from proxy.edge.server import HttpServer
 
 LOOK_S = 0.05
 Stop = Callable[[], Awaitable[None]]
@@ -25,7 +25,7 @@ class Drain:
     limit_seconds: float
     grace_seconds: float
 
-    async def run(self, server: Server, calls: Calls, stop_listening: Stop) -> None:
+    async def run(self, server: HttpServer, calls: Calls, stop_listening: Stop) -> None:
         """Wait until no connection is left or the time is over, then end the calls that remain."""
         now = asyncio.get_running_loop().time
         begun, listening = now(), True

@@ -14,7 +14,7 @@ from proxy import dialects
 from proxy.dialects import sse, writing
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
-from proxy.edge.bodies import Share
+from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
 from proxy.errors import ClientGone, LoopDetected, ProxyError
 from proxy.offload import LARGE_BYTES
@@ -35,7 +35,7 @@ class HttpExchange:
     _call: Call
 
     def __init__(
-        self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds, share: Share
+        self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds, share: BodyShare
     ) -> None:
         self._request = request
         self._incoming = Incoming(request, bounds, share)
@@ -69,10 +69,10 @@ class HttpExchange:
         self._taken = transport is not None and not transport.get_write_buffer_size()
 
     def knock(self) -> Door:
-        came = self._incoming
-        came.check_head()
-        noted = dialects.Came(self.request_id, self._nonce, datetime.now(UTC))
-        door = dialects.greeted(self._request.method, came.path, came.headers, noted)
+        incoming = self._incoming
+        incoming.check_head()
+        noted = dialects.Received(self.request_id, self._nonce, datetime.now(UTC))
+        door = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
         if self._via in door.via or len(door.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return door
@@ -116,13 +116,14 @@ class HttpExchange:
         return writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
 
     def _answer_headers(self, chunk: Chunk) -> dict[str, str]:
-        said = (self._record, self._head, self._client, self._writer.media_type)
-        return headers.of_answer(*said, None if self._head.streamed else chunk.data)
+        data = None if self._head.streamed else chunk.data
+        media_type = self._writer.media_type
+        return headers.of_answer(self._record, self._head, self._client, media_type, data)
 
     async def _stream(self, data: bytes, chunk: Chunk) -> None:
         if self.response is None:
-            said = self._answer_headers(Chunk(None))
-            response = web.StreamResponse(status=self._status(chunk), headers=self._named(said))
+            named = self._named(self._answer_headers(Chunk(None)))
+            response = web.StreamResponse(status=self._status(chunk), headers=named)
             if self._request.version < HttpVersion11:
                 response.force_close()  # it knows no chunks: the stream ends with its connection
             self._note(response.status)
@@ -167,8 +168,8 @@ class HttpExchange:
         except (ConnectionError, RuntimeError):
             raise ClientGone from None
 
-    async def _respond(self, status: int, body: bytes, said: dict[str, str]) -> None:
-        self.response = response = web.StreamResponse(status=status, headers=self._named(said))
+    async def _respond(self, status: int, body: bytes, fields: dict[str, str]) -> None:
+        self.response = response = web.StreamResponse(status=status, headers=self._named(fields))
         response.content_length = len(body)
         self._note(status)
         await self._out(response.prepare(self._request))
@@ -176,8 +177,8 @@ class HttpExchange:
             body = await self._write_pieces(response, body)
         await self._write(response.write_eof(body), len(body))
 
-    def _named(self, said: dict[str, str]) -> dict[str, str]:
-        return {**said, "x-request-id": self.request_id}
+    def _named(self, fields: dict[str, str]) -> dict[str, str]:
+        return {**fields, "x-request-id": self.request_id}
 
     def _note(self, status: int) -> None:
         self._record.status = status
@@ -193,12 +194,12 @@ class HttpExchange:
         record.status = record.status or ClientGone.status
 
     async def _say_no(self, error: ProxyError) -> None:
-        said_so_far = self._record.verdicts()
-        refusal = writing.refusal(self._client, error, self.request_id, said_so_far)
+        verdicts = self._record.verdicts()
+        refusal = writing.refusal(self._client, error, self.request_id, verdicts)
         body = orjson.dumps(refusal.body)
         if self.response is None:
-            said = headers.of_refusal(self._record, error) | dict(refusal.headers)
-            await self._respond(refusal.status, body, said)
+            fields = headers.of_refusal(self._record, error) | dict(refusal.headers)
+            await self._respond(refusal.status, body, fields)
             return
         if not self._head.streamed:
             self._cut()
@@ -222,6 +223,6 @@ class HttpExchange:
             return self.response
         error = ProxyError(f"Something went wrong in the proxy. Request: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)
-        said = self._named({"content-type": "application/json", "server": "headrace"})
-        said[headers.ERROR] = error.code
-        return web.Response(status=500, body=orjson.dumps(refusal.body), headers=said)
+        fields = self._named({"content-type": "application/json", "server": "headrace"})
+        fields[headers.ERROR] = error.code
+        return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

@@ -17,7 +17,7 @@ FLAGGED = "flagged by a guard of the upstream"
 
 
 def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
-    """What a response carries whatever it says, a refusal too."""
+    """Return the headers that every response has, a refusal too."""
     headers = {
         "content-type": "application/json",
         "cache-control": "no-store",
@@ -49,17 +49,18 @@ def _warnings(record: Record) -> list[str]:
 
 
 def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
-    """What a refusal carries beside its error, whose words may be an upstream's: our own code."""
+    """Return the headers of a refusal: our own code of the error too, whose text may be an
+    upstream's."""
     return {**of_every_response(record), ERROR: error.code}
 
 
 def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
-    """Say how far the client is from its tightest rates of requests and of tokens."""
+    """Return the headers of the client's tightest rate of requests, and of tokens."""
     headers: dict[str, str] = {}
     for kind in ("requests", "tokens"):
-        rates = [each for each in standings if each.limit.kind == kind and not each.limit.shadow]
+        rates = [rate for rate in standings if rate.limit.kind == kind and not rate.limit.shadow]
         if rates:
-            tightest = min(rates, key=lambda each: each.remaining / each.limit.capacity)
+            tightest = min(rates, key=lambda rate: rate.remaining / rate.limit.capacity)
             headers |= {
                 f"x-ratelimit-limit-{kind}": str(tightest.limit.capacity),
                 f"x-ratelimit-remaining-{kind}": str(tightest.remaining),
@@ -71,7 +72,7 @@ def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
 def of_answer(
     record: Record, head: Head, client: Client, media_type: str, data: Json | None
 ) -> dict[str, str]:
-    """What an answer carries beside. The cost of a stream is known only at its end."""
+    """Return the headers of an answer. The cost of a stream is known only at its end."""
     headers = of_every_response(record, flagged=head.flagged)
     headers["content-type"] = media_type
     headers.update(head.headers)

@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import HttpVersion11, web
 
-from proxy.edge.bodies import Bodies, Share
+from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.refusals import CodingNotSupported, VersionNotSupported
 from proxy.edge.server import CHUNKED, UNSUPPORTED, Unframed
@@ -59,7 +59,7 @@ class Incoming:
 
     __slots__ = ("_bounds", "_repeated", "_request", "_share", "headers", "path")
 
-    def __init__(self, request: web.BaseRequest, bounds: Bounds, share: Share) -> None:
+    def __init__(self, request: web.BaseRequest, bounds: Bounds, share: BodyShare) -> None:
         self._request = request
         self._bounds = bounds
         self._share = share

@@ -42,7 +42,7 @@ class Request(web.BaseRequest):
     knows where the next one begins. A chunked one may bring trailers, of which aiohttp's parser
     makes a header of the next request, maybe another client's: there is no next one."""
 
-    server: Server
+    server: HttpServer
 
     @property
     def keep_alive(self) -> bool:
@@ -204,10 +204,10 @@ class QuietHandler(web.RequestHandler):
     ) -> web.StreamResponse:
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun; only the connection can be ended")
-        said = "The request is not valid HTTP." if status < 500 else "Something went wrong."
+        text = "The request is not valid HTTP." if status < 500 else "Something went wrong."
         if any(fault in (message or "") for fault in _OTHER_VERSION):
-            status, said = 505, str(VersionNotSupported())
-        error = {"message": said, "type": "invalid_request_error", "param": None, "code": None}
+            status, text = 505, str(VersionNotSupported())
+        error = {"message": text, "type": "invalid_request_error", "param": None, "code": None}
         body = orjson.dumps({"error": error})
         response = web.Response(status=status, body=body, content_type="application/json")
         response.headers["server"] = "headrace"
@@ -235,7 +235,7 @@ class WeakParser(RuntimeError):
     """aiohttp runs on its parser in Python, which has had holes that the one in C has not."""
 
 
-class Server(web.Server):
+class HttpServer(web.Server):
     """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
 
     Bodies are never decompressed: a few bytes of a stranger would be worth seconds of work. Once

@@ -17,8 +17,8 @@ from typing import Self, TypeVar
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
-from proxy.limits.recall import Recalls
-from proxy.limits.store import Store
+from proxy.limits.recall import Backfill
+from proxy.limits.store import CounterStore
 from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
@@ -40,9 +40,9 @@ class Admission:
     bodies are estimated.
     """
 
-    store: Store
+    store: CounterStore
     warned: Callable[[Standing], None]
-    recalls: Recalls | None = None
+    recalls: Backfill | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _going: dict[str, Admitted] = field(default_factory=dict)
 
@@ -50,16 +50,16 @@ class Admission:
         """Return what calls under way hold of a limit by estimate, by whose: those that came since
         a moment, in milliseconds of UTC, also under policies of before that had the same limit."""
         found: dict[str, int] = {}
-        for each in self._going.values():
-            if each.at_ms >= since_ms:
-                for claim in each.claims:
+        for admitted in self._going.values():
+            if admitted.at_ms >= since_ms:
+                for claim in admitted.claims:
                     if claim.limit.key == limit.key:
                         found[claim.scope] = found.get(claim.scope, 0) + claim.amount
         return found
 
     def admit(self, plan: Plan, call: Call, record: Record) -> Admitted:
         record.hidden_tokens = partial(hidden_tokens, plan, call)
-        return Admitted(self, plan, call, record)
+        return Admitted(admission=self, plan=plan, call=call, record=record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Admitted:
         if not without.admitted:
             self.record.admission = decided
             raise error
-        return Reservation(self._id, without, error, decided)
+        return Reservation(id=self._id, decided=without, refusal=error, refused=decided)
 
     async def _decide(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store; once more where a budget that began anew turns out to be used."""
@@ -186,7 +186,7 @@ class Admitted:
         self.record.admission = decided
         return decided
 
-    async def _recalled(self, recalls: Recalls, decided: Outcome) -> bool:
+    async def _recalled(self, recalls: Backfill, decided: Outcome) -> bool:
         """Have budgets recalled that begin anew with this call. True if one of its budgets turned
         out to be used, be it that another call began it in the same moment."""
         for index, flags in enumerate(decided.readings[FLAGS::READING]):
@@ -216,7 +216,7 @@ def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
     if limit.kind == "usd":
         return BudgetExceeded(limit.name, refusal.retry_after_s, spent=not refusal.remaining)
     if refusal.retry_after_s is None:
-        said = f"The call asks for more {limit.kind} than {limit.name} ever allows at once."
+        text = f"The call asks for more {limit.kind} than {limit.name} ever allows at once."
     else:
-        said = f"The limit {limit.name} of {rate_text(limit)} is reached."
-    return LimitExceeded(said, limit.name, limit.kind, refusal.retry_after_s)
+        text = f"The limit {limit.name} of {rate_text(limit)} is reached."
+    return LimitExceeded(text, limit.name, limit.kind, refusal.retry_after_s)

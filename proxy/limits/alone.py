@@ -18,7 +18,7 @@ Seen = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Alone:
+class LocalFallback:
     """Decides by ``on_store_error``: ``local`` by the instance's share, ``open`` as if there were
     no limit, ``closed`` against the call.
 
@@ -80,15 +80,15 @@ class Alone:
     def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         """Decide without the shared store. ``settle`` tells when the call is over."""
         shares = [self._shared(claim) for claim in claims]
-        kept = [each for each in shares if each.limit.on_store_error == "local"]
+        kept = [claim for claim in shares if claim.limit.on_store_error == "local"]
         closed = has_closed(claims)
         for claim in kept:
             self._bear(claim)
         held = self.local.look_now(kept) if closed else self.local.admit_now(request_id, kept)
-        told = iter(_slices(held.readings))
+        decided = iter(_slices(held.readings))
         readings: list[int] = []
         for claim in claims:
-            readings += next(told) if claim.limit.on_store_error == "local" else _reading(claim)
+            readings += next(decided) if claim.limit.on_store_error == "local" else _reading(claim)
         return replace(outcome(shares, _patient(claims, readings)), store_away=closed)
 
     def charge(self, claims: Sequence[Claim], *, whole: bool) -> None:
@@ -155,7 +155,8 @@ def _reading(claim: Claim) -> tuple[int, int, int, int]:
 
 
 def _patient(claims: Sequence[Claim], readings: list[int]) -> list[int]:
-    """Say "never" only of what the whole limit could not bear; the store may come back."""
+    """Return the readings with ``NEVER`` only for what the whole limit could not admit: the store
+    may come back."""
     for index, claim in enumerate(claims):
         at = index * READING + 2
         if readings[at] == NEVER and claim.amount <= claim.limit.capacity:

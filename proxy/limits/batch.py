@@ -24,14 +24,14 @@ Hear = Callable[[Reply], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScriptCall:
     """One call's: the keys it touches, the first of which is its own, and what to do, as JSON."""
 
     keys: tuple[str, ...]
     text: str
 
 
-Trip = Callable[[Sequence[Question]], Awaitable[Sequence[Reply]]]
+Trip = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
 
 
 @dataclass(slots=True)
@@ -43,20 +43,20 @@ class Batcher:
     """
 
     trip: Trip
-    _waiting: list[tuple[Question, Hear]] = field(default_factory=list)
+    _waiting: list[tuple[ScriptCall, Hear]] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _late: asyncio.TimerHandle | None = None
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _open: bool = True
 
-    def put(self, question: Question) -> asyncio.Future[Sequence[int]]:
+    def put(self, question: ScriptCall) -> asyncio.Future[Sequence[int]]:
         """Have a question asked now. Raises ``StoreUnavailable``."""
         reply: asyncio.Future[Sequence[int]] = asyncio.get_running_loop().create_future()
         self._join(question, partial(_give, reply))
         self._wake.set()
         return reply
 
-    def ride(self, question: Question, hear: Hear) -> None:
+    def ride(self, question: ScriptCall, hear: Hear) -> None:
         """Have a question asked with the next that is ``put``, and before it; by itself after
         ``LINGER_S``. Raises ``StoreUnavailable``."""
         self._join(question, hear)
@@ -67,7 +67,7 @@ class Batcher:
         self._late = None
         self._wake.set()
 
-    def _join(self, question: Question, hear: Hear) -> None:
+    def _join(self, question: ScriptCall, hear: Hear) -> None:
         if not self._open or len(self._waiting) >= MOST_WAITING:
             raise StoreUnavailable("no more questions are taken")
         self._waiting.append((question, hear))

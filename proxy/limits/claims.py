@@ -43,61 +43,63 @@ Sizes = list[tuple[Target, Size]]
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
-    """Give the claims of a call, one for each counter, in the order of its limits."""
-    said, weights = _said(plan, call), _weights(plan, call)
-    whole = {kind: min(sum(each), MOST) for kind, each in weights.items()}
+    """Return the claims of a call, one for each counter, in the order of its limits."""
+    labels, weights = _labels(plan, call), _weights(plan, call)
+    whole = {kind: min(sum(amounts), MOST) for kind, amounts in weights.items()}
     claims: list[Claim] = []
     for bound in plan.bounds:
         limit, per, personal = bound.limit, bound.per, "user" in bound.per
         if "model" not in per:
-            claims.append(Claim(limit, _scope(per, said), whole.get(limit.kind, 1), personal))
+            amount = whole.get(limit.kind, 1)
+            claims.append(Claim(limit, _scope(per, labels), amount, personal=personal))
             continue
-        each = weights.get(limit.kind)
+        amounts = weights.get(limit.kind)
         for model, legs in _models(plan).items():
-            amount = min(sum([each[leg] for leg in legs]), MOST) if each else 1
-            claims.append(Claim(limit, _scope(per, {**said, "model": model}), amount, personal))
+            amount = min(sum([amounts[leg] for leg in legs]), MOST) if amounts else 1
+            scope = _scope(per, {**labels, "model": model})
+            claims.append(Claim(limit, scope, amount, personal=personal))
     return tuple(claims)
 
 
 def _models(plan: Plan) -> dict[str, list[int]]:
-    """Give which legs ask which model: a limit per model has a counter for each. It is the model
-    of the first target, whatever name the client has for it."""
+    """Return the indexes of the legs by the model of their first target, whatever name the client
+    has for it: a limit per model has a counter for each."""
     models: dict[str, list[int]] = {}
     for index, leg in enumerate(plan.legs):
         models.setdefault(leg.targets[0].model, []).append(index)
     return models
 
 
-def _scope(per: Sequence[str], said: Mapping[str, str]) -> str:
+def _scope(per: Sequence[str], labels: Mapping[str, str]) -> str:
     """Name a counter by whose it is; what a call does not have is one value too."""
     if len(per) == 1:
-        return f"{per[0]}:{said.get(per[0], '')}"
-    return "|".join([f"{name}:{said.get(name, '')}" for name in per])
+        return f"{per[0]}:{labels.get(per[0], '')}"
+    return "|".join([f"{name}:{labels.get(name, '')}" for name in per])
 
 
-def _said(plan: Plan, call: Call) -> dict[str, str]:
-    said = {f"tag.{name}": value for name, value in plan.tags.items()}
-    said["key"] = plan.key
-    said["deployment"] = plan.deployment or ""
-    said["user"] = str(call.door.user or call.body.get("user") or "")
-    return said
+def _labels(plan: Plan, call: Call) -> dict[str, str]:
+    labels = {f"tag.{name}": value for name, value in plan.tags.items()}
+    labels["key"] = plan.key
+    labels["deployment"] = plan.deployment or ""
+    labels["user"] = str(call.door.user or call.body.get("user") or "")
+    return labels
 
 
 def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
-    """Give what each leg may use, by the kinds of limits that do not count calls. It is worked
-    out once for all limits, and not at all where none asks."""
+    """Return what each leg may use, in tokens and in nano-USD, by the kind of limit: estimated once
+    for all limits, and not at all where no limit counts it."""
     kinds = {bound.limit.kind for bound in plan.bounds}
     if kinds.isdisjoint(("tokens", "usd")):
         return {}
     sizes = [_sizes(call, plan, leg) for leg in plan.legs]
-    weights = {"tokens": [_tokens(each) for each in sizes]}
+    weights = {"tokens": [_tokens(leg_sizes) for leg_sizes in sizes]}
     if "usd" in kinds:
-        weights["usd"] = [_cost(call, each) or 0 for each in sizes]
+        weights["usd"] = [_cost(call, leg_sizes) or 0 for leg_sizes in sizes]
     return weights
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
-    """Give the nano-USD that a call may cost by estimate: of each leg that of its dearest target.
+    """Return the nano-USD that a call may cost by estimate: the sum of each leg's dearest target.
 
     None as soon as a leg has no target with a known price.
     """
@@ -193,7 +195,7 @@ def _tokens(sizes: Sizes) -> int:
 
 
 def _cost(call: Call, sizes: Sizes) -> int | None:
-    """Give the nano-USD of the dearest target; None where no target has a known price."""
+    """Return the nano-USD of the dearest target; None where no target has a known price."""
     day = call.door.at.date()
     costs = [_most_cost(target, day, size) for target, size in sizes]
     return max([cost for cost in costs if cost is not None], default=None)
@@ -221,7 +223,7 @@ def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:
 
 
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
-    """Give what a call used of each claim, now that it has ended.
+    """Return what a call used of each claim, now that it has ended.
 
     A request stays one whatever became of it. Where a cost is unknown its estimate stands.
     """

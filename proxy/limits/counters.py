@@ -54,7 +54,7 @@ class Rate:
         return max(0, debt - (now - self.at) * limit.drain) if now > self.at else debt
 
     def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
-        """Charge. Gives the mark of the charge, for ``settle``."""
+        """Charge. Return the mark of the charge, for ``settle``."""
         before, unit = self.level, limit.unit_debt
         self.debt = self.level = debt = before + amount * unit
         self.at, self.unit, self.drain = self.seen, unit, limit.drain
@@ -187,7 +187,7 @@ class Leases:
         self.held[name] = (now + limit.lease_s * 1000, amount)
 
     def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
-        """Give the places back, however much was used."""
+        """Return the places, however much was used."""
         lease = self.held.pop(taken[3], None)
         if lease is not None:
             self.used -= lease[1]

@@ -23,7 +23,7 @@ Spent = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 
 
 @dataclass(slots=True)
-class Drift:
+class Reconciler:
     """``spent`` asks the ledger what the counters of a budget have seen since a moment, in
     milliseconds of UTC: nano-USD by scope.
 
@@ -58,7 +58,7 @@ class Drift:
             rest = max(EVERY_S, SHARE * (self.now() - began))
 
     async def look(self) -> dict[str, int]:
-        """Give the drift of each budget in force of which it can be told."""
+        """Return the drift of each budget in force, by name; without those where it is unknown."""
         found: dict[str, int] = {}
         for budget in self.budgets():
             if budget.limit.shadow or not self._sure(budget):
@@ -78,7 +78,7 @@ class Drift:
         return self._unsure.get(name) != begin
 
     async def _least(self, budget: BudgetQuery) -> int | None:
-        """Give the least of a few looks: what comes and goes is a call on its way."""
+        """Return the smallest drift of a few tries: one that disappears was a call under way."""
         least: int | None = None
         for _ in range(TRIES):
             drift = await self._drift(budget)
@@ -104,7 +104,7 @@ class Drift:
         return max(drifts, key=abs, default=None)
 
     async def _counted(self, budget: BudgetQuery, begin: int) -> dict[str, int]:
-        """Give what counters say was spent by calls that have ended; none of one that is fresh."""
+        """Return the nano-USD spent by calls that have ended, by scope; without fresh counters."""
         store = self.admission.store
         claims = [Claim(budget.limit, scope, 0) for scope in sorted(budget.scopes)]
         if not store.certain:
@@ -114,17 +114,17 @@ class Drift:
         except StoreUnavailable:
             return {}
         held = self.admission.held(budget.limit, begin)
-        said = {each.scope: each.used for each in standings if not each.fresh}
+        used = {each.scope: each.used for each in standings if not each.fresh}
         if not store.certain:
             return {}
-        return {scope: used - held.get(scope, 0) for scope, used in said.items()}
+        return {scope: amount - held.get(scope, 0) for scope, amount in used.items()}
 
     def _begin(self, limit: Limit) -> int:
         return limit.calendar.around(int(self.utc() * 1000))[1]
 
 
 def _outside(kept: int, *counted: int) -> int:
-    """Give by how much the counters' range misses what the ledger says."""
+    """Return by how much the ledger's amount is outside the counters' range; 0 if it is within."""
     if min(counted) <= kept <= max(counted):
         return 0
-    return min((each - kept for each in counted), key=abs)
+    return min((amount - kept for amount in counted), key=abs)

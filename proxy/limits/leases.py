@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from proxy.limits.store import Store
+from proxy.limits.store import CounterStore
 from proxy.types.limit import RENEW_S
 
 
-async def renewing(store: Store, sleep: Callable[[float], Awaitable[None]]) -> None:
+async def renewing(store: CounterStore, sleep: Callable[[float], Awaitable[None]]) -> None:
     """Lease the places of calls under way anew, now and then. Never ends."""
     while True:
         await sleep(RENEW_S)

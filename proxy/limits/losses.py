@@ -14,7 +14,7 @@ CLOSE_MS = 1000  # so near to its end a window may be over for the server's cloc
 
 
 @dataclass(slots=True)
-class Losses:
+class LostCounters:
     """``monotonic`` gives seconds. Beyond ``MOST_KNOWN`` budgets those known longest are forgotten,
     and their loss is not noticed."""
 

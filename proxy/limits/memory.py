@@ -89,7 +89,7 @@ class MemoryStore:
             looked.append((each, limit, amount, wait))
         readings: list[int] = []
         if not admitted:
-            return Outcome(False, claims, _told(looked, wall))
+            return Outcome(False, claims, _readings(looked, wall))
         taken: list[Charge | None] = []
         for each, limit, amount, wait in looked:
             if wait:  # in shadow: had it been in force, the call would not have run
@@ -113,7 +113,7 @@ class MemoryStore:
         self._under_way[request_id] = taken
 
     def look_now(self, claims: Sequence[Claim]) -> Outcome:
-        """Say what would come of the claims; nothing is charged and no counter made."""
+        """Return what ``admit_now`` would decide; nothing is charged and no counter made."""
         now, wall = self._clocks()
         readings: list[int] = []
         for claim in claims:
@@ -220,7 +220,7 @@ def _owner(name: Name) -> str:
     return first if first.startswith("key:") else limit
 
 
-def _told(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:
+def _readings(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:
     readings: list[int] = []
     for each, limit, _, wait in looked:
         each.tell(limit, wait, wall, readings)

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol
 
-from proxy.limits.alone import Alone, has_closed
-from proxy.limits.losses import Losses
-from proxy.limits.store import Store, StoreUnavailable
+from proxy.limits.alone import LocalFallback, has_closed
+from proxy.limits.losses import LostCounters
+from proxy.limits.store import CounterStore, StoreUnavailable
 from proxy.types.limit import Claim
 from proxy.types.outcome import READING, WAIT, Outcome, Standing
 
@@ -30,7 +30,7 @@ AT_ONCE = 64
 Tell = Callable[[Literal["degraded", "recovered"]], None]
 
 
-class Remote(Store, Protocol):
+class Remote(CounterStore, Protocol):
     """A store that others share."""
 
     def settle_soon(
@@ -43,7 +43,7 @@ class Remote(Store, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Going:
+class InFlight:
     """A call under way, as it was ``decided``. If the shared store was ``asked``, it may have
     charged it; it has where it decided itself, at a moment of the monotonic clock."""
 
@@ -62,7 +62,7 @@ class Going:
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
+class PendingCharge:
     """Money to be added to shared budgets, until their windows end (in milliseconds of UTC)."""
 
     claims: Sequence[Claim]
@@ -70,8 +70,8 @@ class Debt:
 
 
 @dataclass(slots=True)
-class Sheltered:
-    """A ``Store``; ``watch`` must go on beside it, or a shared one that was away stays away.
+class FailoverStore:
+    """A ``CounterStore``; ``watch`` must go on beside it, or a shared one that was away stays away.
     ``close`` tells the shared one what it is owed at the end.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
@@ -81,7 +81,7 @@ class Sheltered:
     """
 
     remote: Remote
-    alone: Alone
+    alone: LocalFallback
     tell: Tell
     sleep: Callable[[float], Awaitable[None]]
     chance: Callable[[], float]
@@ -94,15 +94,15 @@ class Sheltered:
     _failed_trip: object = None
     _away: bool = False
     _holding: bool = False
-    _calls: dict[str, Going] = field(default_factory=dict)
+    _calls: dict[str, InFlight] = field(default_factory=dict)
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
-    _owed: dict[tuple[str, str, int], Debt] = field(default_factory=dict)
-    _bills: dict[str, Debt] = field(default_factory=dict)
+    _owed: dict[tuple[str, str, int], PendingCharge] = field(default_factory=dict)
+    _bills: dict[str, PendingCharge] = field(default_factory=dict)
     _look: asyncio.Event = field(default_factory=asyncio.Event)
-    _losses: Losses = field(init=False)
+    _losses: LostCounters = field(init=False)
 
     def __post_init__(self) -> None:
-        self._losses = Losses(self.alone.monotonic)
+        self._losses = LostCounters(self.alone.monotonic)
 
     @property
     def degraded(self) -> bool:
@@ -130,7 +130,7 @@ class Sheltered:
         self._take_over()
         decided = self.alone.admit(request_id, claims)
         if decided.admitted:
-            self._calls[request_id] = Going(claims, asked, decided)
+            self._calls[request_id] = InFlight(claims, asked, decided)
         elif asked:
             self._later(request_id, [0] * len(claims))
         return decided
@@ -146,13 +146,15 @@ class Sheltered:
                 if self._away:
                     break
             except asyncio.CancelledError:  # it may have been charged: the caller releases it
-                self._calls[request_id] = Going(claims, asked=True)
+                self._calls[request_id] = InFlight(claims, asked=True)
                 raise
             else:
                 self._hear(decided)
                 if decided.admitted:
                     now_ms = int(self.alone.monotonic() * 1000)
-                    self._calls[request_id] = Going(claims, True, decided, now_ms)
+                    self._calls[request_id] = InFlight(
+                        claims=claims, asked=True, decided=decided, shared_at_ms=now_ms
+                    )
                 elif tries:  # a try before may still come through
                     self._later(request_id, [0] * len(claims))
                 return decided
@@ -215,11 +217,11 @@ class Sheltered:
     def _bill(self, charge_id: str, claims: Sequence[Claim]) -> None:
         wall = int(self.alone.utc() * 1000)
         ends = min(claim.limit.calendar.around(wall)[2] for claim in claims)
-        self._bills[charge_id] = Debt(claims, ends)
+        self._bills[charge_id] = PendingCharge(claims, ends)
         self._look.set()
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
-        """Tell where the shared counters stand; this instance's own share while they are away."""
+        """Return where the shared counters stand; this instance's own share while they are away."""
         if not self._away:
             try:
                 return await self.remote.read(claims)
@@ -256,7 +258,7 @@ class Sheltered:
         self._unsettled[request_id] = actuals
         self._look.set()
 
-    def _owe(self, going: Going, actuals: Sequence[int]) -> None:
+    def _owe(self, going: InFlight, actuals: Sequence[int]) -> None:
         """Add up money by budget and window; of rates, nothing is worth telling so late."""
         wall = int(self.alone.utc() * 1000)
         for claim, actual in zip(going.claims, actuals, strict=True):
@@ -269,7 +271,7 @@ class Sheltered:
                 self.lost += 1
                 continue
             total = actual + (before.claims[0].amount if before else 0)
-            self._owed[name] = Debt([replace(claim, amount=total)], ends)
+            self._owed[name] = PendingCharge([replace(claim, amount=total)], ends)
             self._look.set()
 
     async def watch(self) -> None:
@@ -313,15 +315,15 @@ class Sheltered:
         return True
 
     async def _pay(self) -> None:
-        """Tell the store all that it missed. Raises ``StoreUnavailable``; the rest stays owed."""
+        """Send the store all that it missed. Raises ``StoreUnavailable``; the rest stays owed."""
         while self.owing:
             for debt in self._owed.values():
                 self._bills[self.new_id()] = debt
             self._owed.clear()
             wall = int(self.alone.utc() * 1000)
-            told = [self._settle(name) for name in list(self._unsettled)[:AT_ONCE]]
-            told += [self._charge(name, wall) for name in list(self._bills)[:AT_ONCE]]
-            for result in await asyncio.gather(*told, return_exceptions=True):
+            sent = [self._settle(name) for name in list(self._unsettled)[:AT_ONCE]]
+            sent += [self._charge(name, wall) for name in list(self._bills)[:AT_ONCE]]
+            for result in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from proxy.limits.store import Store
+from proxy.limits.store import CounterStore
 from proxy.types.limit import Claim
 
 AGAIN_S = 5.0
@@ -21,11 +21,11 @@ Name = tuple[str, str]
 Recall = Callable[[Claim, int | None], Awaitable[int | None]]
 
 
-class Unrecalled(Exception):
+class BackfillUnavailable(Exception):
     """What a budget has seen cannot be told now; another try may do."""
 
 
-class Missed(NamedTuple):
+class MissedBackfill(NamedTuple):
     """A budget that began without what its window had seen before: when a call first claimed it
     and when its window began, in milliseconds of UTC, the id of its charge, so that it is charged
     once however often that is tried, and when to try again, in seconds."""
@@ -37,23 +37,23 @@ class Missed(NamedTuple):
 
 
 @dataclass(slots=True)
-class Recalls:
+class Backfill:
     """Entering makes it the owner of the questions that are under way; leaving ends them.
 
-    ``recall`` gives the nano-USD that the budget of a claim has seen in its window, of calls that
-    came before a moment where one is given, in milliseconds of UTC; None where nobody will ever
-    know. Raises ``Unrecalled``: then it is asked again, with the first call after ``AGAIN_S``.
-    ``failed`` hears of any other exception.
+    ``recall`` returns the nano-USD that were spent in a claim's window by calls before a moment, if
+    one is given, in milliseconds of UTC; None where nobody will ever know. It may raise
+    ``BackfillUnavailable``: then it is asked again, with the first call after ``AGAIN_S``.
+    ``failed`` gets any other exception.
     """
 
-    store: Store
+    store: CounterStore
     recall: Recall
     failed: Callable[[Exception], None]
     monotonic: Callable[[], float]
     utc: Callable[[], float]
     _begun: int = 0
     _under_way: dict[Name, asyncio.Task[bool]] = field(default_factory=dict)
-    _missed: dict[Name, Missed] = field(default_factory=dict)
+    _missed: dict[Name, MissedBackfill] = field(default_factory=dict)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     def begin(self, claim: Claim, at_ms: int) -> None:
@@ -63,7 +63,7 @@ class Recalls:
             self._begun += 1
             name = f"{claim.limit.name} {claim.scope}"
             charge_id = f"recalled {at_ms} {self._begun} {name}"  # another where it begins again
-            self._start(claim, Missed(at_ms, self._window(claim), charge_id), None)
+            self._start(claim, MissedBackfill(at_ms, self._window(claim), charge_id), None)
 
     async def known(self, claims: Iterable[Claim]) -> bool:
         """Wait until what the budgets of some claims have seen is charged, or cannot be told. True
@@ -85,19 +85,19 @@ class Recalls:
         elif self.monotonic() >= missed.again:
             self._start(claim, missed, missed.at_ms)
 
-    def _start(self, claim: Claim, missed: Missed, before_ms: int | None) -> None:
+    def _start(self, claim: Claim, missed: MissedBackfill, before_ms: int | None) -> None:
         if _name(claim) not in self._under_way:
             task = self._group.create_task(self._run(claim, missed, before_ms))
             self._under_way[_name(claim)] = task
 
-    async def _run(self, claim: Claim, missed: Missed, before_ms: int | None) -> bool:
+    async def _run(self, claim: Claim, missed: MissedBackfill, before_ms: int | None) -> bool:
         name = _name(claim)
         try:
             spent = await self.recall(claim, before_ms)
             if spent is not None:
                 charge = [Claim(claim.limit, claim.scope, spent)]
                 await self.store.charge(missed.charge_id, charge, whole=True)
-        except Unrecalled:
+        except BackfillUnavailable:
             self._miss(name, missed)
             return False
         except Exception as error:  # noqa: BLE001  # it must not end the process, nor be lost
@@ -110,7 +110,7 @@ class Recalls:
         finally:
             del self._under_way[name]
 
-    def _miss(self, name: Name, missed: Missed) -> None:
+    def _miss(self, name: Name, missed: MissedBackfill) -> None:
         if len(self._missed) >= MOST_MISSED:
             del self._missed[next(iter(self._missed))]
         self._missed[name] = missed._replace(again=self.monotonic() + AGAIN_S)

@@ -18,7 +18,7 @@ from typing import Any, Literal, Self, cast
 from redis.exceptions import NoScriptError
 
 from proxy.limits import wire
-from proxy.limits.batch import BATCH, Batcher, Question, Reply
+from proxy.limits.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.store import StoreUnavailable
 from proxy.limits.wire import Wire
 from proxy.redis import FAULTS, Server
@@ -36,7 +36,7 @@ SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
+class UnsettledCall:
     """A call that is not settled: by which claims, what is known of its charge, and whether it
     has a place that is leased."""
 
@@ -46,8 +46,8 @@ class UnderWay:
     leased: bool
 
 
-def _settling(call: UnderWay, actuals: Sequence[int]) -> Question:
-    return Question(call.keys, SETTLE[call.known](call.claims, actuals))
+def _settling(call: UnsettledCall, actuals: Sequence[int]) -> ScriptCall:
+    return ScriptCall(call.keys, SETTLE[call.known](call.claims, actuals))
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class RedisStore:
     utc: Callable[[], float]
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None
-    _calls: dict[str, UnderWay] = field(default_factory=dict)
+    _calls: dict[str, UnsettledCall] = field(default_factory=dict)
     _wire: Wire = field(init=False)
     _batches: Batcher = field(init=False)
     _script: str = field(init=False, repr=False)
@@ -78,16 +78,18 @@ class RedisStore:
         """As promised. Where it is not known whether the store has charged the call, it can be
         settled, and must be."""
         keys = self._wire.keys(request_id, claims)
-        told = self._wire.claims(claims)
+        text = self._wire.claims(claims)
         leased = any(claim.limit.kind == "concurrency" for claim in claims)
         try:
-            readings = await self._batches.put(Question(keys, wire.admit(told)))
+            readings = await self._batches.put(ScriptCall(keys, wire.admit(text)))
         except (StoreUnavailable, asyncio.CancelledError):
-            self._remember(request_id, UnderWay(keys, told, "perhaps_charged", leased))
+            call = UnsettledCall(keys=keys, claims=text, known="perhaps_charged", leased=leased)
+            self._remember(request_id, call)
             raise
         decided = outcome(claims, readings)
         if decided.admitted and request_id not in self._calls:
-            self._remember(request_id, UnderWay(keys, told, "charged", leased))
+            call = UnsettledCall(keys=keys, claims=text, known="charged", leased=leased)
+            self._remember(request_id, call)
         return decided
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -123,7 +125,7 @@ class RedisStore:
         except StoreUnavailable as full:
             hear(full)
 
-    def _missed(self, request_id: str, call: UnderWay) -> None:
+    def _missed(self, request_id: str, call: UnsettledCall) -> None:
         known = "perhaps_settled" if call.known == "charged" else call.known
         self._remember(request_id, replace(call, known=known))
 
@@ -138,7 +140,7 @@ class RedisStore:
         names = [name for name, call in self._calls.items() if call.leased]
         for at in range(0, len(names), BATCH):
             known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
-            questions = [Question(each.keys, wire.renew(each.claims)) for each in known if each]
+            questions = [ScriptCall(each.keys, wire.renew(each.claims)) for each in known if each]
             replies = [self._batches.put(question) for question in questions]
             for reply in replies:
                 await reply
@@ -147,11 +149,11 @@ class RedisStore:
         keys = self._wire.keys(charge_id, claims)
         amounts = [claim.amount for claim in claims]
         text = wire.charge(self._wire.claims(claims), amounts, whole=whole)
-        await self._batches.put(Question(keys, text))
+        await self._batches.put(ScriptCall(keys, text))
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
         keys = self._wire.keys("", claims)
-        question = Question(keys, wire.read(self._wire.claims(claims)))
+        question = ScriptCall(keys, wire.read(self._wire.claims(claims)))
         return outcome(claims, await self._batches.put(question)).standings
 
     @property
@@ -163,12 +165,12 @@ class RedisStore:
         """How many calls this instance has admitted and not settled."""
         return len(self._calls)
 
-    def _remember(self, request_id: str, call: UnderWay) -> None:
+    def _remember(self, request_id: str, call: UnsettledCall) -> None:
         if len(self._calls) >= MOST_UNDER_WAY:
             del self._calls[next(iter(self._calls))]  # it stays charged, its lease ends
         self._calls[request_id] = call
 
-    async def _trip(self, questions: Sequence[Question]) -> list[Reply]:
+    async def _trip(self, questions: Sequence[ScriptCall]) -> list[Reply]:
         """Run the script once for all."""
         keys = [key for question in questions for key in question.keys]
         time = str(self.time_ms()) if self.time_ms else ""

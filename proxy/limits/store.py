@@ -21,7 +21,7 @@ class StoreUnavailable(Exception):
         self.trip = trip
 
 
-class Store(Protocol):
+class CounterStore(Protocol):
     """Counters by limit and scope.
 
     ``request_id`` is one of ours, unique to a call. A call claims each counter once.
@@ -64,4 +64,4 @@ class Store(Protocol):
         """
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
-        """Tell where counters stand, and whether the amounts would fit, without charging."""
+        """Return where counters stand, and whether the amounts would fit, without charging."""

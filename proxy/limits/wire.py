@@ -26,21 +26,21 @@ class Wire:
     _limits: dict[str, tuple[Limit, int, str]] = field(default_factory=dict)
 
     def keys(self, request_id: str, claims: Sequence[Claim]) -> tuple[str, ...]:
-        """Give the key of the call, and that of each claim's counter."""
+        """Return the key of the call, and that of each claim's counter."""
         start = f"{self.prefix}:{{limits}}:"
         names = [f"{start}{claim.limit.key}:{claim.scope}" for claim in claims]
         return (f"{start}call:{request_id}", *names)
 
     def claims(self, claims: Sequence[Claim]) -> str:
         now = int(self.utc() * 1000)
-        told = []
+        texts = []
         for claim in claims:
             limit = claim.limit
             known = self._limits.get(limit.key)
             if known is None or known[0] is not limit or now >= known[1]:
                 known = self._learn(limit, now)
-            told.append(f"[{claim.amount}{known[2]}")
-        return f"[{','.join(told)}]"
+            texts.append(f"[{claim.amount}{known[2]}")
+        return f"[{','.join(texts)}]"
 
     def _learn(self, limit: Limit, now: int) -> tuple[Limit, int, str]:
         """Write what is the same for all claims on a limit till a window ends."""

@@ -13,8 +13,8 @@ import orjson
 
 from proxy import dialects
 from proxy.app import Rooms, assembled
-from proxy.cache import Forgetful
-from proxy.dialects import Came, sse, writing
+from proxy.cache import NullCache
+from proxy.dialects import Received, sse, writing
 from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
 from proxy.emit import Emitters
@@ -84,7 +84,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
     guards = _Alone(Guards(Engine(loop.time)))
-    rooms = Rooms(admission, guards, Forgetful(), upstreams)
+    rooms = Rooms(admission, guards, NullCache(), upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
     exchange = _Exchange(given, played)
     claims = await _claims(policies, exchange)
@@ -191,8 +191,8 @@ class _Exchange:
         return REQUEST
 
     def knock(self) -> Door:
-        came = Came(REQUEST, REQUEST, self._given.at)
-        return dialects.greeted("POST", self._path, self._headers, came)
+        came = Received(REQUEST, REQUEST, self._given.at)
+        return dialects.parse_head("POST", self._path, self._headers, came)
 
     async def read_call(self, door: Door) -> Call:
         self._call = dialects.read_call(door, self._body)

@@ -14,7 +14,7 @@ from functools import partial
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import ask
+from proxy.dialects.asking import build_request
 from proxy.dialects.statuses import meaning_of
 from proxy.errors import (
     BadField,
@@ -29,26 +29,26 @@ from proxy.offload import Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
 from proxy.types import Call, Head, Plan, Target
-from proxy.upstream.allowance import left_of
-from proxy.upstream.errand import Errand
+from proxy.upstream.allowance import remaining
+from proxy.upstream.errand import AttemptContext
 from proxy.upstream.failures import most_useful
-from proxy.upstream.forwarded import Asked, Forwarded, reader_of, shown_of
+from proxy.upstream.forwarded import Forwarded, OpenAttempt, reader_of, shown_of
 from proxy.upstream.health import Health
-from proxy.upstream.listing import Listed
-from proxy.upstream.patience import wait
-from proxy.upstream.race import Race
+from proxy.upstream.listing import ModelList
+from proxy.upstream.patience import next_delay
+from proxy.upstream.race import HedgedRequest
 from proxy.upstream.refusal import refusal
-from proxy.upstream.reply import Http, Reply, Share, Unbounded
-from proxy.upstream.together import Together
+from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
+from proxy.upstream.together import FanOut
 
 
 @dataclass(frozen=True, slots=True)
 class Upstreams:
     """The upstreams of the policies, behind one client.
 
-    ``via`` marks requests against loops. ``draw`` gives a number from 0 up to 1. ``offload`` is
-    where large questions are written, and large answers read. ``share`` gives what an answer that
-    is held as a whole may take of the memory for all of those.
+    ``via`` marks requests against loops. ``draw`` returns a number from 0 up to 1. ``offload``
+    is where large requests are written, and large answers read. ``share`` returns the share of
+    memory of an answer that is held as a whole.
     """
 
     http: Http
@@ -58,20 +58,23 @@ class Upstreams:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
-    share: Callable[[], Share] = Unbounded
+    share: Callable[[], MemoryShare] = Unbounded
 
     async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
         if plan.listing is not None:
-            return Listed(plan.listing)
-        legs = [Errand(plan, call, record, leg) for leg in range(len(plan.legs))]
+            return ModelList(plan.listing)
+        legs = [
+            AttemptContext(plan=plan, call=call, record=record, leg=leg)
+            for leg in range(len(plan.legs))
+        ]
         if len(legs) == 1:
             return await self._begin(legs[0])
         begin = [partial(self._begin, errand) for errand in legs]
-        return Together(begin, review)
+        return FanOut(begin, review)
 
-    async def _begin(self, errand: Errand) -> Answer:
-        """Give the first answer that begins. When none does, the most useful failure says why."""
-        leg = errand.said
+    async def _begin(self, errand: AttemptContext) -> Answer:
+        """Return the first answer that begins. Raise the most useful failure when none does."""
+        leg = errand.model_leg
         targets = self.health.least_loaded_first(leg.targets, leg.pool)
         after = errand.plan.hedge_after
         if after is None:
@@ -81,15 +84,19 @@ class Upstreams:
         errand.record.serve(errand.leg, answer.asked.attempt)
         return answer
 
-    async def _hedged(self, errand: Errand, targets: Sequence[Target], after: float) -> Forwarded:
+    async def _hedged(
+        self, errand: AttemptContext, targets: Sequence[Target], after: float
+    ) -> Forwarded:
         """Ask the next target too when the first is slow; a single target is asked twice."""
         others = targets[1:] or targets
         may = partial(self.health.may_retry, targets[0].upstream)
-        hedge = Race(after, may, spare=len(targets) > 1)
+        hedge = HedgedRequest(after, may, spare=len(targets) > 1)
         first = partial(self._first_of, errand, targets[:1])
         return await hedge.run(first, partial(self._first_of, errand, others))
 
-    async def _first_of(self, errand: Errand, targets: Sequence[Target], why: Why) -> Forwarded:
+    async def _first_of(
+        self, errand: AttemptContext, targets: Sequence[Target], why: Why
+    ) -> Forwarded:
         failures: list[ProxyError] = []
         for target in targets:
             try:
@@ -102,7 +109,7 @@ class Upstreams:
             why = "fallback"
         raise most_useful(failures)
 
-    async def _patiently(self, errand: Errand, target: Target, why: Why) -> Forwarded:
+    async def _patiently(self, errand: AttemptContext, target: Target, why: Why) -> Forwarded:
         """Ask one target, again after failures that the policy says may pass."""
         tries, fresh = 1, False
         while True:
@@ -111,7 +118,7 @@ class Upstreams:
             except UpstreamStale:  # nothing was taken, so this is safe, and no try of the policy's
                 why, fresh = "retry", True
             except UpstreamError as failure:
-                seconds = wait(errand.plan.retry, failure, tries, self.draw)
+                seconds = next_delay(errand.plan.retry, failure, tries, self.draw)
                 if seconds is None or seconds >= errand.time_left():
                     raise
                 if not self.health.may_retry(target.upstream):
@@ -120,11 +127,15 @@ class Upstreams:
                 await self.sleep(seconds)
                 why, tries = "retry", tries + 1
 
-    async def _try(self, errand: Errand, target: Target, why: Why, *, fresh: bool) -> Forwarded:
+    async def _try(
+        self, errand: AttemptContext, target: Target, why: Why, *, fresh: bool
+    ) -> Forwarded:
         """Ask one target; give its answer once its first chunk is there."""
         call, record = errand.call, errand.record
         asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
-        written = partial(ask, call, target, asks, spoken, errand.said.changes_for(target))
+        written = partial(
+            build_request, call, target, asks, spoken, errand.model_leg.changes_for(target)
+        )
         question = await self.offload.run(call.size, written, call.door.digest)
         record.warn(f"{name} dropped" for name in question.dropped)
         try:
@@ -133,7 +144,14 @@ class Upstreams:
             record.skip(target, skipped.code)
             raise
         attempt = record.attempt(target, errand.leg, self.new_span_id(), why)
-        asked = Asked(call, target, question, attempt, record, slot)
+        asked = OpenAttempt(
+            call=call,
+            target=target,
+            question=question,
+            attempt=attempt,
+            record=record,
+            slot=slot,
+        )
         reply: Reply | None = None
         try:
             reply = await self._post(asked, errand.time_left(), fresh=fresh)
@@ -146,7 +164,7 @@ class Upstreams:
             finally:
                 asked.leave()
 
-    async def _post(self, asked: Asked, left: float, *, fresh: bool) -> Reply:
+    async def _post(self, asked: OpenAttempt, left: float, *, fresh: bool) -> Reply:
         upstream = asked.target.upstream
         via = ", ".join((*asked.call.door.via, self.via))
         headers = {**asked.question.headers, "x-headrace-via": via}
@@ -158,11 +176,11 @@ class Upstreams:
         url, body = asked.question.url, asked.question.body
         reply = await self.http.post(url, headers, body, limits, asked.sent, fresh=fresh)
         asked.attempt.status = reply.status
-        asked.attempt.left = left_of(reply.headers)
+        asked.attempt.left = remaining(reply.headers)
         return reply
 
-    async def _answer(self, asked: Asked, reply: Reply, *, kept: bool) -> Forwarded:
-        """Give an answer that has begun: from then on it owns the reply. One that is whole, or is
+    async def _answer(self, asked: OpenAttempt, reply: Reply, *, kept: bool) -> Forwarded:
+        """Return an answer that has begun: from then on it owns the reply. One that is whole, or is
         ``kept`` to its end, has a share of the memory for answers."""
         server = DIALECTS[asked.target.upstream.dialect].server
         meaning = meaning_of(server.statuses, reply.status)
@@ -172,6 +190,13 @@ class Upstreams:
         reader = reader_of(asked, reply)
         share = self.share() if kept or reader.holds else Unbounded()
         share.of(asked.record.key)
-        answer = Forwarded(head, reply, reader, asked, self.offload, share)
+        answer = Forwarded(
+            head=head,
+            reply=reply,
+            reader=reader,
+            asked=asked,
+            offload=self.offload,
+            share=share,
+        )
         asked.attempt.began = asked.record.now()
         return await answer.begin()

@@ -11,11 +11,11 @@ HEADERS = {
 MAX_DIGITS = 15
 
 
-def left_of(headers: Mapping[str, str]) -> dict[str, int]:
-    """Give how many requests and tokens are left, as far as that is said in plain digits."""
+def remaining(headers: Mapping[str, str]) -> dict[str, int]:
+    """Return how many requests and tokens are left, as far as the headers have plain digits."""
     left = {}
     for what, name in HEADERS.items():
-        said = headers.get(name)
-        if said is not None and said.isascii() and said.isdigit() and len(said) <= MAX_DIGITS:
-            left[what] = int(said)
+        value = headers.get(name, "")
+        if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
+            left[what] = int(value)
     return left

@@ -26,7 +26,7 @@ from proxy.upstream.wire.pool import LINGER_S, Pool
 MAX_PLACES = 1024
 
 
-class Place(NamedTuple):
+class RequestTarget(NamedTuple):
     """Where a URL leads: whom to connect to, the request line, and the host's own name."""
 
     origin: Origin
@@ -34,24 +34,24 @@ class Place(NamedTuple):
     host: str
 
 
-def place_of(url: str) -> Place:
+def place_of(url: str) -> RequestTarget:
     parts = urlsplit(url)
     tls = parts.scheme == "https"
     usual = 443 if tls else 80
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     host = parts.netloc.removesuffix(f":{usual}")
     origin = Origin(parts.hostname or "", parts.port or usual, tls)
-    return Place(origin, f"POST {target} HTTP/1.1\r\n", host)
+    return RequestTarget(origin, f"POST {target} HTTP/1.1\r\n", host)
 
 
-def written(place: Place, headers: Mapping[str, str], length: int) -> bytes:
+def written(place: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
     """Write the head of a request.
 
     Raises ``UpstreamUnavailable`` when a header could be read as more than one.
     """
     own = "" if "host" in headers else f"host: {place.host}\r\n"
-    said = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    text = f"{place.line}{own}{said}content-length: {length}\r\n\r\n"
+    fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    text = f"{place.line}{own}{fields}content-length: {length}\r\n\r\n"
     lines = len(headers) + (4 if own else 3)
     if text.count("\r") != lines or text.count("\n") != lines or "\0" in text or not text.isascii():
         raise UpstreamUnavailable("The upstream cannot be asked: a header is not plain text.")
@@ -59,7 +59,7 @@ def written(place: Place, headers: Mapping[str, str], length: int) -> bytes:
 
 
 @dataclass(slots=True)
-class Reply:
+class HttpReply:
     """An upstream's response whose head is there. Entering owns it; leaving closes it.
 
     A reply that has come to its end gives its connection back to the pool; any other is cut, so
@@ -75,7 +75,7 @@ class Reply:
     _begun: bool = False
 
     async def piece(self) -> bytes:
-        """Give the next bytes of the body, none at its end. Raises ``UpstreamError``.
+        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``.
 
         The first byte is waited for as long as the head was; after it silence is bounded by
         ``idle``.
@@ -90,7 +90,7 @@ class Reply:
         return piece
 
     async def body(self, limit: int) -> bytes:
-        """Give the whole body, cut at ``limit`` bytes."""
+        """Return the whole body, cut at ``limit`` bytes."""
         whole = bytearray()
         while len(whole) < limit and (piece := await self.piece()):
             whole += piece
@@ -136,7 +136,7 @@ class HttpClient:
         self._connections = connections
         self._trust = trust
         self._look_up = look_up
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, RequestTarget] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -174,24 +174,31 @@ class HttpClient:
         on_sent: Callable[[], None] = nothing,
         *,
         fresh: bool = False,
-    ) -> Reply:
-        """Send a request, give the reply once its head is there. Raises ``UpstreamError``."""
+    ) -> HttpReply:
+        """Send a request, return the reply once its head is there. Raises ``UpstreamError``."""
         place = self._place(url)
-        head = written(place, headers, len(body))
+        request = written(place, headers, len(body))
         until = self._now() + timeouts.total
         connection = await self._connected(place.origin, timeouts, until, fresh=fresh)
         try:
-            connection.send(head, body, until, on_sent)
-            said = await connection.head(timeouts.first_byte)
+            connection.send(request, body, until, on_sent)
+            head = await connection.head(timeouts.first_byte)
         except BaseException as error:
             stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
             self._pool.give_back(place.origin, connection)
             if stale:
                 raise UpstreamStale from None
             raise
-        return Reply(said.status, said.headers, timeouts, self._pool, place.origin, connection)
+        return HttpReply(
+            status=head.status,
+            headers=head.headers,
+            _timeouts=timeouts,
+            _pool=self._pool,
+            _origin=place.origin,
+            _connection=connection,
+        )
 
-    def _place(self, url: str) -> Place:
+    def _place(self, url: str) -> RequestTarget:
         place = self._places.get(url)
         if place is None:
             if len(self._places) >= MAX_PLACES:

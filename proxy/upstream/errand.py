@@ -9,7 +9,7 @@ from proxy.types import Call, Leg, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class AttemptContext:
     """What is to be fetched. All tries together take no longer than the client, or the upstreams
     of the leg's targets together, allow."""
 
@@ -19,12 +19,12 @@ class Errand:
     leg: int
 
     @property
-    def said(self) -> Leg:
+    def model_leg(self) -> Leg:
         return self.plan.legs[self.leg]
 
     def time_left(self) -> float:
-        """Give the seconds that are left; nothing, or less, when another try is too late."""
-        allowed = sum(target.upstream.timeouts.total for target in self.said.targets)
+        """Return the seconds that are left; 0 or less when another try is too late."""
+        allowed = sum(target.upstream.timeouts.total for target in self.model_leg.targets)
         if self.call.timeout_s is not None:
             allowed = min(allowed, self.call.timeout_s)
         return allowed - (self.record.now() - self.record.started)

@@ -20,11 +20,11 @@ def most_useful(failures: Sequence[ProxyError]) -> ProxyError:
     for failure in failures:
         if failure.final:
             return failure
-    asked = [each for each in failures if not isinstance(each, (*NOT_ASKED, BadField))]
-    passing = [each for each in asked if each.should_retry is not False]
+    asked = [error for error in failures if not isinstance(error, (*NOT_ASKED, BadField))]
+    passing = [error for error in asked if error.should_retry is not False]
     if passing:
         return passing[-1]
-    waits = [each for each in failures if isinstance(each, NOT_ASKED)]
+    waits = [error for error in failures if isinstance(error, NOT_ASKED)]
     if waits:
-        return min(waits, key=lambda each: each.retry_after_s or 0.0)
+        return min(waits, key=lambda error: error.retry_after_s or 0.0)
     return (asked or failures)[-1]

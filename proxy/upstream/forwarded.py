@@ -11,7 +11,7 @@ from typing import Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import Question
+from proxy.dialects.asking import UpstreamRequest
 from proxy.dialects.documents import Documents
 from proxy.dialects.findings import find_findings, merge_findings
 from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
@@ -27,7 +27,7 @@ from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
 from proxy.upstream.health import Slot
 from proxy.upstream.own_secrets import conceal
-from proxy.upstream.reply import Reply, Share
+from proxy.upstream.reply import MemoryShare, Reply
 from proxy.words import MAX_WORD, few
 
 MIB = 1024 * 1024
@@ -39,7 +39,7 @@ KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class OpenAttempt:
     """One question on its way: what was asked, of whom, in which place, and where it is recorded.
 
     ``leave`` it once, whatever way it ended.
@@ -47,7 +47,7 @@ class Asked:
 
     call: Call
     target: Target
-    question: Question
+    question: UpstreamRequest
     attempt: Attempt
     record: Record
     slot: Slot
@@ -97,9 +97,9 @@ class Forwarded:
     head: Head
     reply: Reply
     reader: AnswerReader
-    asked: Asked
+    asked: OpenAttempt
     offload: Offload
-    share: Share
+    share: MemoryShare
     _source: AsyncIterator[Chunk] | None = None
     _first: Chunk | None = None
     _left: bool = False
@@ -213,17 +213,17 @@ class Forwarded:
         await self.reply.__aexit__(kind, error, trace)
 
 
-def reader_of(asked: Asked, reply: Reply) -> AnswerReader:
+def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     """Choose by what came, not by what was asked; an answer of no known kind is refused."""
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
-    call, leg, goes = asked.call, asked.attempt.leg, asked.question.endpoint
+    call, leg, endpoint = asked.call, asked.attempt.leg, asked.question.endpoint
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server
-    turn = turning(call, goes, DIALECTS[call.door.dialect], spoken)
-    documents = Documents(upstream.max_answer_values, vectors=goes == "embeddings")
+    turn = turning(call, endpoint, DIALECTS[call.door.dialect], spoken)
+    documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == "text/event-stream" and call.stream:
         return StreamReader(leg, turn, server, documents)
     if media_type != "application/json":
@@ -232,7 +232,7 @@ def reader_of(asked: Asked, reply: Reply) -> AnswerReader:
     return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit)
 
 
-def shown_of(asked: Asked, reply: Reply) -> tuple[tuple[str, str], ...]:
+def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     """By allow-list, and only to a client that speaks the upstream's own dialect."""
     shown = DIALECTS[asked.target.upstream.dialect].server.shown
     if not shown or asked.target.upstream.dialect != asked.call.door.dialect:

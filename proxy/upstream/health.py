@@ -155,7 +155,17 @@ class Health:
         circuit.under_way += 1
         whole.under_way += 1
         whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
-        return Slot(self, target, endpoint, caller, state, circuit, whole, probe, own_probe)
+        return Slot(
+            health=self,
+            target=target,
+            endpoint=endpoint,
+            caller=caller,
+            target_state=state,
+            circuit=circuit,
+            upstream_state=whole,
+            probe=probe,
+            own_probe=own_probe,
+        )
 
     def _is_no_longer_alone(self, circuit: CircuitState, target: Target, caller: str) -> bool:
         """Note who asks. True if a second caller is the first to do so after a circuit that one

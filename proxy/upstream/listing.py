@@ -13,7 +13,7 @@ WHOLE = Head(streamed=False)
 
 
 @dataclass(slots=True)
-class Listed:
+class ModelList:
     """The models that a key may use: policy itself is the answer."""
 
     names: tuple[str, ...]

@@ -31,14 +31,14 @@ def cause(failure: ProxyError) -> int | str | None:
     return failure.upstream_status or "connect"
 
 
-def wait(
+def next_delay(
     retry: Retry | None, failure: ProxyError, tries: int, draw: Callable[[], float]
 ) -> float | None:
-    """Give the seconds to wait before the next of ``tries`` so far; None to go on elsewhere.
+    """Return the seconds to wait before the next try after ``tries``; None to go on elsewhere.
 
     The wait is drawn between nothing and a bound that doubles; what a target itself asks for is
     the least of it, and a target that asks for more than the policy allows is not waited for.
-    ``draw`` gives a number from 0 up to 1.
+    ``draw`` returns a number from 0 up to 1.
     """
     if retry is None or tries > retry.times or cause(failure) not in retry.on:
         return None

@@ -21,7 +21,7 @@ Begin = Callable[[Why], Awaitable[Forwarded]]
 
 
 @dataclass(frozen=True, slots=True)
-class Race:
+class HedgedRequest:
     """How the second joins in: ``after`` seconds if it ``may`` then, and when the first has failed
     if it is a ``spare`` that would be asked next in any case."""
 

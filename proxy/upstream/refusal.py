@@ -58,10 +58,10 @@ async def refusal(reply: Reply, upstream: Upstream) -> ProxyError:
 def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody) -> ProxyError:
     status = reply.status
     if meaning == "denied":
-        message = _said(error, upstream) or "A guard of the upstream denied the call."
+        message = _message(error, upstream) or "A guard of the upstream denied the call."
         return UpstreamDenied(message, upstream_status=status)
     if meaning == "request":
-        text = _said(error, upstream) or f"The upstream refused the request ({status})."
+        text = _message(error, upstream) or f"The upstream refused the request ({status})."
         param = None if error.param is None else concealed(error.param, upstream)
         refused = UpstreamRefused(text, upstream_status=status, param=param)
         return refused.worded(error.code, error.type)
@@ -78,7 +78,7 @@ def _error(meaning: Meaning, reply: Reply, upstream: Upstream, error: ErrorBody)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Give the seconds that an upstream asks to wait, as a sane number, or None.
+    """Return the seconds that an upstream asks to wait, at most ``MAX_RETRY_AFTER_S``, or None.
 
     A date counts from the response's own ``date``, so that no two clocks have to agree.
     """
@@ -113,5 +113,5 @@ def _parse(body: bytes) -> ErrorBody:
         return ErrorBody()
 
 
-def _said(error: ErrorBody, upstream: Upstream) -> str:
+def _message(error: ErrorBody, upstream: Upstream) -> str:
     return concealed(error.message or "", upstream)

@@ -42,7 +42,7 @@ class Reply(Protocol):
     ) -> None: ...
 
 
-class Share(Protocol):
+class MemoryShare(Protocol):
     """What one answer may take of the memory for all answers."""
 
     def of(self, caller: object) -> None:
@@ -52,7 +52,7 @@ class Share(Protocol):
         """Count bytes that have come. Raise ``ProxyError`` where there is no room for them."""
 
     def give_back(self) -> None:
-        """Give back all that was taken."""
+        """Return all that was taken."""
 
 
 class Unbounded:
@@ -65,7 +65,7 @@ class Unbounded:
         """Count nothing."""
 
     def give_back(self) -> None:
-        """Give nothing back."""
+        """Return nothing."""
 
 
 class Http(Protocol):

@@ -23,7 +23,7 @@ WHOLE = Head(streamed=False)
 
 
 @dataclass(slots=True)
-class Together:
+class FanOut:
     """The answers of all legs. Entering asks them all; leaving stops those still at work.
 
     A model that fails gives a chunk that says so, once ``review`` has looked at what it says. When

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import pytest
 
-from proxy.dialects import DIALECTS, Came, greeted, read_call
-from proxy.dialects.asking import ask
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects.asking import build_request
 from proxy.errors import BadField
 from proxy.limits.claims import ASSUMED_TOKENS, estimated
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
@@ -95,13 +95,13 @@ def called(door: str, said: dict[str, Any]) -> Call:
     for name, value in said.items():
         put(body, name, value)
     headers = {"x-portkey-api-key": "k"} if door.startswith("portkey") else {}
-    came = Came("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
-    return read_call(greeted("POST", path, headers, came), body)
+    came = Received("r", "r", datetime(2026, 1, 1, tzinfo=UTC))
+    return read_call(parse_head("POST", path, headers, came), body)
 
 
 def sent(call: Call, target: Target, changes: Changes = UNCHANGED) -> dict[str, Any]:
     asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
-    body: dict[str, Any] = json.loads(ask(call, target, asked, spoken, changes).body)
+    body: dict[str, Any] = json.loads(build_request(call, target, asked, spoken, changes).body)
     return body
 
 

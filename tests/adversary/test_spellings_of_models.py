@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from proxy.cli import main
-from proxy.dialects import Came, greeted, read_call
+from proxy.dialects import Received, parse_head, read_call
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Key, Snapshot
 from proxy.policy.review.compare import decided, divergences
@@ -181,7 +181,8 @@ def call_of(way: Way) -> Call:
     path, body = way.request
     headers = {"authorization": f"Bearer {KEY}", **way.headers}
     return read_call(
-        greeted("POST", path, headers, Came("req_1", "nonce", AT)), {**body, "model": way.model}
+        parse_head("POST", path, headers, Received("req_1", "nonce", AT)),
+        {**body, "model": way.model},
     )
 
 

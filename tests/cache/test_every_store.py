@@ -13,7 +13,7 @@ import pytest
 from proxy.cache.memory import Memory
 from proxy.cache.redis import Redis
 from proxy.cache.sqlite import Sqlite
-from proxy.cache.store import Store
+from proxy.cache.store import AnswerStore
 from proxy.redis import connect
 from tests.cache.stores import Clock, Told, until
 from tests.servers import running_cluster, running_server
@@ -24,7 +24,7 @@ ROOM = 1_000_000
 
 
 @asynccontextmanager
-async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIterator[Store]:
+async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIterator[AnswerStore]:
     if kind == "memory":
         async with Memory(ROOM, clock, told) as memory:
             yield memory
@@ -39,7 +39,7 @@ async def opened(kind: str, folder: Path, clock: Clock, told: Told) -> AsyncIter
                 yield redis
 
 
-async def written(store: Store) -> None:
+async def written(store: AnswerStore) -> None:
     """Wait until nothing waits to be written, so that the store itself must answer."""
     if not isinstance(store, Memory):
         assert isinstance(store, Sqlite | Redis)
@@ -104,7 +104,7 @@ async def test_many_callers_get_each_its_own(kind: str, tmp_path: Path) -> None:
 async def test_callers_that_leave_mix_nothing_up(kind: str, tmp_path: Path) -> None:
     values = {bytes([n]) * 32: bytes([n]) * 1000 for n in range(50)}
 
-    async def ask(store: Store, key: bytes) -> bool:
+    async def ask(store: AnswerStore, key: bytes) -> bool:
         asking = asyncio.gather(store.get(key))
         await asyncio.sleep(0)
         asking.cancel()
@@ -142,7 +142,7 @@ async def test_what_was_used_longest_ago_makes_room(bounded: str, tmp_path: Path
     assert told.gone["full"] == 301 - told.entries
 
 
-async def used(store: Store) -> None:
+async def used(store: AnswerStore) -> None:
     """Let a store that writes later write down what was used."""
     await written(store)
     if isinstance(store, Sqlite):

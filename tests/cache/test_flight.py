@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.cache.flight import Flight, Place
+from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.types import Chunk
 
@@ -128,7 +128,7 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
     assert len(flight._chunks) <= 1
 
 
-async def rest(place: Place) -> list[Chunk]:
+async def rest(place: Listener) -> list[Chunk]:
     return [chunk async for chunk in place]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cache.gist import gist
+from proxy.cache.gist import fingerprint
 from tools.alike import SETS, pairs
 
 SECRET = b"s" * 32
@@ -15,7 +15,8 @@ LOOK_ALIKES = [pair for name in SETS for pair in pairs(name) if not pair.same]
 
 def same(one: str, other: str) -> bool:
     there, back = (
-        gist(a, SECRET).same_as(gist(b, SECRET)) for a, b in ((one, other), (other, one))
+        fingerprint(a, SECRET).same_as(fingerprint(b, SECRET))
+        for a, b in ((one, other), (other, one))
     )
     assert there == back
     return there
@@ -71,9 +72,9 @@ def test_small_differences_count(one: str, other: str) -> None:
 
 @given(st.text(max_size=60))
 def test_any_text_is_the_same_as_itself_unless_it_says_nothing(text: str) -> None:
-    read = gist(text, SECRET)
+    read = fingerprint(text, SECRET)
 
-    assert read.same_as(gist(text, SECRET)) == bool(read.words)
+    assert read.same_as(fingerprint(text, SECRET)) == bool(read.words)
 
 
 @given(
@@ -92,7 +93,7 @@ def test_another_order_of_plain_words_is_another_question(
 
 
 def test_a_gist_cannot_be_read_and_another_secret_makes_another() -> None:
-    read = gist("Lock the card of Mia", SECRET)
+    read = fingerprint("Lock the card of Mia", SECRET)
 
     assert "card" not in repr(read)
-    assert not read.same_as(gist("Lock the card of Mia", b"t" * 32))
+    assert not read.same_as(fingerprint("Lock the card of Mia", b"t" * 32))

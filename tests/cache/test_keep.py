@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cache.keep import Keep, choices_wanted
+from proxy.cache.keep import AnswerRecorder, choices_wanted
 from proxy.types import CacheRule, Call, Chunk, Door, Endpoint
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 
@@ -20,8 +20,8 @@ TOOLS = chat(choices=[{"index": 0, "message": {"tool_calls": CALL}, "finish_reas
 VECTORS = {"object": "list", "data": [{"index": 0, "embedding": [0.5]}], "usage": usage()}
 
 
-def kept(*data: Any, rule: CacheRule = RULE, end: bool = True, wanted: int = 1) -> Keep:
-    keep = Keep(rule, wanted)
+def kept(*data: Any, rule: CacheRule = RULE, end: bool = True, wanted: int = 1) -> AnswerRecorder:
+    keep = AnswerRecorder(rule, wanted)
     for each in data:
         keep.feed(Chunk(each))
     if end:
@@ -110,7 +110,7 @@ def test_what_is_too_large_holds_no_memory_and_stays_too_large() -> None:
 
 
 def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
-    keep = Keep(RULE)
+    keep = AnswerRecorder(RULE)
 
     keep.feed(Chunk(legacy(), b'{ "choices": [] }'))
     keep.feed(Chunk({"a": 1}, b'{\n"a":1}', last=True))
@@ -157,7 +157,7 @@ def test_an_answer_in_which_the_upstream_found_something_is_not_kept(
 
 def test_what_is_kept_takes_no_more_memory_than_it_counts() -> None:
     lines = 10_000
-    keep = Keep(replace(RULE, max_bytes=2**30), 1)
+    keep = AnswerRecorder(replace(RULE, max_bytes=2**30), 1)
     chunk = Chunk(ending(None))
     before = resident()
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cache.kept import VERSION, About, Kept, dump, load
+from proxy.cache.kept import VERSION, AnswerMetadata, CachedAnswer, dump, load
 from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub
 from proxy.dialects.writing import EventWriter, WholeWriter
@@ -19,19 +19,21 @@ from proxy.usage import Tokens
 from tests.doubles import legacy, legacy_events
 
 KEY, OTHER = b"k" * 32, b"o" * 32
-ABOUT = About(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3))
+ABOUT = AnswerMetadata(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(input=5, output=3))
 LINES = [orjson.dumps(event) for event in legacy_events(" Par", "is.")]
 VALUE = dump(KEY, ABOUT, LINES)
 ROOM = 10_000
 CALL = Call(Door("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
 
 
-def whole() -> Kept:
+def whole() -> CachedAnswer:
     line = orjson.dumps(legacy(" Paris."))
-    return Kept(About(0.0, False, "openai", "m", Tokens()), (line,), (legacy(" Paris."),))
+    return CachedAnswer(
+        AnswerMetadata(0.0, False, "openai", "m", Tokens()), (line,), (legacy(" Paris."),)
+    )
 
 
-STREAM = Kept(ABOUT, tuple(LINES), tuple(map(orjson.loads, LINES)))
+STREAM = CachedAnswer(ABOUT, tuple(LINES), tuple(map(orjson.loads, LINES)))
 
 
 def test_what_was_stored_is_read_again() -> None:
@@ -94,7 +96,7 @@ def test_each_form_serves_the_other() -> None:
     assert end.last
 
 
-WHOLE = About(0.0, False, "openai", "m", Tokens())
+WHOLE = AnswerMetadata(0.0, False, "openai", "m", Tokens())
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
     lambda inner: (
@@ -120,7 +122,7 @@ event = some("id", "data", "usage", "error", object=kind, choices=st.lists(choic
 
 @given(st.lists(event, min_size=1, max_size=3), st.sampled_from([ABOUT, WHOLE]))
 def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
-    said: list[Any], about: About
+    said: list[Any], about: AnswerMetadata
 ) -> None:
     value = dump(KEY, about, [orjson.dumps(each) for each in said])
 
@@ -147,7 +149,7 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
     ],
 )
 @pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
-def test_what_is_no_answer_is_none(lines: list[bytes], about: About) -> None:
+def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) -> None:
     assert load(KEY, dump(KEY, about, lines), ROOM) is None
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.cache.gist import gist
-from proxy.cache.nearest import ROWS, Entry, Nearest
+from proxy.cache.gist import fingerprint
+from proxy.cache.nearest import ROWS, IndexEntry, VectorIndex
 from proxy.ports import Vector
 from tests.cache.stores import Clock
 
-GIST = gist("Where is my parcel?", b"")
+GIST = fingerprint("Where is my parcel?", b"")
 
 
 def at(degrees: float) -> Vector:
@@ -27,16 +27,16 @@ class World:
     room: int = 10_000_000
     clock: Clock = field(default_factory=Clock)
     told: tuple[int, int] = (0, 0)
-    nearest: Nearest = field(init=False)
+    nearest: VectorIndex = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nearest = Nearest(self.room, self.clock, self.held)
+        self.nearest = VectorIndex(self.room, self.clock, self.held)
 
     def held(self, entries: int, size: int) -> None:
         self.told = (entries, size)
 
     def put(self, key: str, degrees: float, space: str = "a", ttl: float = 60) -> None:
-        entry = Entry(key.encode(), GIST, self.clock.now + ttl)
+        entry = IndexEntry(key.encode(), GIST, self.clock.now + ttl)
         self.nearest.put(space, entry, at(degrees))
 
     def near(self, degrees: float, space: str = "a", least: float = 0.9) -> list[str]:
@@ -65,7 +65,7 @@ def test_vectors_of_another_length_are_of_another_space() -> None:
     world = World()
     world.put("two", 0)
     longer = array("f", (1, 0, 0)).tobytes()
-    world.nearest.put("a", Entry(b"three", GIST, world.clock.now + 60), longer)
+    world.nearest.put("a", IndexEntry(b"three", GIST, world.clock.now + 60), longer)
 
     assert world.near(0) == ["two"]
     assert [entry.key for _, entry in world.nearest.near("a", longer, 0.9)] == [b"three"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cache.store import Shelf
+from proxy.cache.store import CacheBackend
 
 KEY, OTHER, SECRET = b"k" * 32, b"o" * 32, b"s" * 32
 
@@ -31,7 +31,7 @@ class Open:
 @pytest.mark.parametrize("at", [0, 1, 20, 33, -1])
 async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
     store, told = Open(), list[str]()
-    shelf = Shelf(store, SECRET, lambda: told.append("changed"))
+    shelf = CacheBackend(store, SECRET, lambda: told.append("changed"))
     shelf.put(KEY, b"an answer", 60)
     assert (await shelf.get(KEY), told) == (b"an answer", [])
 
@@ -44,8 +44,8 @@ async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
 
 async def test_neither_another_secret_nor_another_key_makes_a_tag() -> None:
     store, told = Open(), list[str]()
-    shelf = Shelf(store, SECRET, lambda: told.append("changed"))
-    Shelf(store, b"x" * 32, lambda: None).put(KEY, b"forged", 60)
+    shelf = CacheBackend(store, SECRET, lambda: told.append("changed"))
+    CacheBackend(store, b"x" * 32, lambda: None).put(KEY, b"forged", 60)
     shelf.put(OTHER, b"another answer", 60)
 
     assert await shelf.get(KEY) is None
@@ -58,7 +58,7 @@ async def test_neither_another_secret_nor_another_key_makes_a_tag() -> None:
 
 async def test_what_ends_with_its_process_has_no_tag() -> None:
     store = Open()
-    shelf = Shelf(store, SECRET)
+    shelf = CacheBackend(store, SECRET)
     shelf.put(KEY, b"an answer", 60)
 
     assert store.values == {KEY: b"an answer"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cache.wishes import CONTENT, Wishes, read_wishes
+from proxy.cache.wishes import CONTENT, CacheControl, read_cache_control
 from proxy.errors import BadRequest
 
 
@@ -12,33 +12,33 @@ from proxy.errors import BadRequest
     ("headers", "wishes"),
     [
         ({}, CONTENT),
-        ({"cache-control": "no-cache"}, Wishes(anew=True)),
-        ({"cache-control": "No-Store"}, Wishes(keep=False)),
-        ({"cache-control": "no-store, no-cache"}, Wishes(anew=True, keep=False)),
-        ({"cache-control": "max-age=60"}, Wishes(max_age=60)),
-        ({"cache-control": 'max-age = "5", max-age=60'}, Wishes(max_age=5)),
-        ({"cache-control": "max-age=99999999999999999999"}, Wishes(max_age=10**9)),
+        ({"cache-control": "no-cache"}, CacheControl(anew=True)),
+        ({"cache-control": "No-Store"}, CacheControl(keep=False)),
+        ({"cache-control": "no-store, no-cache"}, CacheControl(anew=True, keep=False)),
+        ({"cache-control": "max-age=60"}, CacheControl(max_age=60)),
+        ({"cache-control": 'max-age = "5", max-age=60'}, CacheControl(max_age=5)),
+        ({"cache-control": "max-age=99999999999999999999"}, CacheControl(max_age=10**9)),
         ({"cache-control": "max-age=soon, only-if-cached, ="}, CONTENT),
         ({"cache-control": "max-age=-1, max-age=²"}, CONTENT),
-        ({"x-portkey-cache-force-refresh": "true"}, Wishes(anew=True)),
+        ({"x-portkey-cache-force-refresh": "true"}, CacheControl(anew=True)),
         ({"x-portkey-cache-force-refresh": "false"}, CONTENT),
-        ({"x-portkey-cache-namespace": " trial "}, Wishes(namespace="trial")),
+        ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )
 def test_headers_say_how_a_client_wants_to_be_answered(
-    headers: dict[str, str], wishes: Wishes
+    headers: dict[str, str], wishes: CacheControl
 ) -> None:
-    assert read_wishes(headers) == wishes
+    assert read_cache_control(headers) == wishes
 
 
 def test_a_refresh_that_is_neither_true_nor_false_is_refused() -> None:
     with pytest.raises(BadRequest, match="force-refresh must be true or false"):
-        read_wishes({"x-portkey-cache-force-refresh": "perhaps"})
+        read_cache_control({"x-portkey-cache-force-refresh": "perhaps"})
 
 
 def test_who_may_not_refresh_keeps_the_other_wishes() -> None:
-    wish = Wishes(anew=True, max_age=1, keep=False, namespace="trial")
+    wish = CacheControl(anew=True, max_age=1, keep=False, namespace="trial")
 
     assert wish.re_asks
-    assert wish.humbled() == Wishes(keep=False, namespace="trial")
+    assert wish.humbled() == CacheControl(keep=False, namespace="trial")
     assert not wish.humbled().re_asks

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from proxy import edge
 from proxy.app.site import new_record, new_span_id
-from proxy.cache import Exact
-from proxy.cache.alike import Alike
+from proxy.cache import AnswerCache
+from proxy.cache.alike import SemanticIndex
 from proxy.cache.memory import Memory
-from proxy.cache.nearest import Nearest
-from proxy.cache.store import Shelf
+from proxy.cache.nearest import VectorIndex
+from proxy.cache.store import CacheBackend
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
@@ -92,7 +92,7 @@ class Cached:
     url: str
     client: aiohttp.ClientSession
     policies: RuledPolicies
-    cache: Exact
+    cache: AnswerCache
     clock: Clock
     calls: Calls
     metrics: Metrics
@@ -141,12 +141,12 @@ async def cached_proxy(
     metrics.in_force(roster(snapshot))
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
-    shelf = Shelf(Memory(10_000_000, clock, metrics), b"s" * 32)
+    shelf = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
     alike = None
     if embedder is not None:
-        nearest = Nearest(10_000_000, clock, partial(metrics.held, "vectors"))
-        alike = Alike(embedder, nearest, metrics.looked, clock)
-    cache = Exact({"memory": shelf}, clock, alike)
+        nearest = VectorIndex(10_000_000, clock, partial(metrics.held, "vectors"))
+        alike = SemanticIndex(embedder, nearest, metrics.looked, clock)
+    cache = AnswerCache({"memory": shelf}, clock, alike)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(
             policies=policies,
@@ -171,7 +171,7 @@ async def cached_proxy(
             calls=calls,
             on_bug=lambda bug, request_id: bugs.append(bug),
         )
-        runner = web.ServerRunner(edge.Server(handler, access_log=None), shutdown_timeout=1)
+        runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)
         await runner.setup()
         opened.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.asking import ask
+from proxy.dialects.asking import build_request
 from proxy.errors import BadField
 from proxy.types import Door, Secret, Target, Upstream
 
@@ -20,7 +20,9 @@ def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any
     endpoint: Any = "chat" if "messages" in fields else "completions"
     said = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
     call = read_call(Door("openai", endpoint, path, "req_1"), said)
-    return ask(call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect])
+    return build_request(
+        call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect]
+    )
 
 
 def test_the_model_is_the_targets() -> None:
@@ -78,4 +80,4 @@ def test_embeddings_are_refused_where_there_are_none() -> None:
     scale = Target(replace(UPSTREAM, dialect="scale"), "served")
 
     with pytest.raises(BadField, match="no embeddings"):
-        ask(call, scale, DIALECTS["openai"], DIALECTS["scale"])
+        build_request(call, scale, DIALECTS["openai"], DIALECTS["scale"])

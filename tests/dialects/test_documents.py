@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects.documents import LOGPROBS_TIMES, Allowance, Documents, _decoder
+from proxy.dialects.documents import LOGPROBS_TIMES, Documents, ValueAllowance, _decoder
 from proxy.dialects.pieces import PieceReader, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamError, UpstreamInvalid
 from proxy.offload import LARGE_BYTES
@@ -77,7 +77,7 @@ def test_what_is_no_json_is_refused_alike(text: str) -> None:
 @given(st.dictionaries(st.text(max_size=3), VALUES | NUMBERS | st.lists(NUMBERS)), SIZES)
 def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: int) -> None:
     raw = json.dumps(value).encode()
-    reader = PieceReader(decode_pieces(raw, size), _decoder, size, Allowance(10**9))
+    reader = PieceReader(decode_pieces(raw, size), _decoder, size, ValueAllowance(10**9))
 
     assert orjson.loads(orjson.dumps(reader.read())) == orjson.loads(raw)
 
@@ -86,7 +86,7 @@ def test_numbers_that_are_not_made_are_written_as_they_came(value: Any, size: in
 @given(size=SIZES)
 def test_what_is_no_list_of_numbers_is_not_written(text: str, size: int) -> None:
     with pytest.raises(ValueError, match=r"value|document"):
-        PieceReader(text, _decoder, size, Allowance(10**9)).read()
+        PieceReader(text, _decoder, size, ValueAllowance(10**9)).read()
 
 
 def vectors(count: int, numbers: list[float], **more: Any) -> bytes:

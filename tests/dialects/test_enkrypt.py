@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 
-from proxy.dialects import DIALECTS, Came, greeted, read_call
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.errors import BadField, Unauthorized
 
 HEADERS = {
@@ -18,7 +18,7 @@ REFUSE = DIALECTS["enkrypt"].client.refuse
 
 
 def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
-    door = greeted("POST", "/ai-proxy/completions", HEADERS, Came("req_1"))
+    door = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
     assert door.digest == sha256(b"ek").digest()
     assert (door.deployment, door.refresh) == ("support-chat", True)
@@ -27,7 +27,7 @@ def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
 
 
 def test_context_is_another_name_for_its_context() -> None:
-    door = greeted("POST", "/ai-proxy/completions", HEADERS, Came("req_1"))
+    door = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
     body = read_call(door, {"model": "m", "prompt": None, "context": "c"}).body
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects import Came, greet, greeted
+from proxy.dialects import Received, greet, parse_head
 from proxy.errors import BadRequest
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -79,6 +79,6 @@ def test_an_all_zero_trace_starts_a_new_one() -> None:
 def test_our_own_headers_count_in_every_dialect() -> None:
     headers = {"x-headrace-deployment": "support-chat", "x-headrace-refresh-cache": "true"}
 
-    door = greeted("POST", "/v5/completions", headers, Came("req_1"))
+    door = parse_head("POST", "/v5/completions", headers, Received("req_1"))
 
     assert (door.deployment, door.refresh, door.dialect) == ("support-chat", True, "scale")

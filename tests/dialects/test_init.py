@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, ROUTES, Came, greeted, read_call, speak
+from proxy.dialects import DIALECTS, ROUTES, Received, parse_head, read_call, speak
 from proxy.dialects.crossing import fit
 from proxy.errors import MethodNotAllowed, NotFound
 from proxy.types import Door, Target, Upstream
@@ -43,12 +43,12 @@ def test_every_route_is_known_by_name() -> None:
 )
 def test_another_path_is_not_served(path: str) -> None:
     with pytest.raises(NotFound):
-        greeted("POST", path, {}, Came("req_1"))
+        parse_head("POST", path, {}, Received("req_1"))
 
 
 def test_another_method_is_told_which_one_would_do() -> None:
     with pytest.raises(MethodNotAllowed) as refused:
-        greeted("GET", "/v1/completions", {}, Came("req_1"))
+        parse_head("GET", "/v1/completions", {}, Received("req_1"))
 
     assert refused.value.allowed == "POST"
 

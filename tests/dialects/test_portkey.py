@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.dialects import Came, greeted, speak
+from proxy.dialects import Received, parse_head, speak
 from proxy.errors import BadRequest
 from proxy.types import Door
 
@@ -15,7 +15,7 @@ KEY = {"x-portkey-api-key": "pk"}
 
 def knock(**headers: str) -> Door:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return greeted("POST", "/v1/completions", {**KEY, **named}, Came("req_1"))
+    return parse_head("POST", "/v1/completions", {**KEY, **named}, Received("req_1"))
 
 
 def test_any_portkey_header_makes_the_dialect() -> None:

@@ -66,7 +66,7 @@ async def test_no_byte_is_inflated() -> None:
         read.append(len(await request.content.read()))
         return web.Response()
 
-    runner = web.ServerRunner(edge.Server(reading, access_log=None))
+    runner = web.ServerRunner(edge.HttpServer(reading, access_log=None))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0]

@@ -11,7 +11,7 @@ from aiohttp.test_utils import RawTestServer
 
 from proxy import edge
 from proxy.app.site import new_record, new_span_id
-from proxy.cache import Forgetful
+from proxy.cache import NullCache
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
@@ -82,7 +82,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         policies=Broken(),
         limits=unlimited(),
         guards=Unguarded(),
-        cache=Forgetful(),
+        cache=NullCache(),
         upstreams=Upstreams(
             HttpClient(), "via", new_span_id, Health(time.monotonic, metrics.circuit)
         ),

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.edge.server import Handler, Server
+from proxy.edge.server import Handler, HttpServer
 from tests.conftest import Proxy
 from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, head, legacy, piece
 from tests.test_pipeline import BEARER, ROUTES
@@ -39,7 +39,7 @@ UPGRADES = [
 ]
 
 
-class Watched(Server):
+class Watched(HttpServer):
     """A server that hands out its connections as they are made."""
 
     def __init__(self, handler: Handler) -> None:

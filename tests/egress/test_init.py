@@ -12,7 +12,7 @@ import pytest
 
 from proxy.app import Rooms, assembled
 from proxy.app.site import new_record, new_request_id, new_span_id
-from proxy.cache import Forgetful
+from proxy.cache import NullCache
 from proxy.egress import MOST_BYTES, Egress, GuardEgress, TooMuch
 from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
@@ -81,7 +81,7 @@ async def inside(
         rooms = Rooms(
             Admission(MemoryStore(now, now), lambda standing: None),
             Guards(Engine(now)),
-            Forgetful(),
+            NullCache(),
             Upstreams(http, "us", new_span_id, health),
         )
         run = assembled(Asking(lambda: snapshot), rooms, Emitters((sink,), _raise)).run

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.limits.alone import Alone
+from proxy.limits.alone import LocalFallback
 from proxy.types.limit import Limit, OnStoreError
 from proxy.types.outcome import Outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 
 
-def alone(clock: Clock, replicas: int = 1) -> Alone:
-    return Alone(clock.seconds, clock.seconds, replicas)
+def alone(clock: Clock, replicas: int = 1) -> LocalFallback:
+    return LocalFallback(clock.seconds, clock.seconds, replicas)
 
 
-def admitted(each: Alone, limit: Limit, times: int, amount: int = 1) -> int:
+def admitted(each: LocalFallback, limit: Limit, times: int, amount: int = 1) -> int:
     asked = claims((limit, amount))
     return sum(each.admit(f"call-{n}", asked).admitted for n in range(times))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.limits.batch import MOST_WAITING, Batcher, Question, Reply
+from proxy.limits.batch import MOST_WAITING, Batcher, Reply, ScriptCall
 from proxy.limits.store import StoreUnavailable
 from tests.servers import eventually
 
@@ -22,7 +22,7 @@ class Trips:
     go: asyncio.Event = field(default_factory=asyncio.Event)
     failing: bool = False
 
-    async def trip(self, questions: Sequence[Question]) -> list[Reply]:
+    async def trip(self, questions: Sequence[ScriptCall]) -> list[Reply]:
         self.asked.append([question.text for question in questions])
         self.begun.set()
         await self.go.wait()
@@ -32,7 +32,7 @@ class Trips:
 
 
 def ask(batches: Batcher, *texts: str) -> list[asyncio.Future[Sequence[int]]]:
-    return [batches.put(Question(("key",), text)) for text in texts]
+    return [batches.put(ScriptCall(("key",), text)) for text in texts]
 
 
 async def test_what_is_asked_during_a_trip_shares_the_next_and_each_gets_its_answer() -> None:
@@ -54,7 +54,7 @@ async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it(
     async with Batcher(trips.trip) as batches:
         heard: list[Reply] = []
         for text in "12":
-            batches.ride(Question(("key",), text), heard.append)
+            batches.ride(ScriptCall(("key",), text), heard.append)
 
         assert await ask(batches, "3")[0] == [3]
         assert heard == [[1], [2]]
@@ -67,9 +67,9 @@ async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -
     trips.go.set()
     async with Batcher(trips.trip) as batches:
         heard: list[Reply] = []
-        batches.ride(Question(("key",), "1"), heard.append)
+        batches.ride(ScriptCall(("key",), "1"), heard.append)
         await eventually(lambda: heard == [[1]])
-        batches.ride(Question(("key",), "2"), heard.append)
+        batches.ride(ScriptCall(("key",), "2"), heard.append)
 
     assert heard == [[1], [2]]
     assert trips.asked == [["1"], ["2"]]

@@ -7,7 +7,7 @@ import signal
 import time
 from uuid import uuid4
 
-from proxy.limits.store import Store
+from proxy.limits.store import CounterStore
 from proxy.limits.wire import Wire
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -43,7 +43,7 @@ async def test_while_their_slot_moves_calls_are_counted_once(cluster: Cluster) -
     """It is as if the store was away for a moment: with keys on both sides no script runs."""
     asked, to = claims((BUDGET, 100), (PLACES, 0)), _other(cluster)
 
-    async def call(store: Store, number: int) -> None:
+    async def call(store: CounterStore, number: int) -> None:
         assert (await store.admit(f"call-{number}", asked)).admitted
         await store.settle(f"call-{number}", [3, 0])
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from proxy.limits import Admission
-from proxy.limits.drift import EVERY_S, SHARE, TRIES, Drift
+from proxy.limits.drift import EVERY_S, SHARE, TRIES, Reconciler
 from proxy.limits.memory import MemoryStore
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Door
@@ -45,7 +45,7 @@ class World:
     def __post_init__(self) -> None:
         self.store = self.clock.memory()
         self.admission = Admission(self.store, lambda standing: None)
-        self.drift = Drift(
+        self.drift = Reconciler(
             self.admission,
             lambda: self.budgets,
             self.spent,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.limits.losses import CLOSE_MS, Losses
+from proxy.limits.losses import CLOSE_MS, LostCounters
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import FRESH, outcome
 from tests.limits.world import MONTH, REQUESTS, SUPPORT
@@ -19,7 +19,7 @@ class World:
     ms: int = 5_000
 
     def __post_init__(self) -> None:
-        self.losses = Losses(lambda: self.ms / 1000)
+        self.losses = LostCounters(lambda: self.ms / 1000)
 
     def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]

@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from proxy.beside import beside
-from proxy.limits.alone import Alone
+from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import charges_of
-from proxy.limits.outage import Sheltered
+from proxy.limits.outage import FailoverStore
 from proxy.limits.redis import RedisStore
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar
@@ -32,7 +32,7 @@ TIMEOUT_S = 0.1
 class Instance:
     """One proxy's view: its store, what it told, and how often it looked for the shared one."""
 
-    store: Sheltered
+    store: FailoverStore
     remote: RedisStore
     told: list[str]
     lost: list[Claim]
@@ -64,8 +64,8 @@ async def instance(
 
     ids = (f"{uuid4().hex}-{n}" for n in count())
     async with shared(server, prefix=prefix or uuid4().hex, timeout_s=TIMEOUT_S) as remote:
-        alone = Alone(time.monotonic, time.time, replicas)
-        store = Sheltered(
+        alone = LocalFallback(time.monotonic, time.time, replicas)
+        store = FailoverStore(
             remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lost.append
         )
         async with beside(store.watch()):
@@ -238,7 +238,7 @@ async def test_two_instances_keep_one_budget_through_an_outage(server: Server) -
         assert (await one.store.read(claims((limit, 0))))[0].used == 1000
 
 
-async def _spend(stores: tuple[Sheltered, ...], limit: Limit, when: str, calls: int) -> int:
+async def _spend(stores: tuple[FailoverStore, ...], limit: Limit, when: str, calls: int) -> int:
     """Make calls of one micro-USD each, at both instances by turns. Gives how many were let."""
     let = 0
     for number in range(calls):

@@ -15,7 +15,7 @@ import pytest
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
-from proxy.limits.recall import AGAIN_S, Recalls, Unrecalled
+from proxy.limits.recall import AGAIN_S, Backfill, BackfillUnavailable
 from proxy.limits.redis import TIMEOUT_S, RedisStore
 from proxy.limits.store import StoreUnavailable
 from proxy.record import Record, TraceIds
@@ -71,7 +71,7 @@ class World:
     @asynccontextmanager
     async def admission(self) -> AsyncIterator[Admission]:
         store, now = self.clock.memory(), self.clock.seconds
-        async with Recalls(store, self.ledger.recall, self.failed.append, now, now) as recalls:
+        async with Backfill(store, self.ledger.recall, self.failed.append, now, now) as recalls:
             yield Admission(store, lambda standing: None, recalls)
 
     async def call(self, admission: Admission, *limits: Limit) -> None:
@@ -144,7 +144,7 @@ async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> N
 
 async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"month": Unrecalled()}
+    world.ledger.spent = {"month": BackfillUnavailable()}
     async with world.admission() as admission:
         await world.call(admission, MONTH)
         await world.call(admission, MONTH)
@@ -163,7 +163,7 @@ async def test_what_could_not_be_told_is_asked_again_without_the_calls_since(wor
 
 async def test_what_could_not_be_told_of_a_window_is_not_asked_in_the_next(world: World) -> None:
     world.ledger.go.set()
-    world.ledger.spent = {"day": Unrecalled()}
+    world.ledger.spent = {"day": BackfillUnavailable()}
     async with world.admission() as admission:
         await world.call(admission, DAY)
         world.clock.ms += 86_400_000
@@ -234,7 +234,10 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
     world.ledger.go.set()
     store, now = RedisStore(connect(server.at, TIMEOUT_S), time.time), time.time
     world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
-    async with store, Recalls(store, world.ledger.recall, world.failed.append, now, now) as recalls:
+    async with (
+        store,
+        Backfill(store, world.ledger.recall, world.failed.append, now, now) as recalls,
+    ):
         admission = Admission(store, lambda standing: None, recalls)
         for _ in range(3):
             with pytest.raises(BudgetExceeded):
@@ -257,7 +260,7 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
             raise StoreUnavailable("away")
 
     store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
-    async with Recalls(store, world.ledger.recall, world.failed.append, now, now) as recalls:
+    async with Backfill(store, world.ledger.recall, world.failed.append, now, now) as recalls:
         admission = Admission(store, lambda standing: None, recalls)
         await world.call(admission, MONTH)
         world.clock.ms += int(AGAIN_S * 1000)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from proxy.limits.redis import RedisStore
-from proxy.limits.store import Store, StoreUnavailable
+from proxy.limits.store import CounterStore, StoreUnavailable
 from proxy.redis import connect
 from proxy.settings import redis_at
 from proxy.types.limit import Claim, Limit
@@ -57,7 +57,7 @@ Step = tuple[str, int, list[int]]
 class Walk:
     """The same steps taken with one store, and what came of each."""
 
-    store: Store
+    store: CounterStore
     limits: list[Limit]
     under_way: dict[str, list[Claim]] = field(default_factory=dict)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from proxy.limits.alone import Alone
+from proxy.limits.alone import LocalFallback
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import Sheltered
+from proxy.limits.outage import FailoverStore
 from proxy.limits.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
@@ -50,16 +50,16 @@ def slow(clock: Clock) -> Slow:
     return Slow(clock.seconds, clock.seconds)
 
 
-def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> Sheltered:
+def sheltered(slow: Slow, clock: Clock, replicas: int = 1) -> FailoverStore:
     async def sleep(seconds: float) -> None:
         raise AssertionError
 
-    alone = Alone(clock.seconds, clock.seconds, replicas)
+    alone = LocalFallback(clock.seconds, clock.seconds, replicas)
     tell = slow.tell.append
-    return Sheltered(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
+    return FailoverStore(slow, alone, tell, sleep, lambda: 0.5, lambda: "id", lambda claim: None)
 
 
-async def call(store: Sheltered, name: str, asked: Sequence[Claim], used: int) -> bool:
+async def call(store: FailoverStore, name: str, asked: Sequence[Claim], used: int) -> bool:
     admitted = (await store.admit(name, asked)).admitted
     if admitted:
         await store.settle(name, [used] * len(asked))

@@ -16,9 +16,9 @@ from proxy.app.site import new_record
 from proxy.beside import beside
 from proxy.errors import BudgetExceeded
 from proxy.limits import Admission
-from proxy.limits.alone import Alone
+from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import claims_of
-from proxy.limits.outage import Sheltered
+from proxy.limits.outage import FailoverStore
 from proxy.limits.redis import RedisStore
 from proxy.redis import connect
 from proxy.types import Bound, CacheRule, Call, Door, Plan
@@ -36,17 +36,19 @@ CLOSED = claims((replace(ROOMY, on_store_error="closed"), 1))
 
 
 @asynccontextmanager
-async def sheltered(wire: SlowWire, told: list[str], prefix: str = "") -> AsyncIterator[Sheltered]:
+async def sheltered(
+    wire: SlowWire, told: list[str], prefix: str = ""
+) -> AsyncIterator[FailoverStore]:
     """One instance, as the proxy makes it."""
     ids = (f"{uuid4().hex}-{n}" for n in count())
     remote = RedisStore(connect(wire.at, TIMEOUT_S), time.time, prefix or uuid4().hex)
     async with remote:
-        alone = Alone(time.monotonic, time.time, 1)
+        alone = LocalFallback(time.monotonic, time.time, 1)
 
         async def sleep(seconds: float) -> None:
             await asyncio.sleep(min(seconds, 0.05))
 
-        store = Sheltered(
+        store = FailoverStore(
             remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
         )
         async with beside(store.watch()):
@@ -54,11 +56,11 @@ async def sheltered(wire: SlowWire, told: list[str], prefix: str = "") -> AsyncI
         await store.close()
 
 
-async def used(store: Sheltered, asked: Sequence[Claim] = ASKED) -> list[int]:
+async def used(store: FailoverStore, asked: Sequence[Claim] = ASKED) -> list[int]:
     return [standing.used for standing in await store.read(asked)]
 
 
-async def leave(store: Sheltered, name: str, turns: int) -> None:
+async def leave(store: FailoverStore, name: str, turns: int) -> None:
     """Ask, and leave after some turns of the loop, as a client that does not wait."""
     call = asyncio.ensure_future(store.admit(name, ASKED))
     for _ in range(turns):

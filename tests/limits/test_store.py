@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.store import Store
+from proxy.limits.store import CounterStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome, Standing
 from proxy.types.windows import Calendar
@@ -36,9 +36,9 @@ WAYS: dict[str, Sequence[int] | None] = {
 class Instances:
     """Proxies in front of one set of counters."""
 
-    stores: list[Store]
+    stores: list[CounterStore]
 
-    def of(self, number: int) -> Store:
+    def of(self, number: int) -> CounterStore:
         return self.stores[number % len(self.stores)]
 
     async def admit_all(self, asked: Sequence[Claim]) -> list[Outcome]:

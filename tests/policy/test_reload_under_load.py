@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from proxy import edge
 from proxy.app.site import new_record, new_request_id, new_span_id
-from proxy.cache import Forgetful
+from proxy.cache import NullCache
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters, Sink
@@ -168,7 +168,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
             policies=store,
             limits=unlimited(),
             guards=Unguarded(),
-            cache=Forgetful(),
+            cache=NullCache(),
             upstreams=Upstreams(http, "via", new_span_id, health),
             emitter=Emitters((metrics, sink), lambda sink, error: None),
             start_record=new_record,
@@ -181,7 +181,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
             calls=calls,
             on_bug=lambda bug, request_id: None,
         )
-        runner = web.ServerRunner(edge.Server(handler, access_log=None), shutdown_timeout=1)
+        runner = web.ServerRunner(edge.HttpServer(handler, access_log=None), shutdown_timeout=1)
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()

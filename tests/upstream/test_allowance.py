@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.upstream.allowance import left_of
+from proxy.upstream.allowance import remaining
 
 
 def test_what_is_left_is_read() -> None:
     said = {"x-ratelimit-remaining-requests": "59", "x-ratelimit-remaining-tokens": "149984"}
 
-    assert left_of(said) == {"requests": 59, "tokens": 149984}
+    assert remaining(said) == {"requests": 59, "tokens": 149984}
 
 
 @pytest.mark.parametrize("said", ["", "-1", "1e9", "59, 60", "٣", "9" * 400, "none"])
 def test_what_is_no_plain_number_is_not_known(said: str) -> None:
-    assert left_of({"x-ratelimit-remaining-requests": said}) == {}
+    assert remaining({"x-ratelimit-remaining-requests": said}) == {}

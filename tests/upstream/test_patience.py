@@ -17,7 +17,7 @@ from proxy.errors import (
     UpstreamUnavailable,
 )
 from proxy.types import Retry
-from proxy.upstream.patience import cause, wait
+from proxy.upstream.patience import cause, next_delay
 
 RETRY = Retry(times=3, on=frozenset({"connect", 429, 503}), wait=1.0, max_wait=3.0)
 
@@ -55,7 +55,7 @@ def test_every_failure_has_the_name_that_policies_use(
 
 @pytest.mark.parametrize(("tries", "seconds"), [(1, 0.5), (2, 1.0), (3, 1.5)])
 def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, seconds: float) -> None:
-    assert wait(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
+    assert next_delay(RETRY, unavailable(503), tries, lambda: 0.5) == seconds
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_wait_doubles_up_to_its_bound_and_is_drawn_within(tries: int, second
 def test_nothing_is_waited_for_without_policy_tries_cause_or_patience(
     given: tuple[Retry | None, ProxyError, int],
 ) -> None:
-    assert wait(*given, lambda: 0.5) is None
+    assert next_delay(*given, lambda: 0.5) is None
 
 
 def test_what_a_target_asks_for_is_the_least_that_is_waited() -> None:
-    assert wait(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5
+    assert next_delay(RETRY, unavailable(429, asked=2.5), 1, lambda: 0.5) == 2.5

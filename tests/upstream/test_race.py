@@ -10,7 +10,7 @@ import pytest
 
 from proxy.attempts import Why
 from proxy.upstream.forwarded import Forwarded
-from proxy.upstream.race import Race
+from proxy.upstream.race import HedgedRequest
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retry import ask, models, scraped, under
 
@@ -147,7 +147,7 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_left() -> None:
     async def second(why: Why) -> Forwarded:
         return answer
 
-    hedge = asyncio.ensure_future(Race(0.0, lambda: True, spare=True).run(first, second))
+    hedge = asyncio.ensure_future(HedgedRequest(0.0, lambda: True, spare=True).run(first, second))
     for _ in range(20):  # until the second has won, and the first is being cancelled
         await asyncio.sleep(0)
     hedge.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from proxy.dialects import Came, greeted, read_call
+from proxy.dialects import Received, parse_head, read_call
 from proxy.types import Call, Json
 
 CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
@@ -19,7 +19,7 @@ def suppose(body: Json, headers: Mapping[str, str], at: datetime, path: str | No
     """
     path = path or (LEGACY if "prompt" in body else CHAT)
     named = {name.lower(): value for name, value in headers.items()}
-    return read_call(greeted("POST", path, named, Came("supposed", "supposed", at)), body)
+    return read_call(parse_head("POST", path, named, Received("supposed", "supposed", at)), body)
 
 
 def example(deployment: str) -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from proxy.upstream.wire.head import MAX_LINE_BYTES, Head, garbled, read_fields
+from proxy.upstream.wire.head import MAX_LINE_BYTES, ResponseHead, protocol_error, read_fields
 
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)?\r\n")
 _AFTER_DATA, _SIZE_LINE, _TRAILERS = range(3)
@@ -26,14 +26,14 @@ class Body(Protocol):
     def close(self) -> bool: ...
 
 
-def body_of(head: Head) -> Body:
+def body_of(head: ResponseHead) -> Body:
     """Choose the framing that a head announces."""
     if head.length is not None:
-        return Counted(head.length)
+        return FixedLength(head.length)
     return Chunked() if head.chunked else UntilClose()
 
 
-class Counted:
+class FixedLength:
     """So many bytes."""
 
     __slots__ = ("_left", "ended", "surplus")
@@ -107,10 +107,10 @@ class Chunked:
         return self.ended
 
     def _line(self, data: bytes, at: int) -> int:
-        """Read what stands between chunks; give where it ends, or ``at`` when it is not whole."""
+        """Read what stands between chunks; return where it ends, or ``at`` when it is not whole."""
         if self._step == _AFTER_DATA:
             if not b"\r\n".startswith(data[at : at + 2]):
-                raise garbled()
+                raise protocol_error()
             if len(data) - at < 2:
                 return at
             self._step = _SIZE_LINE
@@ -121,10 +121,10 @@ class Chunked:
         line = _SIZE.match(data, at)
         if line is None:
             if data.find(b"\n", at) >= 0:
-                raise garbled()
+                raise protocol_error()
             return at
         if line.end() - at > MAX_LINE_BYTES:
-            raise garbled()
+            raise protocol_error()
         self._left = int(line[1], 16)
         self._step = _AFTER_DATA if self._left else _TRAILERS
         return line.end()
@@ -142,5 +142,5 @@ class Chunked:
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) > MAX_LINE_BYTES:
-            raise garbled()
+            raise protocol_error()
         self._kept = rest

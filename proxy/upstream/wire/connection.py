@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Literal, cast
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
-from proxy.upstream.wire.head import Head, garbled
+from proxy.upstream.wire.head import ResponseHead, protocol_error
 from proxy.upstream.wire.response import Response
 
 MAX_HELD_BYTES = 64 * 1024
@@ -160,21 +160,21 @@ class Connection(asyncio.Protocol):
         soon = self._loop.time() - self._sent_at <= STALE_S
         return self.served > 1 and not self.answered and soon
 
-    async def head(self, patience: float) -> Head:
-        """Give the head of the answer, waiting so many seconds. Raises ``UpstreamError``."""
+    async def head(self, patience: float) -> ResponseHead:
+        """Return the head of the answer, waiting ``patience`` seconds. Raises ``UpstreamError``."""
         response = self._response
         if response is None:
             raise RuntimeError("there is no answer without a request")
         if response.head is None and self._fault is None:
             await self._wait(patience, "first_byte")
         if response.head is None:
-            raise self._fault or garbled()
+            raise self._fault or protocol_error()
         return response.head
 
     async def piece(self, patience: float, phase: Phase) -> bytes:
-        """Give what has come of the body, or wait for it; nothing at its end.
+        """Return what has come of the body, or wait for it; nothing at its end.
 
-        What came before a fault is given before the fault is raised.
+        What came before a fault is returned before the fault is raised.
         """
         if self._held:
             if self._loop.time() >= self._total_at:
@@ -304,7 +304,7 @@ class Connection(asyncio.Protocol):
         elif response.head is None:
             self._fail(_closed())
         else:
-            self._fail(garbled())
+            self._fail(protocol_error())
 
     def pause_writing(self) -> None:
         self._writing = False

@@ -20,12 +20,12 @@ _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*
 _FIELD = re.compile(r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)\r\n", re.MULTILINE)
 
 
-def garbled() -> UpstreamInvalid:
-    """Give the error for bytes that are no answer, or not all of one."""
+def protocol_error() -> UpstreamInvalid:
+    """Return the error for bytes that are no answer, or not all of one."""
     return UpstreamInvalid("The upstream broke its answer off or garbled it.")
 
 
-class Head(NamedTuple):
+class ResponseHead(NamedTuple):
     """What a response says before its body. ``headers`` are by lower-case name, repeats joined.
 
     The body has ``length`` bytes; without one it comes in chunks, or lasts until the connection
@@ -39,27 +39,27 @@ class Head(NamedTuple):
     keeps: bool
 
 
-def read_head(raw: bytes) -> Head:
+def read_head(raw: bytes) -> ResponseHead:
     """Read status line and fields, each with its line end. Raises ``UpstreamInvalid``."""
     first, _, rest = raw.decode("latin-1").partition("\r\n")
     status_line = _STATUS.fullmatch(first)
     if status_line is None or len(first) > MAX_LINE_BYTES:
-        raise garbled()
+        raise protocol_error()
     status, headers = int(status_line[2]), read_fields(rest)
     newer = status_line[1] == "1"
     keeps = _keeps(headers, newer=newer)
-    said, coded = headers.get("content-length"), headers.get("transfer-encoding")
+    length, coding = headers.get("content-length"), headers.get("transfer-encoding")
     if status < 200 or status in (204, 304):  # these have no body, whatever they say of one
-        bare = said in (None, "0") and coded is None
+        bare = length in (None, "0") and coding is None
         if status == 101 or (status < 200 and not bare):
-            raise garbled()
-        return Head(status, headers, 0, chunked=False, keeps=keeps and bare)
-    if coded is not None:
-        if said is not None or not newer or coded.lower() != "chunked":
-            raise garbled()
-        return Head(status, headers, None, chunked=True, keeps=keeps)
-    length = None if said is None else _length(said)
-    return Head(status, headers, length, chunked=False, keeps=keeps and length is not None)
+            raise protocol_error()
+        return ResponseHead(status, headers, 0, chunked=False, keeps=keeps and bare)
+    if coding is not None:
+        if length is not None or not newer or coding.lower() != "chunked":
+            raise protocol_error()
+        return ResponseHead(status, headers, None, chunked=True, keeps=keeps)
+    size = None if length is None else _length(length)
+    return ResponseHead(status, headers, size, chunked=False, keeps=keeps and size is not None)
 
 
 def read_fields(text: str) -> dict[str, str]:
@@ -67,26 +67,26 @@ def read_fields(text: str) -> dict[str, str]:
     found = _FIELD.findall(text)
     # A match begins at a line's begin and ends at its end: as many as lines means every line.
     if len(found) != text.count("\n") or len(found) > MAX_FIELDS:
-        raise garbled()
+        raise protocol_error()
     if len(text) > MAX_LINE_BYTES and max(map(len, text.split("\n"))) > MAX_LINE_BYTES:
-        raise garbled()
+        raise protocol_error()
     fields: dict[str, str] = {}
     for name, value in found:
-        known, said = name.lower(), value.strip(" \t")
-        fields[known] = f"{fields[known]}, {said}" if known in fields else said
+        known, text = name.lower(), value.strip(" \t")
+        fields[known] = f"{fields[known]}, {text}" if known in fields else text
     return fields
 
 
-def _length(said: str) -> int:
+def _length(digits: str) -> int:
     """Two lengths, even equal ones, are as wrong as none that can be read."""
-    if len(said) > MAX_LENGTH_DIGITS or not said.isdecimal():
-        raise garbled()
-    return int(said)
+    if len(digits) > MAX_LENGTH_DIGITS or not digits.isdecimal():
+        raise protocol_error()
+    return int(digits)
 
 
 def _keeps(headers: Mapping[str, str], *, newer: bool) -> bool:
-    said = headers.get("connection")
-    if said is None:
+    connection = headers.get("connection")
+    if connection is None:
         return newer
-    options = {option.strip() for option in said.lower().split(",")}
+    options = {option.strip() for option in connection.lower().split(",")}
     return "close" not in options and (newer or "keep-alive" in options)

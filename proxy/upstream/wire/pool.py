@@ -58,7 +58,7 @@ class Pool:
         return len(self._lent)
 
     async def take(self, origin: Origin, patience: float, *, fresh: bool = False) -> Connection:
-        """Give the connection that rested last, else a new one, within so many seconds.
+        """Return the connection that rested last, else a new one, within ``patience`` seconds.
 
         ``fresh`` wants a new one. Raises ``UpstreamError``.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.upstream.wire.body import Body, body_of
-from proxy.upstream.wire.head import MAX_HEAD_BYTES, Head, garbled, read_head
+from proxy.upstream.wire.head import MAX_HEAD_BYTES, ResponseHead, protocol_error, read_head
 
 MAX_INTERIM = 16
 _BEGIN, _END = b"HTTP/1.", b"\r\n\r\n"
@@ -19,7 +19,7 @@ class Response:
     __slots__ = ("_body", "_interim", "_kept", "head")
 
     def __init__(self) -> None:
-        self.head: Head | None = None
+        self.head: ResponseHead | None = None
         self._body: Body | None = None
         self._kept = bytearray()
         self._interim = 0
@@ -51,7 +51,7 @@ class Response:
         at = 0
         while (end := data.find(_END, at)) >= 0:
             if end - at > MAX_HEAD_BYTES:
-                raise garbled()
+                raise protocol_error()
             head = read_head(data[at : end + 2])
             at = end + 4
             if head.status >= 200:
@@ -61,16 +61,16 @@ class Response:
                 return
             self._interim += 1
             if self._interim > MAX_INTERIM:
-                raise garbled()
+                raise protocol_error()
         self._kept += data[at:]
         self._wait_for_more()
 
     def _wait_for_more(self) -> None:
         """Keep no one waiting for the end of what is no head: it may never come."""
         if len(self._kept) > MAX_HEAD_BYTES or b"\n\n" in self._kept:
-            raise garbled()
+            raise protocol_error()
         if not _BEGIN.startswith(self._kept[: len(_BEGIN)]):
-            raise garbled()
+            raise protocol_error()
 
     def close(self) -> bool:
         """Take the connection's end, and say whether the response is whole."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, Came, greeted, read_call
+from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.fields import Field
 from proxy.errors import BadField
 from proxy.guardrails.text.logprobs import beside
@@ -87,7 +87,7 @@ def fields() -> Iterator[tuple[str, str, str, Field]]:
 
 def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
-    door = greeted("POST", PATHS[dialect, endpoint], headers, Came("r"))
+    door = parse_head("POST", PATHS[dialect, endpoint], headers, Received("r"))
     assert (door.dialect, door.endpoint) == (dialect, endpoint)
     return read_call(door, body).body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.errors import UpstreamInvalid
-from proxy.upstream.wire.body import Chunked, Counted, UntilClose
+from proxy.upstream.wire.body import Chunked, FixedLength, UntilClose
 from proxy.upstream.wire.head import MAX_LINE_BYTES
 
 WRONG = {
@@ -53,10 +53,12 @@ def test_extensions_and_trailers_are_thrown_away() -> None:
 
 @pytest.mark.parametrize(
     ("body", "data"),
-    [(Counted(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
+    [(FixedLength(2), b"okEXTRA"), (Chunked(), b"2\r\nok\r\n0\r\n\r\nEXTRA")],
     ids=["counted", "chunked"],
 )
-def test_what_follows_the_end_is_no_part_of_the_body(body: Counted | Chunked, data: bytes) -> None:
+def test_what_follows_the_end_is_no_part_of_the_body(
+    body: FixedLength | Chunked, data: bytes
+) -> None:
     pieces: list[bytes] = []
 
     body.feed(data, pieces)
@@ -66,7 +68,7 @@ def test_what_follows_the_end_is_no_part_of_the_body(body: Counted | Chunked, da
 
 def test_only_a_body_without_a_known_end_is_whole_when_the_connection_ends() -> None:
     pieces: list[bytes] = []
-    bodies = (Counted(3), Chunked(), UntilClose())
+    bodies = (FixedLength(3), Chunked(), UntilClose())
     for body in bodies[::2]:
         body.feed(b"ab", pieces)
     bodies[1].feed(b"5\r\nab", pieces)

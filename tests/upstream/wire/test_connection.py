@@ -15,7 +15,7 @@ import pytest
 
 from proxy.errors import UpstreamError, UpstreamInvalid, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
-from proxy.upstream.client import HttpClient, Reply
+from proxy.upstream.client import HttpClient, HttpReply
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import MAX_HELD_BYTES
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
@@ -42,7 +42,7 @@ async def ask(
         return await whole(reply)
 
 
-async def whole(reply: Reply) -> bytes:
+async def whole(reply: HttpReply) -> bytes:
     return await reply.body(2**30)
 
 
