@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from proxy.cache.key import BYTES, PARTS, digest, secret_of
 from proxy.dialects import DIALECTS
-from proxy.types import CacheRule, Call, Changes, Door, Leg, Plan, Secret, Target, Upstream
+from proxy.types import (
+    Bound,
+    CacheRule,
+    Call,
+    Changes,
+    Door,
+    Leg,
+    Plan,
+    Retry,
+    Secret,
+    Target,
+    Upstream,
+)
+from proxy.types.limit import Limit
+from proxy.usage import Price
 
 SECRET = b"s" * 32
 RULE = CacheRule(ttl=60)
 UP = Upstream("openai", "openai", "http://127.0.0.1:9/v1")
+PRICE = Price(Decimal(1), Decimal(2))
 TARGET = Target(UP, "gpt-4o-mini")
 LEG = Leg("gpt-4o-mini", (TARGET,))
 PLAN = Plan("r1", "support-widget", "support-chat", {}, (LEG,))
@@ -99,6 +115,11 @@ SAME: dict[str, Callable[[], bytes]] = {
     "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
+    "limits": lambda: key(plan=replace(PLAN, bounds=(Bound(Limit("c", "concurrency", 2)),))),
+    "retries and hedges": lambda: key(
+        plan=replace(PLAN, retry=Retry(1, frozenset(), 0.1, 1.0), hedge_after=1.0)
+    ),
+    "prices": lambda: key(plan=planned(targets=(replace(TARGET, prices=(PRICE,)),))),
 }
 
 
