@@ -266,6 +266,26 @@ def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
     assert [target.title for target in leg.targets] == ["local/small", "local/tiny"]
 
 
+@pytest.mark.parametrize(
+    ("targets", "refused"),
+    [
+        ([LARGE], True),
+        ([LARGE, TINY], True),
+        ([{**LARGE, "weight": 1}, {**TINY, "weight": 1}], False),
+    ],
+    ids=["one", "the first of two", "one of a draw"],
+)
+def test_a_call_is_refused_where_the_targets_of_its_choice_are_though_there_is_a_fallback(
+    targets: list[Json], *, refused: bool
+) -> None:
+    said = Way("answers", deployment={"targets": targets, "fallback": [SMALL]})
+    rule = {"name": "no", "when": {"model": "large"}, "refuse": "no"}
+
+    plan = decide(snapshot_of(written(said, rule)), call_of(said))
+
+    assert (plan.refusal is not None) is refused
+
+
 def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
     said = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
     rule = {"name": "same", "when": {"model": "large"}, "model": "large"}

@@ -12,6 +12,7 @@ from proxy.dialects.bounds import BOUNDS
 from proxy.errors import ProxyError
 from proxy.policy.decide import decide_for
 from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.review.explain import bound_text
 from proxy.types import Call, Leg, Plan, Target
 
 Kind = Literal[
@@ -178,8 +179,7 @@ def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
 
 
 def _limits(plan: Plan) -> dict[str, str]:
-    limits = [bound.limit for bound in plan.bounds]
-    return {each.name: f"{each.name} {each.amount}" for each in limits}
+    return {bound.limit.name: bound_text(bound) for bound in plan.bounds}
 
 
 def _cache(plan: Plan) -> str:

@@ -26,6 +26,7 @@ SECTIONS = {
     "prices": "prices of",
 }
 EXAMPLES = 3
+ENDPOINTS = ("chat", "completions", "embeddings")
 MAX_SHOWN = 80
 
 
@@ -162,11 +163,13 @@ def _shown(value: Any) -> str:
 @dataclass(slots=True)
 class Replayed:
     """What recorded calls would meet. ``ways`` counts divergences by kind and rule; ``unsized`` the
-    calls whose line does not tell their parameters."""
+    calls whose line does not tell their parameters, ``unasked`` those that were refused before
+    their model was read."""
 
     calls: int = 0
     otherwise: int = 0
     unread: int = 0
+    unasked: int = 0
     unsized: int = 0
     unknown: int = 0
     ways: Counter[Way] = field(default_factory=Counter)
@@ -183,6 +186,9 @@ class Replayed:
             yield f"{lines} no parameters: what is set or capped is not compared"
         if self.unread:
             yield counted(self.unread, "line is no call", "lines are no calls")
+        if self.unasked:
+            calls = counted(self.unasked, "line is a call", "lines are calls")
+            yield f"{calls} without a model, as of a refused key: not decided again"
         if self.unknown:
             yield f"{counted(self.unknown, 'call')} of keys that the old policies do not let in"
 
@@ -196,6 +202,9 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
         said = _read(line)
         if said is None:
             found.unread += bool(line.strip())
+            continue
+        if not _is_decided(said):
+            found.unasked += 1
             continue
         key = old.key_named(said.get("key"))
         if key is None:
@@ -234,12 +243,17 @@ def _divergences(old: Snapshot, new: Snapshot, key: Key, call: Call) -> list[Div
 
 
 def _read(line: bytes) -> dict[str, Any] | None:
+    """Return a line of a call; None for any other."""
     try:
         said = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    good = isinstance(said, dict) and said.get("event") == "call" and said.get("models")
-    return said if good and said.get("endpoint") in ("chat", "completions", "embeddings") else None
+    return said if isinstance(said, dict) and said.get("event") == "call" else None
+
+
+def _is_decided(said: Mapping[str, Any]) -> bool:
+    """True if a call came so far that policies decided on it."""
+    return bool(said.get("models")) and said.get("endpoint") in ENDPOINTS
 
 
 def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:

@@ -19,7 +19,7 @@ from proxy.policy.decide.rules import Rule, Section
 from proxy.policy.decide.snapshot import Deployment, Key, Reach, Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.review.explanation import Explanation, Reason
-from proxy.types import Call, Leg, Plan, Target
+from proxy.types import Bound, Call, Leg, Plan, Target
 from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
@@ -130,11 +130,9 @@ class _Explainer:
             limit = bound.limit
             asked = sum(claim.amount for claim in claims if claim.limit is limit)
             claimed = amount_text(limit, asked)
-            per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
-            shadow = ", in shadow" if limit.shadow else ""
-            said = f"{limit.name}: {_amount(limit)}{per}{shadow}"
             at = self.at(*self.snapshot.limits.get(limit.name, ()))
-            parts.append(Reason("limit", said, f"the call claims {claimed}" if texts else None, at))
+            why = f"the call claims {claimed}" if texts else None
+            parts.append(Reason("limit", bound_text(bound), why, at))
         return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
     def leg(self, reach: Reach, plan: Plan, leg: Leg, ruled: RuledLeg) -> Iterator[Reason]:
@@ -272,6 +270,14 @@ def _captured(plan: Plan) -> list[Reason]:
         return []
     share = f"{capture.share:.0%} of traces show texts"
     return [Reason("capture", share, f"{capture.max_chars} characters a side, redacted")]
+
+
+def bound_text(bound: Bound) -> str:
+    """Return the name of a limit, what it allows, and whose it is."""
+    limit = bound.limit
+    per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
+    shadow = ", in shadow" if limit.shadow else ""
+    return f"{limit.name}: {_amount(limit)}{per}{shadow}"
 
 
 def amount_text(limit: Limit, amount: int) -> str:

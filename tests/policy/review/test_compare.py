@@ -107,13 +107,15 @@ def test_the_same_policies_decide_the_same(tmp_path: Path) -> None:
             "    match: all\n",
             "    match: all\n    limits: [{name: each, requests: 5 per minute}]\n",
             {},
-            Divergence("limits", "none", "each 5"),
+            Divergence("limits", "none", "each: 5 requests per minute for all together"),
         ),
         (
             "{name: short,",
             "{name: short, limits: [{name: each, requests: 5 per minute}],",
             {},
-            Divergence("limits", "none", "each 5", "public/short"),
+            Divergence(
+                "limits", "none", "each: 5 requests per minute for all together", "public/short"
+            ),
         ),
     ],
 )
@@ -121,6 +123,33 @@ def test_a_change_is_told_by_its_kind_and_its_rule(
     old: str, new: str, body: dict[str, Any], divergence: Divergence, tmp_path: Path
 ) -> None:
     assert divergence in compared(tmp_path, old, new, **body)
+
+
+@pytest.mark.parametrize(
+    ("now", "told"),
+    [
+        ("usd: 4 per month, per: key", "4 USD each month per key"),
+        ("usd: 5 per day, per: key", "5 USD each day per key"),
+        ("usd: 5 per month", "5 USD each month for all together"),
+        ("usd: 5 per month, per: key, mode: shadow", "5 USD each month per key, in shadow"),
+    ],
+)
+def test_a_limit_is_told_with_its_unit_its_window_and_whose_it_is(
+    now: str, told: str, tmp_path: Path
+) -> None:
+    limit = "{name: money, unpriced: allow, usd: 5 per month, per: key}"
+    was = POLICIES.replace("match: all\n", f"match: all\n    limits: [{limit}]\n")
+    snapshots = [
+        read(tmp_path / "a", was),
+        read(tmp_path / "b", was.replace("usd: 5 per month, per: key", now)),
+    ]
+    call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
+    plans = [decided(each, each.keys["widget"], call) for each in snapshots]
+
+    [found] = divergences(call, *plans)
+
+    assert (found.kind, found.was) == ("limits", "money: 5 USD each month per key")
+    assert found.now == f"money: {told}"
 
 
 @pytest.mark.parametrize("asked", [{"max_tokens": 1}, {"max_tokens": 8}])

@@ -238,6 +238,25 @@ def test_a_cap_that_no_recorded_call_reached_decides_none_otherwise(tmp_path: Pa
     assert "1 line tells no parameters" in "\n".join(found.lines())
 
 
+async def test_calls_that_were_refused_for_their_key_are_told_as_calls_not_decided_again(
+    proxy: Proxy, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    async with client.post("/v1/completions", json={"model": "support-chat"}) as response:
+        assert response.status == 401
+    [record] = await proxy.sink.wait(1)
+    (tmp_path / "calls.jsonl").write_bytes(orjson.dumps(canonical(record)) + b"\n")
+    policies, calls = str(proxy.policies), str(tmp_path / "calls.jsonl")
+
+    told = CliRunner().invoke(main, ["diff", policies, policies, "--calls", calls])
+
+    assert told.exit_code == 0
+    assert told.output.splitlines() == [
+        "nothing changes",
+        "0 of 0 calls would be decided otherwise",
+        "1 line is a call without a model, as of a refused key: not decided again",
+    ]
+
+
 def test_what_is_wrong_in_both_folders_is_told_at_once(tmp_path: Path) -> None:
     for name, text in (("a", "tags: {team: 5}\n"), ("b", POLICIES.replace("[chat", "[chats"))):
         (tmp_path / name).mkdir()
