@@ -1,0 +1,89 @@
+"""The first pages that people read: what they show is what Headrace says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proxy.cli import main
+from proxy.cli.new_folder import NEXT, write_starter
+
+TOP = Path(__file__).parents[1]
+README = (TOP / "README.md").read_text()
+FIRST = (TOP / "docs" / "first-folder.md").read_text()
+SECRETS = {"OPENAI_API_KEY": "sk-1"}
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
+
+
+def headrace(*arguments: str) -> str:
+    return CliRunner().invoke(main, arguments, env=SECRETS).output
+
+
+@pytest.fixture
+def twelve(tmp_path: Path) -> Path:
+    """The policy of the README, in a folder."""
+    (policy,) = blocks(README, "yaml")
+    (tmp_path / "policies.yaml").write_text(policy)
+    return tmp_path
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.splitlines()) < 200
+    assert README.index("make run") < README.index("make test") < 1500
+
+
+def test_the_policy_of_the_readme_has_twelve_lines_and_nothing_to_warn_of(twelve: Path) -> None:
+    assert len((twelve / "policies.yaml").read_text().splitlines()) == 12
+    said = headrace("check", str(twelve), "--strict")
+
+    assert "good, revision" in said
+    assert "warning" not in said
+
+
+def test_the_readme_shows_what_explain_says(twelve: Path) -> None:
+    call = ("--key", "widget", "--deployment", "support-chat")
+
+    assert headrace("explain", "--policies", str(twelve), *call) in README
+
+
+def test_the_readme_shows_what_init_and_test_say(tmp_path: Path) -> None:
+    folder = tmp_path / "my-policies"
+    write_starter(folder)
+
+    assert NEXT.format(folder="my-policies") in README
+    assert headrace("test", str(folder)) in README
+
+
+def test_the_snippet_of_the_readme_is_python() -> None:
+    (snippet,) = blocks(README, "python")
+
+    compile(snippet, "README.md", "exec")
+
+
+def test_the_first_folder_goes_as_its_page_says(tmp_path: Path) -> None:
+    upstreams, target, priced = blocks(FIRST, "yaml")
+    folder = tmp_path / "my-policies"
+    write_starter(folder)
+    (folder / "upstreams.yaml").write_text(upstreams)
+    deployments, tests = folder / "deployments.yaml", folder / "tests" / "calls.yaml"
+    written = deployments.read_text()
+    before = "    targets:\n      - {upstream: openai, model: gpt-4o-mini}\n"
+    assert before in written
+
+    deployments.write_text(written.replace(before, target))
+    unpriced = headrace("check", str(folder))
+    deployments.write_text(written.replace(before, "    targets:\n" + priced))
+    good, failed = headrace("check", str(folder)), headrace("test", str(folder))
+    mended = tests.read_text().replace("openai/gpt-4o-mini", "openai/smol")
+    tests.write_text(mended.replace("0.000045", "0.000002"))
+
+    assert unpriced.splitlines()[0] in FIRST
+    assert "good, revision" in good
+    assert failed in FIRST
+    assert "2 passed, 0 failed" in headrace("test", str(folder))
