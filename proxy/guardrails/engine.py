@@ -164,7 +164,14 @@ class Engine:
         if not services:
             return Watching(tallies, replace, beside)
         ask = partial(inquiry().tallies, services)
-        asking = Asking(services, self.clock, ask, replace, beside, self.most_texts)
+        asking = Asking(
+            services,
+            clock=self.clock,
+            ask=ask,
+            replace=replace,
+            beside=beside,
+            most_texts=self.most_texts,
+        )
         return Watching(tallies, replace, beside, asking)
 
 
@@ -273,7 +280,12 @@ def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) 
             changes[text.path] = masked(text.text, sorted(its, key=_order), rules, put)
     routed = (each.tally.rule for each in found if each.spots and each.tally.error is None)
     to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
-    return Inspection(tuple(each.tally.result() for each in found), changes, blocked, to)
+    return Inspection(
+        results=tuple(each.tally.result() for each in found),
+        changes=changes,
+        blocked=blocked,
+        routed=to,
+    )
 
 
 def _has_to_mask(look: Look) -> bool:

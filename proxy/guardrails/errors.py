@@ -26,7 +26,11 @@ def error_texts(error: ProxyError) -> list[Text]:
         said |= {MESSAGE: error.message, PARAM: error.param}
     if isinstance(error, UpstreamError):
         said |= {CODE: error.upstream_code, TYPE: error.upstream_type}
-    return [Text(path, text, "content", "assistant") for path, text in said.items() if text]
+    return [
+        Text(path=path, text=text, kind="content", role="assistant")
+        for path, text in said.items()
+        if text
+    ]
 
 
 def acting(rules: Sequence[Rule]) -> list[Rule]:

@@ -39,7 +39,7 @@ class Guards:
     engine: Engine
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
-        return Gate(self.engine, plan, call, record)
+        return Gate(engine=self.engine, plan=plan, call=call, record=record)
 
 
 @dataclass(slots=True)
@@ -68,7 +68,14 @@ class Gate:
         if any(rule.restore for rule in rules):
             self._masks = Masks(_nonce(call.door.nonce))
             stead = self._masks.stead
-        desk = Desk(self.engine, self.record, "input", request_walk, stead, call.size)
+        desk = Desk(
+            engine=self.engine,
+            record=self.record,
+            stage="input",
+            walk=request_walk,
+            stead=stead,
+            size=call.size,
+        )
         body = await desk.cleared(rules, call.body, read=read)
         safe = replace(call, body=body, quarters={})
         if desk.routed is not None:
@@ -117,7 +124,9 @@ class Gate:
         if capture is None or not self.record.drawn(capture.share):
             return look
         rules = redacting(capture, self.plan.guards)
-        capturing = Capturing(capture, rules, call.body, self.engine.clock)
+        capturing = Capturing(
+            capture=capture, rules=rules, asked=call.body, clock=self.engine.clock
+        )
         self.record.captured = capturing.shown
         return Seen(look, capturing).feed
 
@@ -126,7 +135,7 @@ class Gate:
             return nothing
         rules = bound(rules, call.body)
         if not call.stream:
-            desk = Desk(self.engine, self.record, "output", answer_walk)
+            desk = Desk(engine=self.engine, record=self.record, stage="output", walk=answer_walk)
             return Whole(desk, rules, call.body).feed
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         watching = self.engine.watch(rules, inquiry, caller=self.record.key)

@@ -67,7 +67,7 @@ def spots(
         for each in tally.find(view, cut, left_s):
             if each.end > each.start:
                 start, end = view.span(cut + each.start, cut + each.end)
-                found.add(Spot(start, end, rule, each.kind, each.score))
+                found.add(Spot(start=start, end=end, rule=rule, kind=each.kind, score=each.score))
     if not found:
         return []
     kept: list[Spot] = []

@@ -103,7 +103,9 @@ class Code:
         lines = [place for hit in hits if hit for place in self._telling(hit - 1, data)]
         characters = Characters(text, data)
         return [
-            Finding(characters.before(start), characters.before(end), kind, score)
+            Finding(
+                start=characters.before(start), end=characters.before(end), kind=kind, score=score
+            )
             for start, end, kind, score in _apart(blocks + lines)
         ]
 

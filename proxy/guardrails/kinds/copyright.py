@@ -44,5 +44,8 @@ class Copyright:
         if self._share is not None:
             share, of = self._alike.share(text)
             if of >= LEAST_GRAMS and share >= self._share:
-                return (Finding(0, len(text), "similar", round(share, 3)),)
-        return [Finding(f.start, f.end, "passage", f.score) for f in self._passages.find(text)]
+                return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
+        return [
+            Finding(start=f.start, end=f.end, kind="passage", score=f.score)
+            for f in self._passages.find(text)
+        ]

@@ -87,7 +87,9 @@ class GroundedIn:
         for sentence in sentences:
             kind, score = self.judge(sentence)
             if score >= self._threshold:
-                found.append(Finding(sentence.start, sentence.end, kind, score))
+                found.append(
+                    Finding(start=sentence.start, end=sentence.end, kind=kind, score=score)
+                )
         return found
 
     def judge(self, said: Sentence) -> tuple[str, float]:

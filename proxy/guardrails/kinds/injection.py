@@ -52,7 +52,10 @@ class Injection:
         if not self.model:
             return found
         high = injection_model.shipped().windows(text, self.threshold)
-        return _together(found, [Finding(w.start, w.end, MODEL, w.score) for w in highest(high)])
+        return _together(
+            found,
+            [Finding(start=w.start, end=w.end, kind=MODEL, score=w.score) for w in highest(high)],
+        )
 
 
 def highest(windows: Sequence[Window]) -> Iterator[Window]:

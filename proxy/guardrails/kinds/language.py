@@ -55,7 +55,7 @@ class Language:
         for start, end in parts(text):
             code, score = self._tell(_SPACE.sub(" ", text[start:end]))
             if score >= self._threshold and self._unwanted(code):
-                found.append(Finding(start, end, code, round(score, 3)))
+                found.append(Finding(start=start, end=end, kind=code, score=round(score, 3)))
         return found
 
     def _unwanted(self, code: str) -> bool:

@@ -67,7 +67,7 @@ class Entailed:
         self, sentences: Sequence[word_overlap.Sentence], judged: Sequence[tuple[str, float]]
     ) -> list[Finding]:
         return [
-            Finding(each.start, each.end, kind, round(score, 3))
+            Finding(start=each.start, end=each.end, kind=kind, score=round(score, 3))
             for each, (kind, score) in zip(sentences, judged, strict=True)
             if score >= self._threshold
         ]

@@ -114,7 +114,7 @@ class Onnx:
     def _findings(self, span: tuple[int, int], shares: Mapping[str, float]) -> Iterator[Finding]:
         for label, least in self._labels.items():
             if shares[label] >= least:
-                yield Finding(*span, label, round(shares[label], 3))
+                yield Finding(span[0], span[1], kind=label, score=round(shares[label], 3))
 
 
 def _span(window: Any) -> tuple[int, int] | None:
@@ -164,11 +164,11 @@ def _network(folder: Path) -> Network:
     tokenizer.no_padding()
     tokenizer.enable_truncation(min(TOKENS, _most_tokens(config)), stride=OVERLAP)
     return Network(
-        session,
-        tokenizer,
-        frozenset(each.name for each in session.get_inputs()),
-        tuple(labels[number] for number in range(len(labels))),
-        config.get("problem_type") == "multi_label_classification",
+        session=session,
+        tokenizer=tokenizer,
+        inputs=frozenset(each.name for each in session.get_inputs()),
+        labels=tuple(labels[number] for number in range(len(labels))),
+        several=config.get("problem_type") == "multi_label_classification",
     )
 
 

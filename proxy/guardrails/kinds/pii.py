@@ -140,4 +140,4 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         following[:1] == "." and following[1:].isdigit()
     ):
         return
-    yield Finding(start, end, "ip", 0.3 if part.said(VERSION) else 0.9)
+    yield Finding(start=start, end=end, kind="ip", score=0.3 if part.said(VERSION) else 0.9)

@@ -72,7 +72,7 @@ class RelevantTo:
         if score < self._threshold:
             return []
         start = len(text) - len(text.lstrip())
-        return [Finding(start, len(text.rstrip()), "irrelevant", score)]
+        return [Finding(start=start, end=len(text.rstrip()), kind="irrelevant", score=score)]
 
     def judge(self, text: str) -> float:
         """Give how little an answer shares with what was asked, from 0 to 1."""

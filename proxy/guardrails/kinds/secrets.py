@@ -93,7 +93,9 @@ class Secrets:
         found = [each for hit in hits for each in self._found(hit, data)]
         characters = Characters(text, data)
         return [
-            Finding(characters.before(start), characters.before(end), kind, score)
+            Finding(
+                start=characters.before(start), end=characters.before(end), kind=kind, score=score
+            )
             for start, end, kind, score in _apart(found, self._reach)
         ]
 

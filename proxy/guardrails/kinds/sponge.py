@@ -61,7 +61,7 @@ class Sponge:
             if self._shrinks(text):
                 return (Finding(0, len(text), "compression"),)
         return [
-            Finding(*same.span(), "run")
+            Finding(same.start(), same.end(), "run")
             for same in SAME.finditer(text)
             if same.end() - same.start() >= self.run
         ]

@@ -57,10 +57,10 @@ class Topic:
         like = self.likeness(text)
         name = max(self.banned, key=lambda each: like[each], default="")
         if name and like[name] >= max(self.threshold, *like.values()):
-            return [Finding(start, end, f"{BANNED}:{name}", like[name])]
+            return [Finding(start=start, end=end, kind=f"{BANNED}:{name}", score=like[name])]
         nearest = max((like[each] for each in self.allowed), default=1.0)
         if nearest < self.threshold:
-            return [Finding(start, end, OFF_TOPIC, round(1 - nearest, 3))]
+            return [Finding(start=start, end=end, kind=OFF_TOPIC, score=round(1 - nearest, 3))]
         return []
 
     def likeness(self, text: str) -> dict[str, float]:

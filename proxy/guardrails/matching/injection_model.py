@@ -147,7 +147,7 @@ def read(path: Path) -> Model:
         weight, features_ = line.split("\t", 1)
         for feature in features_.split("\t"):
             weights[feature] = int(weight) / SCALE
-    return Model(weights, bias, slope, shift)
+    return Model(weights=weights, bias=bias, slope=slope, shift=shift)
 
 
 @lru_cache(maxsize=1)

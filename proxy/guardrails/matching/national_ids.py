@@ -28,7 +28,7 @@ class Form:
 
 
 def _form(regex: str, module: str, bare: float, called: str) -> Form:
-    return Form(regex, module, bare, words(called))
+    return Form(regex=regex, module=module, bare=bare, called=words(called))
 
 
 CPR = "[0-9]{6}-?[0-9]{4}"
@@ -137,7 +137,9 @@ class NationalId:
             return
         if not self._valid(raw.replace(" ", "-") if self._kind == "ssn" else raw):
             return
-        yield Finding(part.start, part.end, self._kind, self._score(part, self._called))
+        yield Finding(
+            start=part.start, end=part.end, kind=self._kind, score=self._score(part, self._called)
+        )
 
     def _score(self, part: Part, called: Set[str]) -> float:
         if part.said(called):

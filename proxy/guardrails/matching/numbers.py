@@ -157,7 +157,7 @@ def within(
     groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
     if long or sum(len(group[0]) for group in groups) > MOST_DIGITS:
         for match in shape.finditer(part.text, part.start, part.end):
-            shaped = Part(part.text, *match.span())
+            shaped = Part(part.text, match.start(), match.end())
             if sure := score(shaped):
                 yield shaped, sure
         return

@@ -176,7 +176,7 @@ class _Single:
                 return
 
     def _finding(self, start: int, end: int) -> Finding:
-        return Finding(start, end, self.pattern.kind, self.pattern.score)
+        return Finding(start=start, end=end, kind=self.pattern.kind, score=self.pattern.score)
 
 
 class _Place:

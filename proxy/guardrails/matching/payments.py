@@ -55,7 +55,7 @@ SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 def cards(part: Part) -> Iterator[Finding]:
     """Find card numbers: of a known brand, of its length, and valid by Luhn's formula."""
     for number, score in within(part, 12, 19, _card, CARD_SHAPE):
-        yield Finding(number.start, number.end, "card", score)
+        yield Finding(start=number.start, end=number.end, kind="card", score=score)
 
 
 def _card(part: Part) -> float:

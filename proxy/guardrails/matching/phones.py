@@ -56,7 +56,7 @@ class Phones:
         if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
             return
         for number, score in within(part, 7, 15, self._score, SHAPE):
-            yield Finding(number.start, _extended(number), "phone", score)
+            yield Finding(start=number.start, end=_extended(number), kind="phone", score=score)
 
     def _score(self, part: Part) -> float:
         world = part.raw.startswith(("+", "(+"))

@@ -53,7 +53,7 @@ class Rulebook:
             for match in pattern.finditer(text):
                 start, end = match.span()
                 if 0 < end - start <= self._longest:
-                    found.append(Finding(start, end, rule.kind, rule.score))
+                    found.append(Finding(start=start, end=end, kind=rule.kind, score=rule.score))
         return sorted(found, key=lambda finding: finding.start)
 
     def _matching(self, text: str) -> Iterator[tuple[Rule, Any]]:

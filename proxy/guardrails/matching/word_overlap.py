@@ -132,8 +132,8 @@ def _sentence(part: str, start: int, end: int) -> Sentence:
     negated = any(word in _NEGATIONS or word.endswith("n't") for word in said)
     leanings = {side for pair in _OPPOSITES for side in pair if stem(side) in known}
     return Sentence(
-        start, end, frozenset(stems(part)), frozenset(numbers(part)), frozenset(names(part)),
-        negated, frozenset(leanings),
+        start=start, end=end, stems=frozenset(stems(part)), numbers=frozenset(numbers(part)),
+        names=frozenset(names(part)), negated=negated, leanings=frozenset(leanings),
     )  # fmt: skip
 
 

@@ -44,7 +44,9 @@ def webhook(said: Options) -> Webhook:
 
 def presidio(said: Options) -> Presidio:
     url, entities = said["url"].rstrip("/"), tuple(said["entities"])
-    return Presidio(url, entities, said["language"], said["threshold"])
+    return Presidio(
+        url=url, entities=entities, language=said["language"], threshold=said["threshold"]
+    )
 
 
 def moderation(said: Options) -> Moderation:

@@ -132,16 +132,20 @@ class Judge:
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
                 title = ", ".join(each for each in (role, piece.kind) if each)
-                yield Place(number, 0, len(piece.text), piece.text, f" ({title})")
+                yield Place(
+                    text=number, start=0, end=len(piece.text), said=piece.text, title=f" ({title})"
+                )
             elif piece.kind in ("content", "prompt"):
                 yield from self._parts(number, piece.text)
 
     def _parts(self, number: int, text: str) -> Iterator[Place]:
         if self.check == "relevant":
-            yield Place(number, 0, len(text), text)
+            yield Place(text=number, start=0, end=len(text), said=text)
             return
         for each in word_overlap.sentences(text):
-            yield Place(number, each.start, each.end, text[each.start : each.end])
+            yield Place(
+                text=number, start=each.start, end=each.end, said=text[each.start : each.end]
+            )
 
     def evidence(self, question: Question) -> str:
         """Give what the texts are judged by beside the rule; nothing where there is none."""
@@ -188,7 +192,9 @@ class Judge:
             return found
         for number in sorted(set(said.where)) or range(1, len(places) + 1):
             place = places[number - 1]
-            found[place.text].append(Finding(place.start, place.end, self.kind, said.score))
+            found[place.text].append(
+                Finding(start=place.start, end=place.end, kind=self.kind, score=said.score)
+            )
         return found
 
 

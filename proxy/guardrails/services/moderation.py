@@ -87,4 +87,4 @@ class Moderation:
         worst = max(sorted(bad), key=lambda name: sure.get(name, 1.0))
         known = worst in self.categories or worst in CATEGORIES
         score = min(1.0, max(0.0, sure.get(worst, 1.0)))
-        return [Finding(0, length, worst if known else OTHER, score)]
+        return [Finding(start=0, end=length, kind=worst if known else OTHER, score=score)]

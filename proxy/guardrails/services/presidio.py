@@ -74,4 +74,4 @@ class Presidio:
         if not said.start < said.end <= length:
             raise BadAnswer
         kind = said.entity_type.lower() if said.entity_type in self.entities else OTHER
-        return Finding(said.start, said.end, kind, said.score)
+        return Finding(start=said.start, end=said.end, kind=kind, score=said.score)

@@ -107,4 +107,4 @@ class Webhook:
         if end > length or (start >= end and said.end is not None):
             raise BadAnswer
         kind = said.kind if said.kind in self.kinds or said.kind == KIND else OTHER
-        return Finding(start, end, kind, said.score)
+        return Finding(start=start, end=end, kind=kind, score=said.score)

@@ -51,7 +51,7 @@ def content(data: Json) -> tuple[Text, ...] | None:
         path, said = ("choices", 0, "delta", "content"), delta.get("content")
     if not isinstance(said, str | None):
         return None
-    return (Text(path, said, "content", "assistant"),) if said else ()
+    return (Text(path=path, text=said, kind="content", role="assistant"),) if said else ()
 
 
 def _choices(data: Json) -> list[tuple[int, Json]]:

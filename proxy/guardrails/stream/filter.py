@@ -38,7 +38,6 @@ from proxy.types import Chunk, Json
 MOST_LANES = 1024  # texts of one answer that are held at once
 MOST_NAME = 1024  # characters of the names on the way to one
 
-
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
 
 
@@ -229,7 +228,8 @@ class Deltas:
         data = chunk.data
         if data is None:
             lanes = () if chunk.is_keepalive else self._lanes.values()
-            return Step(chunk, (), set(), sum(lane.weight_of_end() for lane in lanes))
+            weight = sum(lane.weight_of_end() for lane in lanes)
+            return Step(chunk, texts=(), ends=set(), weight=weight)
         placed: list[tuple[Spot | None, Text]] = []
         weight = 0
         for text in texts_of(data) if texts is None else texts:
@@ -244,7 +244,7 @@ class Deltas:
                 for spot, lane in self._lanes.items()
                 if chunk.last or spot[0] in ends
             )
-        return Step(chunk, placed, ends, weight)
+        return Step(chunk=chunk, texts=placed, ends=ends, weight=weight)
 
     def _weight(self, data: Json, spot: Spot | None, text: Text) -> int:
         if spot is None:  # one that is there a second time is read as said again and again

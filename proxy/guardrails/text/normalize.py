@@ -185,7 +185,7 @@ def beginning(
     shadow = len(opened.cased.rstrip(_TAGGED))
     upto = min(whole, seen.begins(letter), bare.begins(apart), opened.begins(shadow))
     effort = 0 if opened is views[0] else _effort(text, views)
-    return Beginning(views, upto, bare.begins(run), effort)
+    return Beginning(views=views, upto=upto, run=bare.begins(run), effort=effort)
 
 
 def _effort(text: str, views: Sequence[View]) -> int:
@@ -263,7 +263,7 @@ def _edited(view: View, changes: Iterable[tuple[int, int, str]]) -> View:
     for start, end, made in changes:
         at += start - past
         parts += (text[past:start], made)
-        edits.append(Edit(at, len(made), start, end))
+        edits.append(Edit(at=at, size=len(made), start=start, end=end))
         at += len(made)
         past = end
     if not edits:

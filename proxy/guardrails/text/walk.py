@@ -216,8 +216,8 @@ def _members_of(data: Json) -> Iterator[_Place]:
             continue
         kind = "content" if name == "choices" else "other"
         if name not in _KEYS:
-            yield _Place((Key(name),), name, kind, "assistant")
-        yield _Place((name,), value, kind, "assistant")
+            yield _Place(path=(Key(name),), value=name, kind=kind, role="assistant")
+        yield _Place(path=(name,), value=value, kind=kind, role="assistant")
 
 
 def _fields(body: Json) -> Iterator[_Place | Opaque]:
@@ -231,8 +231,8 @@ def _fields(body: Json) -> Iterator[_Place | Opaque]:
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))
         if name not in _KEYS:
-            yield _Place((Key(name),), name, "other", None)
-        yield _Place((name,), value, kind, role, sealed, plain)
+            yield _Place(path=(Key(name),), value=name, kind="other", role=None)
+        yield _Place(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
 @dataclass(slots=True)
@@ -308,16 +308,17 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
         in_place = place.sealed and sure and not isinstance(last, Key) and is_for_data(path)
         if in_place and data.odd_head:
-            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, place.role)
+            head = (*path, Payload(data.odd_head, True))
+            yield Text(head, data.odd_head, kind=place.kind, role=place.role)
         if data.text is not None:
-            yield Text((*path, data.payload), data.text, place.kind, place.role)
+            yield Text(path=(*path, data.payload), text=data.text, kind=place.kind, role=place.role)
         elif in_place and len(text) > LEAST_OPAQUE:
             return
         decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:
         yield from _of_arguments(place, decoded, placed)
     else:
-        yield Text(path, text, place.kind, place.role, False, decoded, placed)
+        yield Text(path, text, place.kind, role=place.role, decoded=decoded, placed=placed)
 
 
 def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
@@ -326,10 +327,11 @@ def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]
         yield VALUE
         if value is None:
             continue
-        path, text = (*place.path, number), place.value[value.start : value.end]
-        escaped = value.kind == "string"
+        yield Text(
+            (*place.path, number), place.value[value.start : value.end], kind="arguments",
+            role=place.role, escaped=value.kind == "string", decoded=decoded, placed=placed,
+        )  # fmt: skip
         number += 1
-        yield Text(path, text, "arguments", place.role, escaped, decoded, placed)
 
 
 def _tokens(place: _Place, value: list[Any]) -> bool:
@@ -344,7 +346,7 @@ def _items(place: _Place, value: list[Any]) -> Iterator[_Place | Opaque]:
         sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
-        yield _Place(path, each, place.kind, place.role, sealed, place.plain)
+        yield _Place(path, each, place.kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
 def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
@@ -361,13 +363,14 @@ def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaq
             yield from _logprobs(path, each, value, role)
             continue
         if name not in _KEYS:
-            yield _Place((*place.path, Key(name)), name, place.kind, role, place.sealed)
+            key = (*place.path, Key(name))
+            yield _Place(key, name, kind=place.kind, role=role, sealed=place.sealed)
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
             yield Opaque(path, kind_of(name))
         inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
-        yield _Place(path, each, kind, role, sealed, plain)
+        yield _Place(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
 def parts_of(path: Path) -> int | None:
@@ -393,4 +396,4 @@ def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iter
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
     said = beside(logprobs, shown)
     if any(said):
-        yield _Place(path, "\n".join(said), "logprobs", role)
+        yield _Place(path=path, value="\n".join(said), kind="logprobs", role=role)

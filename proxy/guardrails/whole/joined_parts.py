@@ -53,7 +53,7 @@ def seams(texts: Sequence[Text]) -> Iterator[Seam]:
         said = [texts[number].text for number in numbers]
         if len(said) > 1 and sum(map(len, said)) <= MOST:
             first = texts[numbers[0]]
-            joined = Text(message, "".join(said), first.kind, first.role)
+            joined = Text(path=message, text="".join(said), kind=first.kind, role=first.role)
             yield Seam(tuple(numbers), tuple(_starts(said)), joined)
 
 

@@ -173,7 +173,7 @@ def part_of(place: int, text: Text, size: int = SHEET) -> Part:
     long = len(text.text) > size
     most = 0 if text.decoded else None
     views = (View(text.text),) if long else readings(text.text, escaped=text.escaped, most=most)
-    return Part(place, text, views, _bytes(text.text), long=long)
+    return Part(place=place, text=text, views=views, bytes=_bytes(text.text), long=long)
 
 
 def sheets(texts: Sequence[Text], at_work: Sequence[Look], size: int = SHEET) -> Iterator[Sheet]:
@@ -198,7 +198,7 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[Part]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
     for seam in seams(texts):
-        yield Part(-1, seam.text, readings(seam.text.text), 0, seam)
+        yield Part(place=-1, text=seam.text, views=readings(seam.text.text), bytes=0, seam=seam)
 
 
 def _runs(part: Part) -> Iterator[Run]:
@@ -226,7 +226,14 @@ def _pieces(part: Part, at_work: Sequence[Look], sheet: int) -> Iterator[Sheet]:
         torn = base > 0 and text[base - 1] in ALPHABET and said[0] in ALPHABET
         read = beginning(said, escaped=part.text.escaped, torn=torn, most=most, near=near)
         last = base + size >= len(text)
-        yield Piece(part.place, part.text, read, base, eyes, part.bytes if last else None)
+        yield Piece(
+            place=part.place,
+            text=part.text,
+            read=read,
+            base=base,
+            eyes=eyes,
+            bytes=part.bytes if last else None,
+        )
         if last:
             return
         end = base + size
