@@ -18,7 +18,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, request_texts
 from proxy.policy.store import read_folder
-from proxy.types.guard import Detector, Rule
+from proxy.types.guard import Detector, GuardRule
 
 PROSE = (
     "The widget on the front page shows the opening hours of every branch, and support wants it to "
@@ -53,7 +53,7 @@ policies:
 """
 
 
-def rules() -> Sequence[Rule]:
+def rules() -> Sequence[GuardRule]:
     """Give the four guards as a policy has them."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "policies.yaml").write_text(POLICY)
@@ -68,7 +68,7 @@ def call(text: str) -> Sequence[Text]:
     return request_texts({"messages": [{"role": "user", "content": text}]}).texts
 
 
-def on_the_loop(rules: Sequence[Rule], text: str) -> float:
+def on_the_loop(rules: Sequence[GuardRule], text: str) -> float:
     """Give the microseconds that whole texts take, from the request on."""
     engine = Engine(time.monotonic)
 
@@ -82,7 +82,7 @@ def on_the_loop(rules: Sequence[Rule], text: str) -> float:
     return microseconds(once)
 
 
-async def beside(rules: Sequence[Rule], text: str) -> tuple[float, float]:
+async def beside(rules: Sequence[GuardRule], text: str) -> tuple[float, float]:
     """Give the milliseconds a large text takes in threads, and the longest that the loop waited."""
     with ThreadPoolExecutor(2) as pool:
         engine, longest, total = Engine(time.monotonic, pool), [], []
@@ -100,7 +100,7 @@ async def beside(rules: Sequence[Rule], text: str) -> tuple[float, float]:
     return min(total) * 1000, min(longest) * 1000
 
 
-def worst(one: Rule) -> float:
+def worst(one: GuardRule) -> float:
     """Give the milliseconds of the hostile text that a guard likes least."""
     slowest = 0.0
     for piece in HOSTILE:
@@ -111,7 +111,7 @@ def worst(one: Rule) -> float:
     return slowest * 1000
 
 
-def find(one: Rule, text: str) -> None:
+def find(one: GuardRule, text: str) -> None:
     cast("Detector", one.detector).find(text)
 
 

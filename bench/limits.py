@@ -28,7 +28,7 @@ from proxy.limits.store import CounterStore
 from proxy.policy.review.sample_call import suppose
 from proxy.redis import connect
 from proxy.settings import redis_at
-from proxy.types import Bound, Call, Leg, Plan, Target, Upstream
+from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
@@ -37,14 +37,14 @@ CALLS, AT_ONCE, MOST = 5000, 32, 10**9
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 TARGET = Target(UP, "m", prices=(Price(Decimal(1), Decimal(2)),))
 BOUNDS = (
-    Bound(Limit("calls", "requests", MOST, 86_400), ("key",)),
-    Bound(Limit("burst", "requests", MOST, 60), ()),
-    Bound(Limit("tokens", "tokens", MOST, 86_400), ("tag.team",)),
-    Bound(Limit("user", "tokens", MOST, 86_400), ("user",)),
-    Bound(Limit("at-once", "concurrency", MOST), ("deployment",)),
-    Bound(Limit("month", "usd", MOST, Calendar("month")), ("tag.team",)),
+    ScopedLimit(Limit("calls", "requests", MOST, 86_400), ("key",)),
+    ScopedLimit(Limit("burst", "requests", MOST, 60), ()),
+    ScopedLimit(Limit("tokens", "tokens", MOST, 86_400), ("tag.team",)),
+    ScopedLimit(Limit("user", "tokens", MOST, 86_400), ("user",)),
+    ScopedLimit(Limit("at-once", "concurrency", MOST), ("deployment",)),
+    ScopedLimit(Limit("month", "usd", MOST, Calendar("month")), ("tag.team",)),
 )
-PLAN = Plan("1", "widget", "chat", {"team": "support"}, (Leg("m", (TARGET,)),), bounds=BOUNDS)
+PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,)),), bounds=BOUNDS)
 
 
 def asked(number: int) -> Call:

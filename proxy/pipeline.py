@@ -50,7 +50,7 @@ class Pipeline:
         async with self.emitter.observing(record):  # emit
             record.request_id = client.request_id
             try:
-                door = client.knock()  # accept: the head
+                door = client.read_head()  # accept: the head
                 record.join(door)
                 policy = await self.policies.read(door)  # one revision from here to the end
                 record.revision = policy.revision

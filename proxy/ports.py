@@ -9,8 +9,8 @@ from typing import Protocol, Self
 
 from proxy.errors import ProxyError
 from proxy.record import Record
-from proxy.types import Call, Chunk, Door, Head, Plan
-from proxy.types.guard import Outside
+from proxy.types import Call, Chunk, Head, Plan, RequestHead
+from proxy.types.guard import Egress
 
 
 class Exchange(Protocol):
@@ -28,10 +28,10 @@ class Exchange(Protocol):
     def request_id(self) -> str:
         """The id that every answer names, a refusal of what cannot be read too."""
 
-    def knock(self) -> Door:
+    def read_head(self) -> RequestHead:
         """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
 
-    async def read_call(self, door: Door) -> Call:
+    async def read_call(self, door: RequestHead) -> Call:
         """Read the body, within bounds of size and time, and check each of its fields."""
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -69,14 +69,14 @@ class Policy(Protocol):
     @property
     def revision(self) -> str: ...
 
-    def identify(self, door: Door) -> Caller:
+    def identify(self, door: RequestHead) -> Caller:
         """Find who calls. Raises ``Unauthorized``."""
 
 
 class Policies(Protocol):
     """Where the policy in force is kept."""
 
-    async def read(self, door: Door) -> Policy:
+    async def read(self, door: RequestHead) -> Policy:
         """Give the revision for this call, re-read from disk if its key may ask for that."""
 
 
@@ -150,10 +150,10 @@ class Guards(Protocol):
         """Give those of one call."""
 
 
-class Outsides(Protocol):
+class GuardEgress(Protocol):
     """The ways out of the process for guards that ask somebody else."""
 
-    def of(self, record: Record) -> Outside:
+    def of(self, record: Record) -> Egress:
         """Give those of one call, whose trace they join."""
 
 

@@ -23,8 +23,8 @@ from proxy.errors import (
 )
 from proxy.estimate import body_quarters
 from proxy.frames import let_frames_go
-from proxy.types import Call, Chunk, Door, Plan, Target
-from proxy.types.guard import Result, Stage, Verdicts
+from proxy.types import Call, Chunk, Plan, RequestHead, Target
+from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
 from proxy.usage import Meter, Source, Tokens, in_force
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
@@ -114,7 +114,7 @@ class Record:
     started_at: datetime
     now: Callable[[], float]
     request_id: str | None = None
-    door: Door | None = None
+    door: RequestHead | None = None
     revision: str | None = None
     key: str | None = None
     credential: str | None = None
@@ -125,8 +125,8 @@ class Record:
     warnings: list[Word] = field(default_factory=list)
     admission: Admission | None = None
     charges: Sequence[BudgetCharge] = ()
-    guards: list[tuple[Stage, Result]] = field(default_factory=list)
-    watched: Callable[[], Sequence[Result]] | None = None
+    guards: list[tuple[Stage, GuardResult]] = field(default_factory=list)
+    watched: Callable[[], Sequence[GuardResult]] | None = None
     captured: Callable[[], Captured] | None = None
     round: int = 0
     skips: list[Skip] = field(default_factory=list)
@@ -150,7 +150,7 @@ class Record:
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
 
-    def join(self, door: Door) -> None:
+    def join(self, door: RequestHead) -> None:
         """Note who knocked, and join the trace the caller is in."""
         self.door, self.request_id = door, door.request_id
         if door.parent is not None:
@@ -186,7 +186,7 @@ class Record:
         which it is sampled."""
         return int(self.sample_id[:16], 16) < share * 2**64
 
-    def guarded(self, stage: Stage, results: Iterable[Result]) -> None:
+    def guarded(self, stage: Stage, results: Iterable[GuardResult]) -> None:
         """Note what guards said of texts that were looked at as a whole."""
         self.guards.extend((stage, result) for result in results)
 

@@ -110,7 +110,7 @@ def test_the_way_of_a_call_names_files_and_functions_that_exist() -> None:
 
     for name in re.findall(r"`([a-z_]+/[a-z_/.]*)`", text):
         assert (TOP / "proxy" / name).exists(), name
-    for name in ("knock", "parse_head", "identify", "read_call", "decide"):
+    for name in ("read_head", "parse_head", "identify", "read_call", "decide"):
         assert f"`{name}`" in text
         assert f"def {name}(" in code
 

@@ -21,14 +21,14 @@ from proxy.errors import (
     UpstreamTimeout,
 )
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Chunk, Door, Parent, Target, Upstream
+from proxy.types import Call, Chunk, Parent, RequestHead, Target, Upstream
 from proxy.usage import Price
 from proxy.words import MAX_NAME, MAX_WORDS
 from tests.doubles import legacy
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
-DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
 
 
 def record() -> Record:
@@ -160,13 +160,13 @@ def test_a_price_counts_from_its_day_on() -> None:
 def test_a_caller_in_a_trace_is_joined() -> None:
     told = record()
 
-    told.join(Door(**{**_fields(DOOR), "parent": Parent("f" * 32, "e" * 16)}))
+    told.join(RequestHead(**{**_fields(DOOR), "parent": Parent("f" * 32, "e" * 16)}))
 
     assert told.ids.trace_id == "f" * 32
     assert told.ids.server_span == "b" * 16
 
 
-def _fields(door: Door) -> dict[str, Any]:
+def _fields(door: RequestHead) -> dict[str, Any]:
     return {name: getattr(door, name) for name in door.__dataclass_fields__}
 
 

@@ -20,7 +20,7 @@ from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.shown import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
 from proxy.ledger.store import Counts
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
 from proxy.policy.schema.rules import Cap, Set
@@ -81,7 +81,7 @@ YAML = [
 def test_every_policy_of_a_page_passes_check(file: Path, block: str, tmp_path: Path) -> None:
     (tmp_path / "example.yaml").write_text(block)
 
-    assert judge(tmp_path, {"OPENAI_API_KEY": "sk-1", "GUARD_SECRET": "s" * 32}).errors == ()
+    assert check(tmp_path, {"OPENAI_API_KEY": "sk-1", "GUARD_SECRET": "s" * 32}).errors == ()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from proxy.guardrails.text.walk import SILENT
 from proxy.policy.files.texts import NAMES
 from proxy.policy.schema.guards import COMMON, GuardConfig
 from proxy.policy.schema.guards_asking import Known
-from proxy.types.guard import Question, binds, looks
+from proxy.types.guard import Question, is_contextual, is_detector
 
 # What a kind needs beyond its defaults to be made, for its reach.
 EXAMPLES: dict[str, dict[str, Any]] = {
@@ -116,9 +116,9 @@ def _held_back(word: str, kind: type[GuardConfig]) -> str:
         made: Any = KINDS[word].make(options)
     except (KeyError, ValueError):
         return SAID.get(word, "")
-    if binds(made):
+    if is_contextual(made):
         made = made.about(ANYTHING)
-    if not looks(made) or made.reach is None:
+    if not is_detector(made) or made.reach is None:
         return WHOLE
     return f"Of a stream it holds back {made.reach} characters."
 

@@ -10,7 +10,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
-from proxy.types.guard import Detector, looks
+from proxy.types.guard import Detector, is_detector
 from tools.disguises import HARD, Disguise
 
 WORDS = ("hippo", "Größenwahn", "project zebra", "internationalization", "Qdrant-7")
@@ -48,7 +48,7 @@ def credentials(chance: random.Random) -> list[str]:
 
 def detector(kind: str, **options: object) -> Detector:
     made = KINDS[kind].make(options)
-    assert looks(made)  # noqa: S101  # for the type
+    assert is_detector(made)  # noqa: S101  # for the type
     return made
 
 

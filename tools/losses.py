@@ -16,7 +16,7 @@ from proxy.dialects.asking import build_request
 from proxy.dialects.base import Dialect
 from proxy.dialects.crossing import KEPT
 from proxy.errors import BadField
-from proxy.types import Door, Endpoint, Target, Upstream
+from proxy.types import Endpoint, RequestHead, Target, Upstream
 
 Fate = Literal["passed", "mapped", "dropped", "refused", "anyway", "here"]
 STOPS = ("stop", "stop_sequences")
@@ -147,7 +147,7 @@ class Arrived:
 def sent(sample: Sample, body: dict[str, Any], target: Target) -> Arrived:
     """Return what would be sent. Raises ``BadField``."""
     upstream = DIALECTS[target.upstream.dialect]
-    call = read_call(Door(sample.dialect.name, sample.endpoint, "/", "r"), body)
+    call = read_call(RequestHead(sample.dialect.name, sample.endpoint, "/", "r"), body)
     question = build_request(call, target, sample.dialect, upstream)
     return Arrived(orjson.loads(question.body), (*call.warnings, *question.dropped))
 

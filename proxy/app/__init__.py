@@ -40,11 +40,11 @@ from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.pipeline import Pipeline
-from proxy.policy.decide.service_calls import Asking
+from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.review.candidate import Candidate
-from proxy.policy.review.recent import Past
+from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.policy.watch import Look, Watch, look
+from proxy.policy.watch import FolderWatch, Look, look
 from proxy.record import Record
 from proxy.settings import Address, Settings
 from proxy.turns import Turns
@@ -65,7 +65,7 @@ class Running:
     listen: Address
     admin: Address
     policies: PolicyStore
-    watch: Watch
+    watch: FolderWatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             CallLog(site.put, site.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
             *telling.traces(site),
             *decisions,
-            past := Past(store.find, candidate.current if candidate else None),
+            past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
             *stores.rows(site),
             *sinks,
@@ -187,7 +187,9 @@ async def _rooms(
     site.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
     upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
     bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.NullCache(), upstreams)
-    asks = assembled(Asking(lambda: store.current), bare, emitters)  # the pipeline for guards
+    asks = assembled(
+        GuardPolicies(lambda: store.current), bare, emitters
+    )  # the pipeline for guards
     outside = Egress(http, asks.run, new_request_id)
     most_texts = site.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
@@ -216,9 +218,11 @@ def _bounds(site: Site, offload: Offload) -> Bounds:
     )
 
 
-def _watch(site: Site, folder: Path, known: Look, store: PolicyStore) -> Watch:
+def _watch(site: Site, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
     settle_s = site.settings.settle_seconds
-    return Watch(folder, known, store.refresh, store.read_revocations, settle_s, time.monotonic)
+    return FolderWatch(
+        folder, known, store.refresh, store.read_revocations, settle_s, time.monotonic
+    )
 
 
 async def _candidate(site: Site) -> Candidate | None:

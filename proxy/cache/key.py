@@ -14,7 +14,7 @@ import orjson
 
 from proxy.dialects.pieces import write_pieces
 from proxy.offload import LARGE_BYTES
-from proxy.types import CacheRule, Call, Changes, Json, Leg, Plan, Target
+from proxy.types import CacheRule, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.target import NOT_THE_CLIENTS
 
 BYTES = 32
@@ -88,7 +88,7 @@ def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
     )
 
 
-def _leg(leg: Leg) -> list[Any]:
+def _leg(leg: ModelCall) -> list[Any]:
     """What policy makes of the question. The order of targets counts: of those that are drawn by
     weight each keeps its own answers, so that the shares stay what the policy says."""
     return [

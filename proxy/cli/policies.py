@@ -44,7 +44,7 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 
     Exits 1 if anything is wrong, or with --strict if anything is doubtful.
     """
-    found = check_report.judge(folder, None if no_secrets else settings.environment())
+    found = check_report.check(folder, None if no_secrets else settings.environment())
     click.echo(check_report.FORMS[form](found))
     if found.errors or (strict and found.warnings):
         raise SystemExit(1)

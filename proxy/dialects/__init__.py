@@ -18,7 +18,7 @@ from proxy.dialects.fields import Fields, check_body
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
 from proxy.offload import LARGE_BYTES
-from proxy.types import EPOCH, Call, Door, Endpoint, Json, Secret
+from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
 from proxy.words import MAX_NAME
 
@@ -62,14 +62,14 @@ def speak(path: str, headers: Headers) -> Dialect:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """What we note of a request ourselves: see ``Door``."""
+    """What we note of a request ourselves: see ``RequestHead``."""
 
     request_id: str
     nonce: str = ""
     at: datetime = EPOCH
 
 
-def parse_head(method: str, path: str, headers: Headers, received: Received) -> Door:
+def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
     found = ROUTES.get((method, path))
     if found is None:
@@ -79,7 +79,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         raise NotFound("There is no such path.")
     dialect = speak(path, headers)
     credential = dialect.client.credential(headers)
-    door = Door(
+    door = RequestHead(
         dialect=dialect.name,
         endpoint=found[1],
         route=path,
@@ -102,7 +102,7 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
     }
 
 
-def read_call(door: Door, body: Json, size: int = 0) -> Call:
+def read_call(door: RequestHead, body: Json, size: int = 0) -> Call:
     """Check each field of a body and put it into OpenAI's form. Raises ``BadField``.
 
     ``size`` is that of the body in bytes. A large one is estimated here, as its estimate is asked
@@ -136,7 +136,7 @@ def read_call(door: Door, body: Json, size: int = 0) -> Call:
     )
 
 
-def _check_names(door: Door, models: list[Any], deployment: str | None, body: Json) -> None:
+def _check_names(door: RequestHead, models: list[Any], deployment: str | None, body: Json) -> None:
     """Raise ``BadField`` for a name that is longer than any is: counters and the calls that can be
     explained keep names."""
     names = [("model", model) for model in models]

@@ -14,7 +14,7 @@ from typing import Protocol
 from proxy.dialects.fields import Fields
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
-from proxy.types import Call, Door, Endpoint, Json, Secret
+from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
 Headers = Mapping[str, str]  # names in lower case
@@ -75,7 +75,7 @@ class Client:
 
     routes: Mapping[tuple[str, str], Endpoint]
     credential: Callable[[Headers], Secret | None]
-    greet: Callable[[Headers, Door], Door]
+    greet: Callable[[Headers, RequestHead], RequestHead]
     refuse: Callable[[ProxyError, str], ErrorResponse]
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from proxy.types import Json
-from proxy.types.guard import Result, Verdicts
+from proxy.types.guard import GuardResult, Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def detections(verdicts: Verdicts) -> Json:
     }
 
 
-def _of_stage(results: Iterable[Result]) -> Json:
+def _of_stage(results: Iterable[GuardResult]) -> Json:
     by_kind: dict[str, DetectorFindings] = {}
     for result in results:
         if result.verdict not in ("failed", "unseen"):

@@ -16,7 +16,7 @@ from proxy.dialects.detections import detections
 from proxy.dialects.fields import Fields, integer, string
 from proxy.dialects.findings import DETECTIONS, join_detections
 from proxy.errors import ProxyError, Unauthorized
-from proxy.types import Call, Door, Endpoint, Json
+from proxy.types import Call, Endpoint, Json, RequestHead
 from proxy.types.guard import Verdicts
 
 EXTRAS: Fields = {
@@ -36,7 +36,7 @@ def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
 
 
-def greet_enkrypt(headers: Headers, door: Door) -> Door:
+def greet_enkrypt(headers: Headers, door: RequestHead) -> RequestHead:
     return replace(
         door,
         deployment=door.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from proxy.dialects.base import Headers
 from proxy.errors import BadRequest
-from proxy.types import Door, Parent, Secret
+from proxy.types import Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
 
 Tag = tuple[str, str | None]
@@ -85,7 +85,7 @@ def parent(headers: Headers) -> Parent | None:
     return Parent(match[1], match[2])
 
 
-def common(headers: Headers, door: Door) -> Door:
+def common(headers: Headers, door: RequestHead) -> RequestHead:
     """Add what our own headers say; every dialect allows them, and most calls have none."""
     if not any(name.startswith("x-headrace-") or name == "traceparent" for name in headers):
         return door

@@ -8,7 +8,7 @@ one that changed a text and let it pass has not failed either. 246 is a success 
 from __future__ import annotations
 
 from proxy.types import Json
-from proxy.types.guard import Result, Stage, Verdicts
+from proxy.types.guard import GuardResult, Stage, Verdicts
 
 FAILED, DENIED = 246, 446
 
@@ -29,11 +29,11 @@ def status(verdicts: Verdicts, *, flagged: bool) -> int:
     return 200 if holds else FAILED
 
 
-def _holds(result: Result) -> bool:
+def _holds(result: GuardResult) -> bool:
     return result.verdict not in ("flagged", "blocked", "routed")
 
 
-def _hook(result: Result) -> Json:
+def _hook(result: GuardResult) -> Json:
     masked = result.verdict == "masked"
     took_ms = round(result.seconds * 1000, 3)
     return {
@@ -49,7 +49,7 @@ def _hook(result: Result) -> Json:
     }
 
 
-def _check(result: Result, *, transformed: bool, took_ms: float) -> Json:
+def _check(result: GuardResult, *, transformed: bool, took_ms: float) -> Json:
     check: Json = {
         "id": f"headrace.{result.kind}",
         "verdict": _holds(result) and result.error is None,

@@ -26,7 +26,7 @@ from proxy.dialects.fields import (
     string,
 )
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
-from proxy.types import Door, Endpoint, Json
+from proxy.types import Endpoint, Json, RequestHead
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
@@ -192,7 +192,7 @@ def say_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def _greet(headers: Headers, door: Door) -> Door:
+def _greet(headers: Headers, door: RequestHead) -> RequestHead:
     return door
 
 

@@ -18,7 +18,7 @@ from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.statuses import DENIALS, USUAL
 from proxy.errors import BadRequest, GuardBlocked, GuardUnavailable, ProxyError
-from proxy.types import Door, Json, Secret
+from proxy.types import Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
 PREFIX = "x-portkey-"
@@ -85,7 +85,7 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     return values.get("_user"), greet.checked_tags(name, tags)
 
 
-def greet_portkey(headers: Headers, door: Door) -> Door:
+def greet_portkey(headers: Headers, door: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise BadRequest(
             "x-portkey-custom-host is not allowed: the policy chooses the upstream.",

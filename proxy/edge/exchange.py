@@ -19,7 +19,7 @@ from proxy.edge.request import Bounds, Incoming
 from proxy.errors import ClientGone, LoopDetected, ProxyError
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
-from proxy.types import Call, Chunk, Door, Head
+from proxy.types import Call, Chunk, Head, RequestHead
 
 SMALL = 32 * 1024
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
@@ -68,7 +68,7 @@ class HttpExchange:
         self._transport = transport = self._request.transport
         self._taken = transport is not None and not transport.get_write_buffer_size()
 
-    def knock(self) -> Door:
+    def read_head(self) -> RequestHead:
         incoming = self._incoming
         incoming.check_head()
         noted = dialects.Received(self.request_id, self._nonce, datetime.now(UTC))
@@ -77,7 +77,7 @@ class HttpExchange:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return door
 
-    async def read_call(self, door: Door) -> Call:
+    async def read_call(self, door: RequestHead) -> Call:
         if door.endpoint == "models":
             self._call = Call(door, {})
         else:

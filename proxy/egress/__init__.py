@@ -16,7 +16,7 @@ from proxy.egress.exchange import OwnExchange
 from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
 from proxy.ports import Exchange
 from proxy.record import Record
-from proxy.types import Door, Parent, Timeouts
+from proxy.types import Parent, RequestHead, Timeouts
 from proxy.upstream.reply import Http, Reply
 
 DIALECT, ROUTE = "openai", "guard"
@@ -80,9 +80,9 @@ class GuardEgress:
             await self.outside.run(exchange)
         return exchange.answer()
 
-    def _door(self, guard: str, deployment: str) -> Door:
+    def _door(self, guard: str, deployment: str) -> RequestHead:
         outer, own = self.record, self.outside.new_id()
-        return Door(
+        return RequestHead(
             dialect=DIALECT,
             endpoint="chat",
             route=ROUTE,

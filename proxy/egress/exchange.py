@@ -8,13 +8,13 @@ from typing import Any
 from proxy import dialects
 from proxy.errors import ProxyError, UpstreamInvalid
 from proxy.record import Record
-from proxy.types import Call, Chunk, Door, Head
+from proxy.types import Call, Chunk, Head, RequestHead
 
 
 class OwnExchange:
     """Asks one chat, and keeps what is answered, or why nothing is."""
 
-    def __init__(self, door: Door, body: Mapping[str, Any]) -> None:
+    def __init__(self, door: RequestHead, body: Mapping[str, Any]) -> None:
         self._door = door
         self._body = body
         self._record: Record | None = None
@@ -34,10 +34,10 @@ class OwnExchange:
     def request_id(self) -> str:
         return self._door.request_id
 
-    def knock(self) -> Door:
+    def read_head(self) -> RequestHead:
         return self._door
 
-    async def read_call(self, door: Door) -> Call:
+    async def read_call(self, door: RequestHead) -> Call:
         return dialects.read_call(door, {**self._body, "model": door.deployment})
 
     async def begin(self, head: Head, record: Record) -> None:

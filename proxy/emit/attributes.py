@@ -16,7 +16,7 @@ from proxy.emit import semconv, summary
 from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
 from proxy.record import Record, Said
 from proxy.types import Json, Plan
-from proxy.types.guard import Result, Stage
+from proxy.types.guard import GuardResult, Stage
 from proxy.usage import NANO
 from proxy.words import MAX_NAME, few, word, word_of
 
@@ -202,7 +202,7 @@ def _finding(attempt: Attempt, finding: UpstreamFinding) -> Attributes:
     }
 
 
-def _guard(stage: Stage, result: Result) -> Attributes:
+def _guard(stage: Stage, result: GuardResult) -> Attributes:
     found = [f"{kind}={count}" for kind, count in result.findings.items()]
     return known(
         {

@@ -15,7 +15,7 @@ from proxy.emit.declared.metric import OTHER
 from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError
 from proxy.record import Record, Saved
 from proxy.types import Plan, Target
-from proxy.types.guard import Result
+from proxy.types.guard import GuardResult
 from proxy.types.outcome import Outcome
 from proxy.usage import NANO, TOKEN_TYPES
 
@@ -239,7 +239,7 @@ class Counting:
         for rule in plan.would:
             self._child("headrace_policy_would_total", deployment, rule).inc()
 
-    def _guarded(self, stage: str, result: Result) -> None:
+    def _guarded(self, stage: str, result: GuardResult) -> None:
         shadow = "true" if result.shadow else "false"
         names = (result.guard, stage, result.verdict, shadow)
         self._child("headrace_guard_decisions_total", *names).inc()

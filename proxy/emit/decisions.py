@@ -17,7 +17,7 @@ import structlog
 from proxy.emit import summary
 from proxy.emit.chain import BadChain, ChainFile, Entry
 from proxy.record import Record
-from proxy.types.guard import Result
+from proxy.types.guard import GuardResult
 from proxy.types.outcome import Standing
 from proxy.words import MAX_NAME, word
 
@@ -57,7 +57,7 @@ def _limit(standing: Standing) -> Entry:
     return {"limit": standing.limit.name, "said": said, "shadow": standing.limit.shadow}
 
 
-def _guard(stage: str, result: Result) -> Entry:
+def _guard(stage: str, result: GuardResult) -> Entry:
     said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
     return {**said, "shadow": result.shadow}
 

@@ -26,7 +26,7 @@ from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
 from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError, UpstreamFinding
 from proxy.record import Record
-from proxy.types.guard import Result
+from proxy.types.guard import GuardResult
 from proxy.words import MAX_NAME, few, word
 
 MAX_LINES = 10_000
@@ -116,7 +116,7 @@ def _upstream_status(error: ProxyError | None) -> int | None:
     return error.upstream_status if isinstance(error, (UpstreamError, UpstreamDenied)) else None
 
 
-def _verdict(stage: str, result: Result) -> dict[str, Any]:
+def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
     """What a guard said: counts by kind, never a text."""
     said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
     more = {"findings": result.findings, "fields": result.fields, "bytes": result.bytes}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.attempts import Attempt
 from proxy.dialects.bounds import BOUNDS
 from proxy.record import Record
-from proxy.types.guard import Result, Stage, Verdicts
+from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.usage import TOKEN_TYPES
 
 UNKNOWN = "unknown"
@@ -113,7 +113,7 @@ def verdicts(record: Record) -> Verdicts:
     """Return what guards said, each thing once: of a list of models every answer is looked at, and
     so many have no more to say than one."""
     said = record.verdicts()
-    merged: dict[tuple[object, ...], tuple[Stage, Result]] = {}
+    merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
     for stage, result in said:
         key = stage, result.guard, result.verdict, result.shadow, result.error
         known = merged.get(key)
@@ -121,7 +121,7 @@ def verdicts(record: Record) -> Verdicts:
     return said if len(merged) == len(said) else list(merged.values())
 
 
-def _joined(one: Result, other: Result) -> Result:
+def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
     kinds = {**one.findings, **other.findings}
     return one._replace(
         findings={kind: one.findings.get(kind, 0) + other.findings.get(kind, 0) for kind in kinds},

@@ -19,7 +19,7 @@ from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, answer_walk, request_walk
 from proxy.record import Captured, Said
 from proxy.types import Chunk, Json
-from proxy.types.guard import Capture, Guarding, Rule, asks, binds
+from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
 
 BEYOND = 8192  # characters that are read beyond what is shown: what begins before is found whole
 MOST_TEXTS = 256
@@ -33,7 +33,7 @@ class Capturing:
     """The texts of one call. Feed it the answer; ask it once, when the call has ended."""
 
     capture: Capture
-    rules: Sequence[Rule]
+    rules: Sequence[GuardRule]
     asked: Json
     clock: Clock
     _answers: dict[tuple[int, int], list[str]] = field(default_factory=dict)
@@ -75,14 +75,16 @@ class Capturing:
             left -= len(safe)
 
 
-def redacting(capture: Capture, guards: Guarding) -> tuple[Rule, ...]:
+def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
     """Give the rules by which a call's texts are redacted."""
     masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
-    own = (rule for rule in masks if not asks(rule.detector) and not binds(rule.detector))
+    own = (
+        rule for rule in masks if not is_service(rule.detector) and not is_contextual(rule.detector)
+    )
     return (*capture.redact, *(replace(rule, shadow=False, on_error="closed") for rule in own))
 
 
-def redacted(rules: Sequence[Rule], text: str, clock: Clock) -> str:
+def redacted(rules: Sequence[GuardRule], text: str, clock: Clock) -> str:
     """Give a text with all that rules find in it replaced; nothing of it where one cannot tell."""
     views = readings(text)
     try:

@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from proxy.types import Json
-from proxy.types.guard import Bound, Finding, Question, Rule, asks, binds
+from proxy.types.guard import (
+    ContextualDetector,
+    Finding,
+    GuardRule,
+    Question,
+    is_contextual,
+    is_service,
+)
 
 NOWHERE: frozenset[str] = frozenset()
 _SYSTEM = frozenset({"system", "developer"})
@@ -27,24 +34,25 @@ class Raising:
         raise self.error
 
 
-def bound(rules: Sequence[Rule], body: Json) -> Sequence[Rule]:
+def bound(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     """Give the rules with detectors for one call; those that have nothing to judge by look
     nowhere. Services stay as they are."""
-    if not any(binds(rule.detector) for rule in rules):
+    if not any(is_contextual(rule.detector) for rule in rules):
         return rules
     question = question_of(body)
     return [
-        _about(rule, rule.detector, question) if binds(rule.detector) else rule for rule in rules
+        _about(rule, rule.detector, question) if is_contextual(rule.detector) else rule
+        for rule in rules
     ]
 
 
-def parted(rules: Sequence[Rule]) -> tuple[list[Rule], list[Rule]]:
+def parted(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
     """Give the rules that look by themselves, and those that ask somebody else."""
-    own = [rule for rule in rules if not asks(rule.detector)]
-    return own, [rule for rule in rules if asks(rule.detector)]
+    own = [rule for rule in rules if not is_service(rule.detector)]
+    return own, [rule for rule in rules if is_service(rule.detector)]
 
 
-def _about(rule: Rule, way: Bound, question: Question) -> Rule:
+def _about(rule: GuardRule, way: ContextualDetector, question: Question) -> GuardRule:
     try:
         detector = way.about(question)
     except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass

@@ -27,11 +27,11 @@ from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.sheets import Look, part_of, sheets
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
-from proxy.ports import Outsides
+from proxy.ports import GuardEgress
 from proxy.record import Record
 from proxy.turns import Turns
 from proxy.types import Chunk, Json
-from proxy.types.guard import Result, Rule, weighs
+from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
 STEP_ASIDE = 8 * 1024  # values that a thread reads in one go
@@ -46,10 +46,10 @@ class Inspection:
     """What the rules say of texts. ``changes`` are the texts to put in place, by their paths;
     ``routed`` is the rule that says where the call goes."""
 
-    results: tuple[Result, ...]
+    results: tuple[GuardResult, ...]
     changes: dict[Path, str]
     blocked: GuardBlocked | None = None
-    routed: Rule | None = None
+    routed: GuardRule | None = None
 
     def permit(self) -> None:
         """Raise ``GuardBlocked`` where a rule stops the call."""
@@ -66,13 +66,13 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: Outsides = Nowhere()  # noqa: RUF009  # it is frozen
+    outsides: GuardEgress = Nowhere()  # noqa: RUF009  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
 
     async def inspect(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[GuardRule],
         texts: Texts | Sequence[Text],
         replace: Replace = named,
         caller: object = None,
@@ -119,7 +119,7 @@ class Engine:
 
     async def ask(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[GuardRule],
         texts: Texts | Sequence[Text],
         inquiry: Inquiry,
         replace: Replace = named,
@@ -145,13 +145,13 @@ class Engine:
         """Prepare to ask about one call, whose request this is."""
         return Inquiry(question_of(body), self.outsides.of(record), self.clock)
 
-    def unasked(self, services: Sequence[Rule]) -> list[Result]:
+    def unasked(self, services: Sequence[GuardRule]) -> list[GuardResult]:
         """Give what is to be told of services when a call is stopped before they are asked."""
         return [tally.result() for tally in unasked(services, self.clock)]
 
     def watch(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[GuardRule],
         inquiry: Callable[[], Inquiry],
         replace: Replace = named,
         caller: object = None,
@@ -223,7 +223,7 @@ class Watching:
             safe = await self._asking.feed(safe)
         return self._opening.feed(safe)
 
-    def results(self) -> tuple[Result, ...]:
+    def results(self) -> tuple[GuardResult, ...]:
         """Say what each guard has seen and found so far."""
         asked = self._asking.results() if self._asking is not None else ()
         return (*(tally.result() for tally in self._tallies), *asked)
@@ -233,10 +233,10 @@ def _told(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
     return (texts.texts, bool(texts.opaque)) if isinstance(texts, Texts) else (texts, False)
 
 
-def _weight(rules: Sequence[Rule], texts: Sequence[Text]) -> int:
+def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Give how much there is to read, in the texts and beside them."""
     ways = (rule.detector for rule in rules)
-    beside = sum(way.weight for way in ways if weighs(way))
+    beside = sum(way.weight for way in ways if is_weighted(way))
     return beside + sum(EACH + weight_of(text.text) for text in texts)
 
 

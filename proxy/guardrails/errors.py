@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamError, UpstreamRefused
 from proxy.guardrails.text.walk import Path, Text
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 from proxy.words import MAX_TEXT
 
 MESSAGE: Path = ("error", "message")
@@ -33,7 +33,7 @@ def error_texts(error: ProxyError) -> list[Text]:
     ]
 
 
-def acting(rules: Sequence[Rule]) -> list[Rule]:
+def acting(rules: Sequence[GuardRule]) -> list[GuardRule]:
     """Return the rules that keep something back, which look at an error whatever fields they are
     for."""
     return [replace(rule, fields=None, roles=None) for rule in rules if rule.enforces]

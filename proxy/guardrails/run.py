@@ -26,7 +26,7 @@ from proxy.ports import Watch
 from proxy.record import Record
 from proxy.turn import Turn
 from proxy.types import Call, Chunk, Json, Plan
-from proxy.types.guard import Rule, Stage
+from proxy.types.guard import GuardRule, Stage
 
 UNREADABLE = "The request holds content that no guard can read."
 NONCE_LENGTH = 8
@@ -130,7 +130,7 @@ class Gate:
         self.record.captured = capturing.shown
         return Seen(look, capturing).feed
 
-    def _look(self, call: Call, rules: Sequence[Rule]) -> Look:
+    def _look(self, call: Call, rules: Sequence[GuardRule]) -> Look:
         if not rules:
             return nothing
         rules = bound(rules, call.body)
@@ -166,7 +166,7 @@ class Seen:
         return safe
 
 
-def _elsewhere(plan: Plan, by: Rule) -> Plan:
+def _elsewhere(plan: Plan, by: GuardRule) -> Plan:
     """Give a plan all of whose legs go where a guard says. Raises ``GuardBlocked`` where none of
     its targets may be asked."""
     if not by.to:
@@ -185,11 +185,11 @@ class Desk:
     walk: Callable[[Json], Iterator[Found]]
     stead: Replace = named
     size: int = 0
-    routed: Rule | None = None
+    routed: GuardRule | None = None
 
     async def cleared(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[GuardRule],
         data: Json,
         asked: Json | None = None,
         read: Texts | None = None,
@@ -231,7 +231,7 @@ class Whole:
     failed was reviewed as an error."""
 
     desk: Desk
-    rules: Sequence[Rule]
+    rules: Sequence[GuardRule]
     asked: Json
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:

@@ -22,9 +22,9 @@ from proxy.limits.store import CounterStore
 from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
-from proxy.types.guard import asks
+from proxy.types.guard import is_service
 from proxy.types.limit import Claim, Limit, rate_text
-from proxy.types.outcome import FLAGS, FRESH, READING, Outcome, Refusal, Standing
+from proxy.types.outcome import FLAGS, FRESH, READING, LimitRefusal, Outcome, Standing
 
 T = TypeVar("T")
 USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
@@ -162,7 +162,7 @@ class Admitted:
             return Reservation(self._id, decided)
         error = _refused(decided.refusal, store_away=decided.store_away)
         rules = self.plan.guards.input
-        if self.plan.cache is None or any(asks(rule.detector) for rule in rules):
+        if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
         free = tuple(claim for claim in claims if claim.limit.kind not in USED)
         self.record.admission = None
@@ -209,7 +209,7 @@ class Admitted:
         return f"{self.call.door.nonce}-{self._asked}"
 
 
-def _refused(refusal: Refusal, *, store_away: bool) -> ProxyError:
+def _refused(refusal: LimitRefusal, *, store_away: bool) -> ProxyError:
     limit = refusal.limit
     if store_away and limit.on_store_error == "closed":
         return LimitStoreUnavailable(limit.name, refusal.retry_after_s)

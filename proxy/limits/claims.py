@@ -21,7 +21,7 @@ from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.limits.dearest import most_cost
 from proxy.record import BudgetCharge, Record
-from proxy.types import UNCHANGED, Call, Changes, Json, Leg, Plan, Target
+from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.limit import MOST, Claim
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
@@ -108,7 +108,7 @@ def predicted(plan: Plan, call: Call) -> int | None:
     return sum(known) if len(known) == len(costs) else None
 
 
-def _sizes(call: Call, plan: Plan, leg: Leg) -> Sizes:
+def _sizes(call: Call, plan: Plan, leg: ModelCall) -> Sizes:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
     sizes: dict[tuple[str | None, ...], Size | None] = {}

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from proxy.errors import GuardBlocked
 from proxy.record import Record
-from proxy.types.guard import Ceiling, Result, Verdict
+from proxy.types.guard import CostCap, GuardResult, Verdict
 
 FINDING = "cost"
 
 
-def permit(ceilings: Sequence[Ceiling], cost: int | None, record: Record) -> None:
+def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> None:
     """Note what every ceiling says of a call, which may cost so many nano-USD; None where nobody
     can tell. Raises ``GuardBlocked`` where one stops it."""
     record.guarded("input", [_result(each, cost) for each in ceilings])
@@ -26,14 +26,14 @@ def permit(ceilings: Sequence[Ceiling], cost: int | None, record: Record) -> Non
             raise GuardBlocked(each.message, guard=each.name, kind=FINDING)
 
 
-def _result(ceiling: Ceiling, cost: int | None) -> Result:
+def _result(ceiling: CostCap, cost: int | None) -> GuardResult:
     verdict: Verdict = "passed"
     if cost is None:
         verdict = "failed"
     elif cost > ceiling.most:
         verdict = "blocked" if ceiling.action == "block" else "flagged"
     found = cost is not None and cost > ceiling.most
-    return Result(
+    return GuardResult(
         guard=ceiling.name,
         verdict=verdict,
         shadow=ceiling.shadow,

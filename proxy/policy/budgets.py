@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
-from proxy.types import Bound
+from proxy.types import ScopedLimit
 from proxy.types.budget import BudgetQuery
 
 
@@ -43,7 +43,7 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
             scopes.setdefault(limit.name, set()).add(scope)
     ruled = {bound.limit.name for bound in _of_rules(snapshot)} | _taken(snapshot)
     counting: dict[str, set[str]] = {}
-    found: dict[str, Bound] = {bound.limit.name: bound for bound in _of_rules(snapshot)}
+    found: dict[str, ScopedLimit] = {bound.limit.name: bound for bound in _of_rules(snapshot)}
     for name, deployment in snapshot.deployments.items():
         for bound in deployment.bounds:
             counting.setdefault(bound.limit.name, set()).add(name)
@@ -60,7 +60,7 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
     }
 
 
-def _of_rules(snapshot: Snapshot) -> Iterator[Bound]:
+def _of_rules(snapshot: Snapshot) -> Iterator[ScopedLimit]:
     for deployment in snapshot.deployments.values():
         for section in deployment.sections:
             for rule in section.rules:

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from types import MappingProxyType
 
-from proxy.policy.decide.rules import Guards
-from proxy.policy.decide.service_calls import asked_by, key_of
+from proxy.policy.decide.rules import RuleGuards
+from proxy.policy.decide.service_calls import key_of, services_of
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
-from proxy.types import Bound, Target
+from proxy.types import ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.types.limit import Limit
-from proxy.types.roster import Listed, Roster
+from proxy.types.roster import ListedDeployment, Roster
 
 MAX_SCOPES = 1000
 """Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""
@@ -26,7 +26,7 @@ def roster(snapshot: Snapshot) -> Roster:
             reached[name][key.name] = reach
     keys = {key.name for key in snapshot.keys.values()}
     for deployment in snapshot.deployments.values():
-        for guard, whom in asked_by(deployment):  # it calls as if it had a key
+        for guard, whom in services_of(deployment):  # it calls as if it had a key
             keys.add(key_of(guard))
             asked = snapshot.deployments[whom]
             reached[whom][key_of(guard)] = Reach(asked, asked.tags)
@@ -52,7 +52,9 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
     return frozenset() if rule.pattern is not None else frozenset({"true"})
 
 
-def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]) -> Listed:
+def _listed(
+    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]
+) -> ListedDeployment:
     rules = [rule for section in deployment.sections for rule in section.rules]
     bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
     guards = [*_guards(deployment.guards)]
@@ -60,7 +62,7 @@ def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach
         guards += _guards(rule.guards)
     tags = [deployment.tags, *(reach.tags for reach in reaches.values())]
     scopes = (pair for bound in bounds for pair in _scopes(snapshot, deployment, reaches, bound))
-    return Listed(
+    return ListedDeployment(
         targets=tuple(dict.fromkeys(_targets(deployment))),
         rules=tuple(dict.fromkeys(rule.name for rule in rules)),
         guards=tuple(dict.fromkeys(guards)),
@@ -70,7 +72,7 @@ def _listed(snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach
     )
 
 
-def _guards(by: Guards | Guarding) -> Iterator[tuple[str, str]]:
+def _guards(by: RuleGuards | Guarding) -> Iterator[tuple[str, str]]:
     yield from (("input", ceiling.name) for ceiling in by.ceilings)
     yield from (("input", each.name) for each in by.input)
     yield from (("output", each.name) for each in by.output)
@@ -88,7 +90,7 @@ def _targets(deployment: Deployment) -> Iterator[Target]:
 
 
 def _scopes(
-    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: Bound
+    snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: ScopedLimit
 ) -> Iterator[tuple[Limit, str]]:
     """Give the counters of a limit, as calls name them; none where a caller has a say in it."""
     for key, reach in reaches.items():

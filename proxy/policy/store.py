@@ -14,7 +14,7 @@ from proxy.policy.decide import InForce, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
-from proxy.types import Door
+from proxy.types import RequestHead
 
 SECONDS_BETWEEN = 1.0
 REVISIONS_KEPT = 8
@@ -76,13 +76,13 @@ class PolicyStore:
         self._is_rejected = False
         self._came_into_force()
 
-    async def read(self, door: Door) -> InForce:
+    async def read(self, door: RequestHead) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
         if door.refresh and self._may_refresh(door):
             await self.refresh()
         return InForce(self.current)
 
-    def _may_refresh(self, door: Door) -> bool:
+    def _may_refresh(self, door: RequestHead) -> bool:
         try:
             return identify(self.current, door).key.may_refresh
         except Unauthorized:

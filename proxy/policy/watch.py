@@ -79,7 +79,7 @@ class Stillness:
         return "revocations"
 
 
-class Watch:
+class FolderWatch:
     """Calls ``reload`` after each change while it runs, and when it is told to hurry; before a
     change has settled, ``revoke`` alone.
 

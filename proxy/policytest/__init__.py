@@ -12,7 +12,7 @@ from pathlib import Path
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
-from proxy.policy.files.source import Place
+from proxy.policy.files.source import SourceLocation
 from proxy.policytest import clock
 from proxy.policytest.cases import Case, read_cases
 from proxy.policytest.harness import Played, play
@@ -35,7 +35,9 @@ def run_cases(folder: Path) -> Report:
     return Report(tuple(results), tuple(_parts(snapshot, played)))
 
 
-async def _run(snapshot: Snapshot, name: str, case: Case, at: Place) -> tuple[Result, Played]:
+async def _run(
+    snapshot: Snapshot, name: str, case: Case, at: SourceLocation
+) -> tuple[Result, Played]:
     played = await play(snapshot, case.given)
     found = differences(case.expect, played)
     return Result(name, f"{at.file}:{at.line}", tuple(found)), played

@@ -31,15 +31,15 @@ from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
-from proxy.policy.decide import Caller
+from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import CHAT, LEGACY, example
 from proxy.policytest import answers
 from proxy.policytest.cases import Given, ScriptedAnswer
 from proxy.ports import Gate
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Chunk, Door, Head, Json, Plan, Timeouts
-from proxy.types.guard import Rule, asks
+from proxy.types import Call, Chunk, Head, Json, Plan, RequestHead, Timeouts
+from proxy.types.guard import GuardRule, is_service
 from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
@@ -100,7 +100,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
 async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
     """Give the claims that the call will have; none for one that is refused before."""
     try:
-        call = await exchange.read_call(exchange.knock())
+        call = await exchange.read_call(exchange.read_head())
         return claims_of(policies.identify(call.door).decide(call), call)
     except ProxyError:
         return ()
@@ -134,9 +134,9 @@ def _alone(plan: Plan) -> Plan:
     return replace(plan, guards=replace(plan.guards, input=came, output=goes))
 
 
-def _asks(rule: Rule) -> bool:
+def _asks(rule: GuardRule) -> bool:
     known = KINDS.get(rule.kind)  # a guard of another distribution is of no kind of ours
-    return asks(rule.detector) if known is None else known.asks
+    return is_service(rule.detector) if known is None else known.asks
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +150,14 @@ class _Policies:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    async def read(self, door: Door) -> Self:
+    async def read(self, door: RequestHead) -> Self:
         return self
 
-    def identify(self, door: Door) -> Caller:
+    def identify(self, door: RequestHead) -> KeyCaller:
         key = self.snapshot.key_in_force(self.key, door.at)
         if key is None:
             raise Unauthorized
-        return Caller(self.snapshot, key)
+        return KeyCaller(self.snapshot, key)
 
 
 class _Exchange:
@@ -190,11 +190,11 @@ class _Exchange:
     def request_id(self) -> str:
         return REQUEST
 
-    def knock(self) -> Door:
+    def read_head(self) -> RequestHead:
         came = Received(REQUEST, REQUEST, self._given.at)
         return dialects.parse_head("POST", self._path, self._headers, came)
 
-    async def read_call(self, door: Door) -> Call:
+    async def read_call(self, door: RequestHead) -> Call:
         self._call = dialects.read_call(door, self._body)
         return self._call
 

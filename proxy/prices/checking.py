@@ -21,7 +21,7 @@ from proxy.policy.decide.pricing import missing
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.load import Loaded, note, read
 from proxy.policy.files.source import Path_, PolicyError, Problem
-from proxy.policy.review.check_report import Verdict
+from proxy.policy.review.check_report import CheckReport
 from proxy.types import Target
 from proxy.usage import in_force
 
@@ -29,7 +29,7 @@ ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
 Finding = tuple[Path_, str]
 
 
-def check(folder: Path, at: date, oldest_days: int | None) -> Verdict:
+def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     """Give all that is doubtful as errors. Prices are old after ``oldest_days``, where it is said.
 
     Folders that are wrong in themselves are told as ``headrace check`` tells of them.
@@ -38,7 +38,7 @@ def check(folder: Path, at: date, oldest_days: int | None) -> Verdict:
     try:
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
-        return Verdict(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
+        return CheckReport(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
     found = [*_unpriced(snapshot, at), *_table(loaded)]
     if oldest_days is not None:
         found += _old(loaded, snapshot, at, oldest_days)
@@ -47,7 +47,7 @@ def check(folder: Path, at: date, oldest_days: int | None) -> Verdict:
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
     names = sum(len(names) for names in loaded.policies.prices.values())
     said = f"{len(problems)} doubtful" if problems else "good"
-    return Verdict(folder, tuple(problems), (), f"{said}, names with a price: {names}")
+    return CheckReport(folder, tuple(problems), (), f"{said}, names with a price: {names}")
 
 
 def _placed(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:

@@ -35,7 +35,7 @@ class Parent:
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class RequestHead:
     """What is known of a call before a byte of its body is read.
 
     ``nonce`` is drawn by us for each call, ``request_id`` may be the client's.
@@ -79,7 +79,7 @@ class Call:
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
     """
 
-    door: Door
+    door: RequestHead
     body: Json
     models: tuple[str, ...] = ()
     deployment: str | None = None
@@ -107,7 +107,7 @@ UNCHANGED = Changes()
 
 
 @dataclass(frozen=True, slots=True)
-class Leg:
+class ModelCall:
     """One model of a call: the name the client asked for, and the targets to try in order.
 
     The first ``pool`` targets are as good as each other; the one with the least to do goes first.
@@ -153,7 +153,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class ScopedLimit:
     """A limit, and whose: each value of what it is ``per`` has a counter of its own.
 
     One of money that ``needs_prices`` covers no target whose price is not known.
@@ -211,14 +211,14 @@ class Plan:
     key: str
     deployment: str | None
     tags: Mapping[str, str]
-    legs: tuple[Leg, ...]
+    legs: tuple[ModelCall, ...]
     listing: tuple[str, ...] | None = None
     dropped_tags: int = 0
     warnings: tuple[str, ...] = ()
     retry: Retry | None = None
     hedge_after: float | None = None
     refusal: Refusal | None = None
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ScopedLimit, ...] = ()
     cache: CacheRule | None = None
     may_refresh: bool = False
     guards: Guarding = UNGUARDED

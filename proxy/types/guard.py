@@ -12,7 +12,7 @@ Action = Literal["block", "mask", "flag", "route", "retry"]
 Verdict = Literal["passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "unseen"]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
-DEAR = "The call was blocked by a guard: it may cost more than is allowed."
+TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Question:
     context: str = ""
 
 
-class Bound(Protocol):
+class ContextualDetector(Protocol):
     """A way of looking that depends on the call."""
 
     def about(self, question: Question) -> Detector | Service | None:
@@ -87,7 +87,7 @@ class Piece(Protocol):
     def role(self) -> str | None: ...
 
 
-class Outside(Protocol):
+class Egress(Protocol):
     """The ways out of the process that the guards of one call have."""
 
     @property
@@ -106,32 +106,32 @@ class Service(Protocol):
     """A way of looking that waits for somebody else, who sees whole texts only."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         """Give the findings in each text. What it raises means that it could not tell."""
 
 
-Looking = Detector | Bound | Service
+Looking = Detector | ContextualDetector | Service
 
 
-def looks(way: Looking) -> TypeGuard[Detector]:
+def is_detector(way: Looking) -> TypeGuard[Detector]:
     return hasattr(way, "find")
 
 
-def binds(way: Looking) -> TypeGuard[Bound]:
+def is_contextual(way: Looking) -> TypeGuard[ContextualDetector]:
     return hasattr(way, "about")
 
 
-def weighs(way: Looking) -> TypeGuard[Weighty]:
+def is_weighted(way: Looking) -> TypeGuard[Weighty]:
     return hasattr(way, "weight")
 
 
-def asks(way: Looking) -> TypeGuard[Service]:
+def is_service(way: Looking) -> TypeGuard[Service]:
     return hasattr(way, "ask")
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GuardRule:
     """A way of looking, and what its findings lead to. ``kind`` is the word that policies have for
     it.
 
@@ -186,7 +186,7 @@ class Rule:
         return self.roles is None or role in self.roles
 
 
-class Result(NamedTuple):
+class GuardResult(NamedTuple):
     """What one guard says of one call. ``kind`` and ``action`` are its rule's; ``seconds`` is the
     time spent inside of its detector."""
 
@@ -203,14 +203,14 @@ class Result(NamedTuple):
     action: Action = "flag"
 
 
-Verdicts = Sequence[tuple[Stage, Result]]
+Verdicts = Sequence[tuple[Stage, GuardResult]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ceiling:
+class CostCap:
     """The most that a call may cost by estimate, in nano-USD: a guard that reads no text.
 
-    ``shadow`` and ``on_error`` are as those of a ``Rule``; its failing is a cost nobody can tell.
+    ``shadow`` and ``on_error`` are as those of a ``GuardRule``; it fails where the cost is unknown.
     """
 
     name: str
@@ -218,7 +218,7 @@ class Ceiling:
     action: Action = "block"
     shadow: bool = False
     on_error: Literal["closed", "open"] = "closed"
-    message: str = DEAR
+    message: str = TOO_EXPENSIVE
     digest: str = ""
     kind: str = "economics"
 
@@ -243,7 +243,7 @@ class Capture:
     input: bool = True
     output: bool = True
     max_chars: int = 4000
-    redact: tuple[Rule, ...] = ()
+    redact: tuple[GuardRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,10 +252,10 @@ class Guarding:
     pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost. Without
     ``capture`` no text is shown in traces."""
 
-    input: tuple[Rule, ...] = ()
-    output: tuple[Rule, ...] = ()
+    input: tuple[GuardRule, ...] = ()
+    output: tuple[GuardRule, ...] = ()
     opaque: bool = False
-    ceilings: tuple[Ceiling, ...] = ()
+    ceilings: tuple[CostCap, ...] = ()
     capture: Capture | None = None
 
     @property
@@ -268,7 +268,7 @@ class Guarding:
         """True if a whole answer is kept until it has ended: a rule may want another one in its
         place, or asks somebody about all of it."""
         return any(
-            asks(rule.detector) or (rule.action == "retry" and rule.enforces)
+            is_service(rule.detector) or (rule.action == "retry" and rule.enforces)
             for rule in self.output
         )
 

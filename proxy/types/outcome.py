@@ -41,7 +41,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class LimitRefusal:
     """The limit that refuses for longest, and what is left of it. After ``retry_after_s`` the same
     claims fit if nobody else is faster; None says that they never will: the claim is larger than
     the limit. Nobody knows when a call ends, so concurrency asks to wait a second."""
@@ -65,7 +65,7 @@ class Outcome:
     store_away: bool = False
 
     @property
-    def refusal(self) -> Refusal | None:
+    def refusal(self) -> LimitRefusal | None:
         """Who refuses, if the call is not admitted."""
         if self.admitted:
             return None
@@ -78,7 +78,7 @@ class Outcome:
             return None
         wait, index = max(against, key=lambda each: (each[0] == NEVER, each[0]))
         standing, wait_s = self.standings[index], None if wait == NEVER else wait / 1000
-        return Refusal(standing.limit, standing.scope, wait_s, standing.remaining)
+        return LimitRefusal(standing.limit, standing.scope, wait_s, standing.remaining)
 
     @property
     def standings(self) -> tuple[Standing, ...]:

@@ -11,7 +11,7 @@ from proxy.types.limit import Limit
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedDeployment:
     """A deployment: every target that it or one of its rules may use, and what its calls meet.
 
     ``tags`` are the pairs that its calls carry unless the caller says more; ``guards`` are pairs of
@@ -36,7 +36,7 @@ class Roster:
 
     revision: str = ""
     keys: tuple[str, ...] = ()
-    deployments: Mapping[str, Listed] = field(default_factory=dict)
+    deployments: Mapping[str, ListedDeployment] = field(default_factory=dict)
     tags: Mapping[str, frozenset[str]] = field(default_factory=dict)
     prices_as_of: date | None = None
     credentials: tuple[tuple[str, str], ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from proxy.record import Record
-from proxy.types import Call, Leg, Plan
+from proxy.types import Call, ModelCall, Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class AttemptContext:
     leg: int
 
     @property
-    def model_leg(self) -> Leg:
+    def model_leg(self) -> ModelCall:
         return self.plan.legs[self.leg]
 
     def time_left(self) -> float:

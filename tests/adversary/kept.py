@@ -19,15 +19,15 @@ from proxy.ledger.rows import attempt_rows, call_row, noted
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
 from proxy.policy.review.candidate import Candidate
-from proxy.policy.review.recent import Past
+from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import read_folder
 from proxy.record import Record
-from proxy.types import Call, Door, Plan, Target
+from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
 from proxy.usage import Price
 
 TRUSTED = (type, type(sys), Target, Limit, Price, Snapshot)  # these the policies have written
-OF_THE_CALL = (Call, Door, Plan)  # these end with it
+OF_THE_CALL = (Call, RequestHead, Plan)  # these end with it
 ENVIRON = {"UPSTREAM_KEY": "sk-upstream-secret"}
 
 
@@ -81,7 +81,7 @@ class Remains:
 
     def of(self, record: Record) -> dict[str, int]:
         """Return the bytes of all that is kept, written, counted, traced or shown of a call."""
-        past = Past(self._find, lambda: self.other)
+        past = CallHistory(self._find, lambda: self.other)
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
         log = CallLog(lines.append, Levels("debug", lambda: 0.0))

@@ -12,7 +12,7 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.tally import Tally
 from proxy.guardrails.stream.arguments import ArgumentsWindow
 from proxy.guardrails.stream.window import Piece, Window
-from proxy.types.guard import Action, Rule
+from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.guardrails.doubles import Ticks
 from tools.hidden import detector
@@ -66,7 +66,7 @@ def window(kind: type[Window], tallies: Sequence[Tally]) -> ArgumentsWindow:
 
 
 def at_work(names: Sequence[str], action: Action) -> list[Tally]:
-    rules = [Rule(each, FINDERS[each], action, cased=each != "keywords") for each in names]
+    rules = [GuardRule(each, FINDERS[each], action, cased=each != "keywords") for each in names]
     return [Tally(each, Ticks()) for each in rules]
 
 

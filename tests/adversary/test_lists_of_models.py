@@ -19,11 +19,13 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
-from proxy.types import Call, Door, Json, Plan, Secret
+from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream
 
-DOOR = Door("multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest)
+DOOR = RequestHead(
+    "multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest
+)
 MODELS = ("internal", "public", "partner")
 GUARDS = ("secrets", "dear", "words", "code")
 LIMITS = ("calls", "tokens", "money", "own")

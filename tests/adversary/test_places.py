@@ -16,7 +16,7 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Texts, answer_texts, request_texts
 from proxy.types import Chunk
-from proxy.types.guard import Action, Rule
+from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import ANSWERS, FORMS, PLAIN, PLANTS, REQUESTS, URLS, says, spells
 from tests.adversary.test_hidden_words import NAMED, documents, event
 from tests.adversary.test_hidden_words import STREAMED as STREAMED_ROUTES
@@ -41,8 +41,8 @@ HEAD = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"
 STREAMED = [*PLAIN, "decoded from text/plain ", "decoded from text/html utf-16le"]
 
 
-def rule(name: str, action: Action) -> Rule:
-    return Rule(name, FINDERS[name], action, cased=name == "secrets")
+def rule(name: str, action: Action) -> GuardRule:
+    return GuardRule(name, FINDERS[name], action, cased=name == "secrets")
 
 
 async def looked(texts: Texts, action: Action, name: str) -> Inspection:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.dialects import Received, parse_head, read_call
 from proxy.policy.decide import decide
-from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
@@ -186,7 +186,7 @@ def call_of(way: Way) -> Call:
     )
 
 
-def key_in(snapshot: Snapshot) -> Key:
+def key_in(snapshot: Snapshot) -> VirtualKey:
     key = snapshot.key_named("widget")
     assert key is not None
     return key

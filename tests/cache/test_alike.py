@@ -16,7 +16,7 @@ from proxy.embedding.model import Model
 from proxy.ports import Guards, Vector
 from proxy.record import Record
 from proxy.types import Call, Plan, Semantic
-from proxy.types.guard import Result, Verdict
+from proxy.types.guard import GuardResult, Verdict
 from tests.cache.world import RULE, SEARCH_KEY, Cached, cached_proxy
 from tests.conftest import KEY
 from tests.doubles import ScriptedUpstream, Unguarded, answer, chat, chat_events, stream
@@ -48,7 +48,7 @@ class Saying(Unguarded):
     """A guard that says the same of every question with an @ in it."""
 
     def __init__(self, verdict: Verdict) -> None:
-        self.result = Result("pii", verdict, False, {"email": 1}, 1.0, 10, 1, 0.0)
+        self.result = GuardResult("pii", verdict, False, {"email": 1}, 1.0, 10, 1, 0.0)
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Any:
         if "@" in str(call.body):

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from proxy.cache.keep import AnswerRecorder, choices_wanted
-from proxy.types import CacheRule, Call, Chunk, Door, Endpoint
+from proxy.types import CacheRule, Call, Chunk, Endpoint, RequestHead
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 
 RULE = CacheRule(ttl=60, max_bytes=2000)
@@ -135,7 +135,7 @@ def test_bytes_are_kept_as_they_came_unless_they_have_several_lines() -> None:
 def test_as_many_choices_are_wanted_as_were_asked_for(
     endpoint: Endpoint, body: Any, wanted: int
 ) -> None:
-    assert choices_wanted(Call(Door("openai", endpoint, "/", "req_1"), body), body) == wanted
+    assert choices_wanted(Call(RequestHead("openai", endpoint, "/", "req_1"), body), body) == wanted
 
 
 def test_fewer_choices_or_vectors_than_wanted_are_not_kept() -> None:

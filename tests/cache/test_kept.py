@@ -14,7 +14,7 @@ from proxy.cache.kept import VERSION, AnswerMetadata, CachedAnswer, dump, load
 from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub
 from proxy.dialects.writing import EventWriter, WholeWriter
-from proxy.types import Call, Door
+from proxy.types import Call, RequestHead
 from proxy.usage import Tokens
 from tests.doubles import legacy, legacy_events
 
@@ -23,7 +23,7 @@ ABOUT = AnswerMetadata(1_700_000_000.5, True, "openai", "gpt-4o-mini", Tokens(in
 LINES = [orjson.dumps(event) for event in legacy_events(" Par", "is.")]
 VALUE = dump(KEY, ABOUT, LINES)
 ROOM = 10_000
-CALL = Call(Door("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
+CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
 
 
 def whole() -> CachedAnswer:

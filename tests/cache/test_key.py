@@ -12,14 +12,14 @@ import pytest
 from proxy.cache.key import BYTES, PARTS, digest, secret_of
 from proxy.dialects import DIALECTS
 from proxy.types import (
-    Bound,
     CacheRule,
     Call,
     Changes,
-    Door,
-    Leg,
+    ModelCall,
     Plan,
+    RequestHead,
     Retry,
+    ScopedLimit,
     Secret,
     Target,
     Upstream,
@@ -32,10 +32,10 @@ RULE = CacheRule(ttl=60)
 UP = Upstream("openai", "openai", "http://127.0.0.1:9/v1")
 PRICE = Price(Decimal(1), Decimal(2))
 TARGET = Target(UP, "gpt-4o-mini")
-LEG = Leg("gpt-4o-mini", (TARGET,))
+LEG = ModelCall("gpt-4o-mini", (TARGET,))
 PLAN = Plan("r1", "support-widget", "support-chat", {}, (LEG,))
 BODY: dict[str, Any] = {"model": "gpt-4o-mini", "prompt": "The capital of France is"}
-DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
 CALL = Call(DOOR, BODY, ("gpt-4o-mini",))
 
 
@@ -115,7 +115,7 @@ SAME: dict[str, Callable[[], bytes]] = {
     "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
-    "limits": lambda: key(plan=replace(PLAN, bounds=(Bound(Limit("c", "concurrency", 2)),))),
+    "limits": lambda: key(plan=replace(PLAN, bounds=(ScopedLimit(Limit("c", "concurrency", 2)),))),
     "retries and hedges": lambda: key(
         plan=replace(PLAN, retry=Retry(1, frozenset(), 0.1, 1.0), hedge_after=1.0)
     ),

@@ -27,11 +27,11 @@ from proxy.edge.request import Bounds
 from proxy.emit import Emitters
 from proxy.emit.metrics import Metrics
 from proxy.pipeline import Pipeline
-from proxy.policy.decide import Caller, InForce
+from proxy.policy.decide import InForce, KeyCaller
 from proxy.policy.label_catalog import roster
 from proxy.policy.store import read_folder
 from proxy.ports import Embedder, Guards
-from proxy.types import CacheRule, Call, Door, Plan
+from proxy.types import CacheRule, Call, Plan, RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -48,7 +48,7 @@ Ruled = Callable[[Plan], Plan]
 class RuledCaller:
     """A caller whose plans are decided by the files, and by one word more."""
 
-    caller: Caller
+    caller: KeyCaller
     ruled: Ruled
 
     @property
@@ -78,10 +78,10 @@ class RuledPolicies:
     def revision(self) -> str:
         return self.in_force.revision
 
-    async def read(self, door: Door) -> RuledPolicies:
+    async def read(self, door: RequestHead) -> RuledPolicies:
         return self
 
-    def identify(self, door: Door) -> RuledCaller:
+    def identify(self, door: RequestHead) -> RuledCaller:
         return RuledCaller(self.in_force.identify(door), self.ruled)
 
 

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.ledger.spending import COLUMNS
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, hang, legacy, legacy_events, stream
 from tests.test_pipeline import BEARER, ROUTES
@@ -148,7 +148,7 @@ def test_the_lines_of_a_drawn_key_pass_a_check(chosen: tuple[str, ...], tmp_path
 
     drawn = CliRunner().invoke(main, ["key", "new", *flags, "--policies", str(tmp_path)])
     (tmp_path / "keys.yaml").write_text(drawn.stdout)
-    found = judge(tmp_path, None)
+    found = check(tmp_path, None)
 
     assert drawn.exit_code == 0
     assert found.errors == ()

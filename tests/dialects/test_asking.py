@@ -11,7 +11,7 @@ import pytest
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.asking import build_request
 from proxy.errors import BadField
-from proxy.types import Door, Secret, Target, Upstream
+from proxy.types import RequestHead, Secret, Target, Upstream
 
 UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secret("sk"))
 
@@ -19,7 +19,7 @@ UPSTREAM = Upstream("up", "openai", "https://api.example.test/v1", api_key=Secre
 def question(upstream: Upstream, *, path: str = "/v1/completions", **fields: Any) -> Any:
     endpoint: Any = "chat" if "messages" in fields else "completions"
     said = {"model": "asked", **({} if "messages" in fields else {"prompt": "p"}), **fields}
-    call = read_call(Door("openai", endpoint, path, "req_1"), said)
+    call = read_call(RequestHead("openai", endpoint, path, "req_1"), said)
     return build_request(
         call, Target(upstream, "served"), DIALECTS["openai"], DIALECTS[upstream.dialect]
     )
@@ -75,7 +75,7 @@ def test_a_chat_for_a_dialect_without_chat_goes_as_a_completion() -> None:
 
 
 def test_embeddings_are_refused_where_there_are_none() -> None:
-    door = Door("openai", "embeddings", "/v1/embeddings", "req_1")
+    door = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
     call = read_call(door, {"model": "m", "input": "x"})
     scale = Target(replace(UPSTREAM, dialect="scale"), "served")
 

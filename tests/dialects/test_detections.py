@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dialects.detections import DETECTORS, detections
 from proxy.guardrails.kinds.table import KINDS
-from proxy.types.guard import Result, Stage
+from proxy.types.guard import GuardResult, Stage
 
 # Enkrypt's own words, as its API reference has them.
 NAMES = {
@@ -20,9 +20,9 @@ NAMES = {
 
 def said(
     kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **found: int
-) -> tuple[Stage, Result]:
+) -> tuple[Stage, GuardResult]:
     verdict = verdict or ("flagged" if found else "passed")
-    return stage, Result(
+    return stage, GuardResult(
         "its name", verdict, False, found, score, 10, 1, 0.0, kind=kind, action="flag"
     )
 

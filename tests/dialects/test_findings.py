@@ -17,11 +17,11 @@ from proxy.dialects.findings import (
 )
 from proxy.dialects.hooks import hook_results
 from proxy.errors import UpstreamFinding
-from proxy.types.guard import Result, Verdicts
+from proxy.types.guard import GuardResult, Verdicts
 
 OURS: Verdicts = [
-    ("input", Result("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
-    ("output", Result("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")),
+    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", GuardResult("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")),
 ]
 DETECTED: dict[str, Any] = {
     "input_guardrails": {

@@ -8,10 +8,10 @@ import pytest
 
 from proxy.dialects import fireworks, read_call
 from proxy.errors import BadField
-from proxy.types import Door
+from proxy.types import RequestHead
 
-DOOR = Door("fireworks", "completions", "/inference/v1/completions", "req_1")
-CHAT = Door("fireworks", "chat", "/inference/v1/chat/completions", "req_1")
+DOOR = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
+CHAT = RequestHead("fireworks", "chat", "/inference/v1/chat/completions", "req_1")
 SCHEMA = {"type": "object"}
 
 

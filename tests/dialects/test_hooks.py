@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
-from proxy.types.guard import Action, Result, Stage
+from proxy.types.guard import Action, GuardResult, Stage
 
 
 def said(
     verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
-) -> tuple[Stage, Result]:
+) -> tuple[Stage, GuardResult]:
     found = {} if verdict in ("passed", "failed", "unseen") else {"email": 1}
-    return stage, Result("mails", verdict, False, found, 0.5, 9, 1, 0.002, error, "pii", action)
+    return stage, GuardResult(
+        "mails", verdict, False, found, 0.5, 9, 1, 0.002, error, "pii", action
+    )
 
 
 def test_a_guard_is_a_hook_with_one_check() -> None:

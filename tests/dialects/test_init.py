@@ -9,7 +9,7 @@ import pytest
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head, read_call, speak
 from proxy.dialects.crossing import fit
 from proxy.errors import MethodNotAllowed, NotFound
-from proxy.types import Door, Target, Upstream
+from proxy.types import RequestHead, Target, Upstream
 
 
 def test_every_route_is_known_by_name() -> None:
@@ -61,7 +61,7 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
 
 
 def test_embeddings_are_never_streamed() -> None:
-    door = Door("openai", "embeddings", "/v1/embeddings", "req_1")
+    door = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
 
     assert not read_call(door, {"model": "m", "input": "x", "stream": True}).stream
 
@@ -88,7 +88,7 @@ LEFT_OUT = [
 def test_what_a_call_does_not_take_over_from_its_body_is_said(
     dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:
-    door = Door(dialect, "completions", "/", "r")
+    door = RequestHead(dialect, "completions", "/", "r")
 
     call = read_call(door, {"model": "m", "prompt": "p", **fields})
 
@@ -101,7 +101,7 @@ def target(dialect: str) -> Target:
 
 def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere() -> None:
     said = {"model": "m", "prompt": "p", "stop": ["a"], "stop_sequences": ["b"]}
-    call = read_call(Door("scale", "completions", "/", "r"), said)
+    call = read_call(RequestHead("scale", "completions", "/", "r"), said)
     scale, openai = DIALECTS["scale"], DIALECTS["openai"]
     ways: Any = ("completions", "completions")
 

@@ -11,10 +11,10 @@ import pytest
 
 from proxy.dialects import multimodel, read_call
 from proxy.errors import BadField
-from proxy.types import Door
+from proxy.types import RequestHead
 from tests.doubles import legacy
 
-DOOR = Door("multimodel", "completions", "/v1/completion", "req_1")
+DOOR = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
 
 
 def read(**fields: Any) -> Any:

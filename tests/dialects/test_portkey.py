@@ -8,12 +8,12 @@ import pytest
 
 from proxy.dialects import Received, parse_head, speak
 from proxy.errors import BadRequest
-from proxy.types import Door
+from proxy.types import RequestHead
 
 KEY = {"x-portkey-api-key": "pk"}
 
 
-def knock(**headers: str) -> Door:
+def read_head(**headers: str) -> RequestHead:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return parse_head("POST", "/v1/completions", {**KEY, **named}, Received("req_1"))
 
@@ -25,19 +25,19 @@ def test_any_portkey_header_makes_the_dialect() -> None:
 
 
 def test_the_idle_authorization_is_not_the_credential() -> None:
-    door = knock(authorization="Bearer OPENAI_API_KEY")
+    door = read_head(authorization="Bearer OPENAI_API_KEY")
 
     assert door.digest == sha256(b"pk").digest()
 
 
 def test_a_saved_config_goes_before_a_virtual_key() -> None:
-    assert knock(x_portkey_virtual_key="vk").deployment == "vk"
-    assert knock(x_portkey_virtual_key="vk", x_portkey_config="pc").deployment == "pc"
-    assert knock(x_portkey_config="pc", x_headrace_deployment="own").deployment == "own"
+    assert read_head(x_portkey_virtual_key="vk").deployment == "vk"
+    assert read_head(x_portkey_virtual_key="vk", x_portkey_config="pc").deployment == "pc"
+    assert read_head(x_portkey_config="pc", x_headrace_deployment="own").deployment == "own"
 
 
 def test_a_harmless_inline_config_is_ignored_aloud() -> None:
-    door = knock(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
+    door = read_head(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
 
     assert door.deployment is None
     assert "ignored" in door.warnings[0]
@@ -60,13 +60,13 @@ def test_what_would_choose_an_upstream_or_is_malformed_is_refused(
     headers: dict[str, str],
 ) -> None:
     with pytest.raises(BadRequest) as refused:
-        knock(**headers)
+        read_head(**headers)
 
     assert refused.value.param == next(iter(headers)).replace("_", "-")
 
 
 def test_metadata_are_tags_and_an_end_user() -> None:
-    door = knock(x_portkey_metadata='{"_user": "u1", "team": "support"}')
+    door = read_head(x_portkey_metadata='{"_user": "u1", "team": "support"}')
 
     assert (door.user, door.tags) == ("u1", (("team", "support"),))
 
@@ -75,10 +75,10 @@ def test_metadata_are_tags_and_an_end_user() -> None:
     ("given", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )
 def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:
-    door = knock(x_portkey_trace_id=given)
+    door = read_head(x_portkey_trace_id=given)
 
     assert door.echo == (("x-portkey-trace-id", echoed),)
 
 
 def test_the_time_it_allows_is_milliseconds() -> None:
-    assert knock(x_portkey_request_timeout="1500").timeout_s == 1.5
+    assert read_head(x_portkey_request_timeout="1500").timeout_s == 1.5

@@ -14,7 +14,7 @@ from proxy.dialects.documents import Documents
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.reading import StreamReader, WholeReader, turning
 from proxy.errors import UpstreamError, UpstreamInvalid
-from proxy.types import Call, Chunk, Door
+from proxy.types import Call, Chunk, RequestHead
 from tests.doubles import chat, chat_events, event, legacy, legacy_events
 
 GOOD = b"".join(map(event, legacy_events(" Par", "is."))) + event(b"[DONE]")
@@ -96,7 +96,7 @@ def test_a_whole_chat_becomes_the_events_of_a_stream() -> None:
 
 
 def test_a_chat_is_turned_into_a_legacy_answer_without_its_role_chunk() -> None:
-    call = Call(Door("openai", "completions", "/", "r"), {}, stream=True)
+    call = Call(RequestHead("openai", "completions", "/", "r"), {}, stream=True)
     turn = turning(call, "chat", OPENAI, OPENAI)
     reader = StreamReader(0, turn, OPENAI.server, Documents())
     wire = b"".join(map(event, chat_events("Par", "is."))) + event(b"[DONE]")

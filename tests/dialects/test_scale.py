@@ -8,9 +8,9 @@ import pytest
 
 from proxy.dialects import DIALECTS, read_call, scale
 from proxy.errors import BadField, NotFound, UpstreamRefused
-from proxy.types import Door
+from proxy.types import RequestHead
 
-DOOR = Door("scale", "completions", "/v5/completions", "req_1")
+DOOR = RequestHead("scale", "completions", "/v5/completions", "req_1")
 
 
 def read(**fields: Any) -> Any:

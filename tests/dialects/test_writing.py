@@ -8,16 +8,16 @@ from dataclasses import replace
 from proxy.dialects import DIALECTS
 from proxy.dialects.writing import EventWriter, WholeWriter, answer_status, refusal
 from proxy.errors import GuardBlocked
-from proxy.types import Call, Chunk, Door
-from proxy.types.guard import Result, Verdicts
+from proxy.types import Call, Chunk, RequestHead
+from proxy.types.guard import GuardResult, Verdicts
 from tests.doubles import legacy, legacy_events
 
-CALL = Call(Door("openai", "completions", "/v1/completions", "req_1"), {}, models=("m",))
+CALL = Call(RequestHead("openai", "completions", "/v1/completions", "req_1"), {}, models=("m",))
 
 
 FOUND: Verdicts = [
-    ("input", Result("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
-    ("output", Result("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
+    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
+    ("output", GuardResult("quiet", "blocked", True, {"word": 1}, 1.0, 9, 1, 0.0, kind="keywords")),
 ]
 
 

@@ -9,16 +9,16 @@ import pytest
 from proxy.app.site import new_record
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
-from proxy.types import Chunk, Door, Head
+from proxy.types import Chunk, Head, RequestHead
 from tests.doubles import chat
 
-DOOR = Door("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
+DOOR = RequestHead("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
 BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
 
 
 async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> None:
     exchange = OwnExchange(DOOR, BODY)
-    call = await exchange.read_call(exchange.knock())
+    call = await exchange.read_call(exchange.read_head())
 
     assert (call.door, call.models, call.stream) == (DOOR, ("judge-smol",), False)
     assert call.body["messages"] == BODY["messages"]

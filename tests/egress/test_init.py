@@ -20,10 +20,10 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import Guards
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
-from proxy.policy.decide.service_calls import Asking
+from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.store import read_folder
 from proxy.record import Record
-from proxy.types import Door
+from proxy.types import RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
@@ -64,7 +64,7 @@ tags: {{team: [support, search]}}
 def outer() -> Record:
     """The record of a client's call that came through another proxy."""
     record = new_record()
-    record.join(Door("openai", "chat", "/v1/chat/completions", "req_1", via=("other",)))
+    record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1", via=("other",)))
     return record
 
 
@@ -84,7 +84,7 @@ async def inside(
             NullCache(),
             Upstreams(http, "us", new_span_id, health),
         )
-        run = assembled(Asking(lambda: snapshot), rooms, Emitters((sink,), _raise)).run
+        run = assembled(GuardPolicies(lambda: snapshot), rooms, Emitters((sink,), _raise)).run
         yield Egress(http, run, new_request_id).of(outer()), sink
 
 

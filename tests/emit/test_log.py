@@ -23,7 +23,7 @@ from proxy.emit.summary import SIZES
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
 from proxy.record import Record, Saved
-from proxy.types import Call, Door, Target, Upstream
+from proxy.types import Call, RequestHead, Target, Upstream
 from proxy.usage import NANO, Tokens
 from proxy.words import Word
 from tests.conftest import running_proxy, world
@@ -141,7 +141,7 @@ def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
 
 def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
     record = new_record()
-    door = Door("openai", "completions", "/v1/completions", "req_1")
+    door = RequestHead("openai", "completions", "/v1/completions", "req_1")
     body = {"max_tokens": 20, "temperature": 0.5, "n": "a text", "stop": "another", "seed": None}
     record.join(door)
     record.call = Call(door, body, models=("smol",))
@@ -153,7 +153,7 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
 
 def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record = new_record()
-    door = Door("openai", "completions", "/v1/completions", "req_1")
+    door = RequestHead("openai", "completions", "/v1/completions", "req_1")
     record.join(door)
     record.call = Call(door, {}, models=("a\n\x1b[31m\u2028" + "x" * 500,))
     record.ended = record.started

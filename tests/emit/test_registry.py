@@ -11,7 +11,7 @@ from proxy.emit.declared.metric import OTHER
 from proxy.emit.registry import RETIRED_S, Registry
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
-from proxy.types.roster import Listed, Roster
+from proxy.types.roster import ListedDeployment, Roster
 from proxy.usage import Price
 
 OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
@@ -21,7 +21,7 @@ MINUTE = Limit("per-minute", "requests", 60, 60)
 
 
 def roster(*deployments: str) -> Roster:
-    listed = Listed(
+    listed = ListedDeployment(
         targets=(PRICED, LOCAL),
         rules=("public/cheap",),
         guards=(("input", "secrets"),),

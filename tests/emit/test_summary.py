@@ -10,7 +10,7 @@ from proxy.app.site import new_record
 from proxy.emit import summary
 from proxy.record import Record
 from proxy.types import Target, Upstream
-from proxy.types.guard import Result
+from proxy.types.guard import GuardResult
 from proxy.words import word
 from tests.doubles import legacy
 
@@ -66,7 +66,7 @@ def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
 
 def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
     record = ended((0.0, 1.0), total=1.0)
-    passed = Result("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
+    passed = GuardResult("leaks", "passed", False, {}, 0.0, 10, 1, 0.5)
     masked = passed._replace(verdict="masked", findings={"aws": 1})
     record.guarded("output", [passed, masked, passed, masked, passed])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.guardrails.findings.tally import Tally
-from proxy.types.guard import Detector, Finding, Outside, Piece, Question, Rule
+from proxy.types.guard import Detector, Egress, Finding, GuardRule, Piece, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Elsewhere:
     questions: list[Question] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         self.questions.append(question)
@@ -81,12 +81,12 @@ class Ticks:
         return self.now
 
 
-def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> Rule:
+def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> GuardRule:
     kind, unbounded = keys.pop("kind", "word"), keys.pop("unbounded", False)
-    return Rule(name, Words(words, edges, kind, unbounded), **keys)
+    return GuardRule(name, Words(words, edges, kind, unbounded), **keys)
 
 
-def tallies(*rules: Rule) -> list[Tally]:
+def tallies(*rules: GuardRule) -> list[Tally]:
     return [Tally(each, Ticks()) for each in rules]
 
 

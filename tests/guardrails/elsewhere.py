@@ -11,7 +11,7 @@ from typing import Any
 from proxy.app.site import new_record
 from proxy.egress import Egress, GuardEgress
 from proxy.ports import Exchange
-from proxy.types import Door
+from proxy.types import RequestHead
 from proxy.types.guard import Question
 from proxy.upstream.client import HttpClient
 
@@ -35,7 +35,7 @@ async def nowhere(exchange: Exchange) -> None:
 async def ways() -> AsyncIterator[GuardEgress]:
     """Give the ways out of a call with the id ``req_1``."""
     record = new_record()
-    record.join(Door("openai", "chat", "/v1/chat/completions", "req_1"))
+    record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient() as http:
         yield Egress(http, nowhere, lambda: "req_2").of(record)
 

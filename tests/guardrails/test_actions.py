@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.limits.claims import predicted
-from proxy.types import Call, Door, Leg, Plan, Target, Upstream
+from proxy.types import Call, ModelCall, Plan, RequestHead, Target, Upstream
 from proxy.types.guard import Guarding
 from proxy.usage import Price
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
@@ -119,11 +119,11 @@ def test_a_claim_is_of_the_dearest_target_that_a_guard_may_choose() -> None:
     cheap = Target(upstream, "smol", prices=(Price(Decimal(1), Decimal(1)),))
     dear = Target(upstream, "large", prices=(Price(Decimal(100), Decimal(100)),))
     routes = rule("hippo", action="route", to=(dear,))
-    door = Door("openai", "chat", "/v1/chat/completions", "req_1")
+    door = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
     call = Call(door, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10})
 
     def cost(*rules: Any) -> int | None:
-        plan = Plan("1", "k", "d", {}, (Leg("smol", (cheap,)),), guards=Guarding(rules))
+        plan = Plan("1", "k", "d", {}, (ModelCall("smol", (cheap,)),), guards=Guarding(rules))
         return predicted(plan, call)
 
     assert cost() is not None

@@ -22,7 +22,7 @@ from proxy.guardrails.watch import Back
 from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns
 from proxy.types import Chunk
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 from tests.guardrails.doubles import Ticks, rule
 
 MANY = 60
@@ -33,7 +33,7 @@ HEAVY = Chunk({"choices": [{"index": 0, "delta": {"content": "word " * LIGHT}}]}
 Work = Callable[[Engine], Awaitable[object]]
 
 
-def patient() -> Rule:
+def patient() -> GuardRule:
     return rule("unfindable", deadline_s=1e9)
 
 

@@ -13,7 +13,7 @@ import pytest
 from proxy.app.site import new_record
 from proxy.guardrails.capture import Capturing
 from proxy.types import Chunk
-from proxy.types.guard import Capture, Finding, Rule
+from proxy.types.guard import Capture, Finding, GuardRule
 from tests.conftest import running_proxy, world
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
 from tests.emit.collector import Collector, collecting, said
@@ -137,13 +137,13 @@ class Broken:
         raise ValueError(text)
 
 
-def capturing(*rules: Rule, most: int = 100) -> Capturing:
+def capturing(*rules: GuardRule, most: int = 100) -> Capturing:
     asked = {"messages": [{"role": "user", "content": "Where?"}]}
     return Capturing(Capture(1.0, max_chars=most), rules, asked, lambda: 0.0)
 
 
 def test_a_text_that_cannot_be_redacted_is_withheld() -> None:
-    shown = capturing(Rule("mask", Broken(), action="mask")).shown()
+    shown = capturing(GuardRule("mask", Broken(), action="mask")).shown()
 
     assert [each.text for each in shown.asked] == ["[WITHHELD]"]
 

@@ -9,11 +9,11 @@ import pytest
 from proxy.guardrails.context import bound, parted, question_of
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import request_texts
-from proxy.types.guard import Detector, Question, Rule
+from proxy.types.guard import Detector, GuardRule, Question
 from tests.guardrails.doubles import AsAsked, Elsewhere, Ticks, rule
 
-ASKED = Rule("asked", AsAsked())
-SERVICE = Rule("service", Elsewhere())
+ASKED = GuardRule("asked", AsAsked())
+SERVICE = GuardRule("service", Elsewhere())
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ class Clumsy:
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
 async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
-    rules = bound([Rule("clumsy", Clumsy(), on_error=on_error)], body)
+    rules = bound([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
     inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)
 
     assert inspection.results[0].error == "ZeroDivisionError"

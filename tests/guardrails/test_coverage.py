@@ -18,7 +18,7 @@ from proxy.errors import BadField, GuardBlocked
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import SILENT, answer_texts, request_texts
 from proxy.types import Chunk
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, legacy, legacy_events, stream
 from tests.guardrails.doubles import Ticks
 from tests.guardrails.test_reported import ask
@@ -32,7 +32,7 @@ WORD = "hippo"
 KEY = credentials(random.Random(11))[0]
 WORDS = detector("keywords", words=[WORD], words_from="", patterns=[], whole_words=True)
 SECRETS = detector("secrets", reach=1200)
-RULES = (Rule("words", WORDS), Rule("secrets", SECRETS, cased=True))
+RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
 EVERY = {**MUST, **SHOULD, **WORDS_ONLY}
 POSITIONS = ("{}", "{} at the start", "at the end {}", "(in: the, {}; middle)")
 Json = dict[str, Any]
@@ -187,7 +187,7 @@ def shown(chunks: list[Chunk]) -> str:
     return "".join(text.text for each in data for text in answer_texts(each, cut=True).texts)
 
 
-async def fed(rule: Rule, events: list[Json]) -> tuple[bool, list[Chunk]]:
+async def fed(rule: GuardRule, events: list[Json]) -> tuple[bool, list[Chunk]]:
     """Stream an answer through a rule; say whether it blocked, and give what was released."""
     watching = Engine(Ticks()).watch([rule], lambda: pytest.fail("nobody is asked"))
     released: list[Chunk] = []

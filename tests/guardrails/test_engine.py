@@ -21,7 +21,7 @@ from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import STEP, in_steps, request_texts, request_walk
 from proxy.types import Chunk
-from proxy.types.guard import Finding, Rule
+from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Broken, Ticks, rule
 
 BODY: dict[str, Any] = {
@@ -43,7 +43,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-async def inspected(*rules: Rule, body: dict[str, Any] = BODY, **keys: Any) -> Inspection:
+async def inspected(*rules: GuardRule, body: dict[str, Any] = BODY, **keys: Any) -> Inspection:
     return await Engine(Ticks(), **keys).inspect(rules, request_texts(body).texts)
 
 
@@ -113,7 +113,9 @@ async def test_rules_look_at_their_roles_and_fields_only() -> None:
 async def test_a_rule_that_breaks_stops_the_call_unless_it_may_not(
     keys: dict[str, Any], stops: bool
 ) -> None:
-    inspection = await inspected(Rule("broken", Broken(), **keys), rule("secret", action="mask"))
+    inspection = await inspected(
+        GuardRule("broken", Broken(), **keys), rule("secret", action="mask")
+    )
 
     assert (inspection.blocked is not None) is stops
     assert (inspection.results[0].verdict, inspection.results[0].bytes) == ("failed", 0)
@@ -146,8 +148,8 @@ class Slow:
 
 async def test_long_texts_are_looked_at_off_the_loop_and_in_time(pool: ThreadPoolExecutor) -> None:
     threads: list[str] = []
-    patient = Rule("patient", Slow(0, threads))
-    late = Rule("late", Slow(0.2, threads), deadline_s=0.02)
+    patient = GuardRule("patient", Slow(0, threads))
+    late = GuardRule("late", Slow(0.2, threads), deadline_s=0.02)
     body = {"prompt": "word " * 100}
 
     inspection = await inspected(
@@ -179,7 +181,7 @@ async def test_a_body_of_many_small_texts_lets_others_have_their_turn(
     read = await in_steps(request_walk(body))
     read_turns = turns
     rules = [
-        Rule("slow", Slow(0, threads), deadline_s=600),
+        GuardRule("slow", Slow(0, threads), deadline_s=600),
         rule("s", action="mask", deadline_s=600),
     ]
     inspection = await engine.inspect(rules, read)
@@ -218,7 +220,7 @@ async def test_what_no_guard_can_read_has_not_passed(action: str) -> None:
 
 async def test_short_texts_stay_on_the_loop(pool: ThreadPoolExecutor) -> None:
     threads: list[str] = []
-    await inspected(Rule("here", Slow(0, threads)), pool=pool)
+    await inspected(GuardRule("here", Slow(0, threads)), pool=pool)
 
     assert set(threads) == {threading.current_thread().name}
 
@@ -264,7 +266,7 @@ async def test_a_heavy_chunk_of_a_stream_is_looked_at_no_longer_than_the_deadlin
             return ()
 
     engine = Engine(clock)
-    slow = Rule("slow", Slowly(), "flag", deadline_s=1.0)
+    slow = GuardRule("slow", Slowly(), "flag", deadline_s=1.0)
     watching = engine.watch([slow], lambda: engine.inquiry({}, new_record()))
     names = {f"name {number}": 1 for number in range(100)}
 

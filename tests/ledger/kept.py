@@ -19,12 +19,12 @@ from proxy.ledger import Ledger
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.record import Record
 from proxy.settings import LedgerAt
-from proxy.types import Call, Door, Plan, Target, Upstream
+from proxy.types import Call, Plan, RequestHead, Target, Upstream
 from proxy.usage import Price
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, usage
 
-DOOR = Door("openai", "completions", "/v1/completions", "req_1")
+DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
 PRICED = Target(
     Upstream("openai", "openai", "http://127.0.0.1:9", provider="openai"),
     "gpt-4o-mini",

@@ -22,7 +22,7 @@ from proxy.policy.budgets import budgets
 from proxy.policy.store import read_folder
 from proxy.record import Record
 from proxy.settings import LedgerAt
-from proxy.types import Bound, Call, Leg, Plan, Target
+from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
@@ -98,11 +98,11 @@ async def test_a_restart_recalls_what_rules_let_a_budget_count(
 
 MONTH = Calendar("month")
 LIMITS = {
-    Bound(Limit("all", "usd", 10**7, MONTH)),
-    Bound(Limit("teams", "usd", 10**6, MONTH), ("tag.team",)),
-    Bound(Limit("models", "usd", 10**7, MONTH), ("key", "model")),
-    Bound(Limit("shadow", "usd", 300_000, MONTH, shadow=True), ("key",)),
-    Bound(Limit("tiny", "usd", 200_000, MONTH), ("key",)),
+    ScopedLimit(Limit("all", "usd", 10**7, MONTH)),
+    ScopedLimit(Limit("teams", "usd", 10**6, MONTH), ("tag.team",)),
+    ScopedLimit(Limit("models", "usd", 10**7, MONTH), ("key", "model")),
+    ScopedLimit(Limit("shadow", "usd", 300_000, MONTH, shadow=True), ("key",)),
+    ScopedLimit(Limit("tiny", "usd", 200_000, MONTH), ("key",)),
 }
 
 
@@ -130,7 +130,7 @@ class House:
         plan = replace(
             record.plan or Plan("", "", "", {}, ()),
             tags={"team": draw.choice(("support", "search"))},
-            legs=tuple(Leg(t.model, (t,)) for t in (PRICED, replace(target, model="other"))),
+            legs=tuple(ModelCall(t.model, (t,)) for t in (PRICED, replace(target, model="other"))),
             bounds=tuple(names),
         )
         record.plan = plan

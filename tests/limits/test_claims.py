@@ -12,7 +12,7 @@ import pytest
 from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, hidden_tokens
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
-from proxy.types import Bound, Call, Changes, Chunk, Leg, Plan, Target, Upstream
+from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
@@ -33,7 +33,9 @@ def asked(**body: Any) -> Call:
     return suppose({"model": "m", **body}, {}, AT)
 
 
-def plan(*bounds: Bound, legs: tuple[Leg, ...] = (Leg("m", (CHEAP, DEAR)),)) -> Plan:
+def plan(
+    *bounds: ScopedLimit, legs: tuple[ModelCall, ...] = (ModelCall("m", (CHEAP, DEAR)),)
+) -> Plan:
     return Plan("1", "widget", "chat", {"team": "support"}, legs, bounds=bounds)
 
 
@@ -71,7 +73,7 @@ def test_embeddings_have_no_answer_to_estimate() -> None:
 
 
 def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() -> None:
-    bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
+    bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
 
     claims = claims_of(plan(*bounds), asked(prompt="x" * 40, max_tokens=20))
 
@@ -79,9 +81,11 @@ def test_each_kind_claims_its_own_amount_and_money_that_of_the_dearest_target() 
 
 
 def test_a_target_without_a_price_claims_no_money() -> None:
-    legs = (Leg("m", (Target(UP, "m"),)),)
+    legs = (ModelCall("m", (Target(UP, "m"),)),)
 
-    assert [c.amount for c in claims_of(plan(Bound(MONEY), legs=legs), asked(prompt="x"))] == [0]
+    assert [
+        c.amount for c in claims_of(plan(ScopedLimit(MONEY), legs=legs), asked(prompt="x"))
+    ] == [0]
 
 
 @pytest.mark.parametrize(
@@ -97,14 +101,14 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     ],
 )
 def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope: str) -> None:
-    [claim] = claims_of(plan(Bound(REQUESTS, per)), asked(prompt="x", user="someone"))
+    [claim] = claims_of(plan(ScopedLimit(REQUESTS, per)), asked(prompt="x", user="someone"))
 
     assert claim.scope == scope
 
 
 def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
-    legs = (Leg("a", (CHEAP,)), Leg("b", (DEAR,)), Leg("a", (CHEAP,)))
-    bounds = (Bound(TOKENS), Bound(TOKENS, ("model",)))
+    legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
+    bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))
 
     claims = claims_of(plan(*bounds, legs=legs), asked(prompt="x" * 40, max_tokens=20))
 
@@ -165,7 +169,7 @@ def test_of_a_whole_call_that_was_left_what_may_have_been_written_by_then_counts
 
 def test_what_was_used_is_known_in_the_end() -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
-    bounds = (Bound(REQUESTS), Bound(TOKENS), Bound(MONEY), Bound(AT_ONCE))
+    bounds = (ScopedLimit(REQUESTS), ScopedLimit(TOKENS), ScopedLimit(MONEY), ScopedLimit(AT_ONCE))
     claims = claims_of(plan(*bounds), call)
 
     assert actuals(claims, recorded(call)) == [1, 8, 5000 + 3 * 2000, 0]
@@ -173,6 +177,6 @@ def test_what_was_used_is_known_in_the_end() -> None:
 
 def test_where_a_cost_stays_unknown_its_estimate_stands() -> None:
     call = asked(prompt="x" * 40, max_tokens=20)
-    claims = claims_of(plan(Bound(MONEY)), call)
+    claims = claims_of(plan(ScopedLimit(MONEY)), call)
 
     assert actuals(claims, recorded(call, price=False)) == [claims[0].amount]

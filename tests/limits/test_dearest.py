@@ -11,7 +11,7 @@ import pytest
 
 from proxy.limits.claims import claims_of
 from proxy.policy.review.sample_call import suppose
-from proxy.types import Bound, Leg, Target
+from proxy.types import ModelCall, ScopedLimit, Target
 from proxy.usage import TOKEN_TYPES, Price, Tier, Tokens
 from tests.limits.test_claims import AT, MONEY, UP, plan
 
@@ -67,8 +67,8 @@ MOST = 40  # tokens of an answer
 
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
     call = suppose({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
-    legs = (Leg("m", (Target(UP, model, prices=(price,)),)),)
-    [claim] = claims_of(plan(Bound(MONEY), legs=legs), call)
+    legs = (ModelCall("m", (Target(UP, model, prices=(price,)),)),)
+    [claim] = claims_of(plan(ScopedLimit(MONEY), legs=legs), call)
     return claim.amount
 
 

@@ -12,7 +12,7 @@ from proxy.limits import Admission
 from proxy.limits.drift import EVERY_S, SHARE, TRIES, Reconciler
 from proxy.limits.memory import MemoryStore
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Door
+from proxy.types import Call, RequestHead
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
@@ -219,7 +219,7 @@ async def test_what_calls_hold_is_theirs_under_later_policies_with_the_same_limi
     world: World,
 ) -> None:
     at = datetime.fromtimestamp(world.clock.seconds(), UTC)
-    door = Door("openai", "completions", "/v1/completions", "r", "n", at=at)
+    door = RequestHead("openai", "completions", "/v1/completions", "r", "n", at=at)
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
     call = Call(door, {"model": "m", "prompt": "x", "max_tokens": 5}, ("m",))
     world.kept = [{}]

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.emit.log import canonical
 from proxy.policy.files.source import PolicyError
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 from proxy.policy.store import read_folder
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy
@@ -162,6 +162,6 @@ def test_check_warns_where_it_would_refuse_every_call(tmp_path: Path) -> None:
         f"{world('http://127.0.0.1:9')}policies:\n  default:\n{guarded(1)}"
     )
 
-    told = [p.path for p in judge(tmp_path, None).warnings if "economics" in p.message]
+    told = [p.path for p in check(tmp_path, None).warnings if "economics" in p.message]
 
     assert told == ["deployments.search-answers.targets", "deployments.legacy-only.targets"]

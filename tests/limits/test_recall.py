@@ -20,7 +20,7 @@ from proxy.limits.redis import TIMEOUT_S, RedisStore
 from proxy.limits.store import StoreUnavailable
 from proxy.record import Record, TraceIds
 from proxy.redis import connect
-from proxy.types import Bound, Call, Door, Leg, Plan, Target, Upstream
+from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from proxy.usage import Price
@@ -38,8 +38,8 @@ ALL, LEFT = 10**12, 10**9 - 10**5  # nano-USD: more than a month may cost, and n
 
 
 def plan(*limits: Limit) -> Plan:
-    bounds = tuple(Bound(limit) for limit in limits)
-    return Plan("r", "support-widget", "chat", {}, (Leg("m", (DEAR,)),), bounds=bounds)
+    bounds = tuple(ScopedLimit(limit) for limit in limits)
+    return Plan("r", "support-widget", "chat", {}, (ModelCall("m", (DEAR,)),), bounds=bounds)
 
 
 @dataclass
@@ -77,7 +77,7 @@ class World:
     async def call(self, admission: Admission, *limits: Limit) -> None:
         self.calls += 1
         at = datetime.fromtimestamp(self.clock.seconds(), UTC)
-        door = Door("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
+        door = RequestHead("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
         body = {"model": "m", "prompt": "x", "max_tokens": 5}
         record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
         async with admission.admit(plan(*limits), Call(door, body, ("m",)), record):

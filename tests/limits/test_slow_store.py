@@ -21,7 +21,7 @@ from proxy.limits.claims import claims_of
 from proxy.limits.outage import FailoverStore
 from proxy.limits.redis import RedisStore
 from proxy.redis import connect
-from proxy.types import Bound, CacheRule, Call, Door, Plan
+from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
 from tests.limits.slow_wire import SlowWire, slow_wire
 from tests.limits.world import MONTH, PLACES, claims
@@ -171,8 +171,8 @@ async def test_a_call_over_its_budget_that_may_have_a_kept_answer_leaves_no_debt
     server: Server,
 ) -> None:
     spent = replace(MONTH, amount=10, on_store_error="closed")
-    bounds = (Bound(spent), Bound(replace(ROOMY, on_store_error="closed")))
-    door = Door("openai", "completions", "/v1/completions", "r", nonce="one-call")
+    bounds = (ScopedLimit(spent), ScopedLimit(replace(ROOMY, on_store_error="closed")))
+    door = RequestHead("openai", "completions", "/v1/completions", "r", nonce="one-call")
     plan = Plan("r", "widget", "chat", {}, (), bounds=bounds, cache=CacheRule(60))
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
         [claim] = [each for each in claims_of(plan, Call(door, {})) if each.limit is spent]

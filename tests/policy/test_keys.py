@@ -17,10 +17,10 @@ from proxy.errors import Unauthorized
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import load
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 from proxy.policy.review.diff import changes, replay
 from proxy.policy.store import PolicyStore, read_folder
-from proxy.types import Door, Secret
+from proxy.types import RequestHead, Secret
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.policy.test_store import Clock, Events
@@ -46,7 +46,7 @@ def written(folder: Path, keys: str = TWO, **more: str) -> Path:
 
 def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
-    door = Door("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
+    door = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
         return identify(snapshot, replace(door, at=at)).key.name
     except Unauthorized:
@@ -64,7 +64,7 @@ def test_a_key_has_several_texts_while_it_is_changed_each_to_its_end(tmp_path: P
     ]
     assert [who(snapshot, text, AFTER) for text in ("old", "new")] == [None, "widget"]
     assert sorted(snapshot.keys) == ["box", "widget"]
-    assert judge(tmp_path, {}).summary.endswith("deployments: 1, keys: 2")
+    assert check(tmp_path, {}).summary.endswith("deployments: 1, keys: 2")
 
 
 @pytest.mark.parametrize(

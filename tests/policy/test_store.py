@@ -18,12 +18,12 @@ import pytest
 from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import REVISIONS_KEPT, PolicyStore, read_folder
-from proxy.types import Call, Door, Secret
+from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
-DOOR = Door(
+DOOR = RequestHead(
     "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, refresh=True
 )
 
@@ -256,12 +256,12 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
 async def test_a_key_without_the_permission_does_not_touch_the_disk(
     key: str, stored: Stored
 ) -> None:
-    await stored.store.read(Door(**{**_fields(DOOR), "digest": Secret(key).digest}))
+    await stored.store.read(RequestHead(**{**_fields(DOOR), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
 
 
-def _fields(door: Door) -> dict[str, Any]:
+def _fields(door: RequestHead) -> dict[str, Any]:
     return {name: getattr(door, name) for name in door.__dataclass_fields__}
 
 

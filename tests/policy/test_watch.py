@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from proxy.beside import beside
-from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, Look, Stillness, Watch, look
+from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
 from tests.cli.test_init import Served, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream
@@ -43,8 +43,8 @@ class Reloads:
         self.came.clear()
 
 
-def watch(folder: Path, known: Look, reloads: Reloads) -> Watch:
-    return Watch(folder, known, reloads.reload, reloads.revoke, 0.5, time.monotonic)
+def watch(folder: Path, known: Look, reloads: Reloads) -> FolderWatch:
+    return FolderWatch(folder, known, reloads.reload, reloads.revoke, 0.5, time.monotonic)
 
 
 def state(text: str) -> Look:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.types.roster import Listed, Roster
+from proxy.types.roster import ListedDeployment, Roster
 
 ROSTER = Roster(
     keys=("batch",),
-    deployments={"chat": Listed(tags=frozenset({("team", "search")}))},
+    deployments={"chat": ListedDeployment(tags=frozenset({("team", "search")}))},
     tags={"team": frozenset(), "env": frozenset({"prod"})},
 )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from proxy.guardrails.findings.tally import Tally
 from proxy.guardrails.text.normalize import View
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,11 @@ class Spot:
         return self.start, -self.end, self.rule
 
 
-Replace = Callable[[Rule, str, str], str]
+Replace = Callable[[GuardRule, str, str], str]
 """Gives what stands for a text that is masked, by the rule, the finding's kind and that text."""
 
 
-def named(rule: Rule, kind: str, text: str) -> str:
+def named(rule: GuardRule, kind: str, text: str) -> str:
     """Replace by the name of what was found."""
     return f"[{kind.upper()}]"
 
@@ -42,7 +42,7 @@ def named(rule: Rule, kind: str, text: str) -> str:
 def within_json(replace: Replace) -> Replace:
     """Give the same for texts that stand escaped inside of a JSON string."""
 
-    def replaced(rule: Rule, kind: str, text: str) -> str:
+    def replaced(rule: GuardRule, kind: str, text: str) -> str:
         try:
             plain = json.loads(f'"{text}"', strict=False)
         except ValueError:
@@ -81,7 +81,7 @@ def _order(spot: Spot) -> tuple[int, int, int, str]:
     return (*spot.order, spot.kind)
 
 
-def masked(text: str, spots: Sequence[Spot], rules: Sequence[Rule], replace: Replace) -> str:
+def masked(text: str, spots: Sequence[Spot], rules: Sequence[GuardRule], replace: Replace) -> str:
     """Put replacements for spots, which come in their order.
 
     Where spots overlap, the later one counts from where the earlier one ends; so a replacement

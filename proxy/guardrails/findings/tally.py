@@ -12,7 +12,16 @@ from math import inf
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
-from proxy.types.guard import Action, Detector, Finding, NotReady, Result, Rule, Verdict, looks
+from proxy.types.guard import (
+    Action,
+    Detector,
+    Finding,
+    GuardResult,
+    GuardRule,
+    NotReady,
+    Verdict,
+    is_detector,
+)
 
 Clock = Callable[[], float]
 SAID: dict[Action, Verdict] = {
@@ -43,7 +52,7 @@ class Tally:
     for is answered: its detector looks. Raises ``TypeError`` if not.
     """
 
-    rule: Rule
+    rule: GuardRule
     clock: Clock
     findings: dict[str, int] = field(default_factory=dict)
     score: float = 0.0
@@ -59,7 +68,7 @@ class Tally:
     detector: Detector = field(init=False)
 
     def __post_init__(self) -> None:
-        if not looks(self.rule.detector):
+        if not is_detector(self.rule.detector):
             raise TypeError(self.rule.name)
         self.detector = self.rule.detector
 
@@ -113,8 +122,8 @@ class Tally:
         stops = Again if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)
 
-    def result(self) -> Result:
-        return Result(
+    def result(self) -> GuardResult:
+        return GuardResult(
             guard=self.rule.name,
             verdict=self._verdict(),
             shadow=self.rule.shadow,

@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from proxy.guardrails.matching.phrase_rules import apart, encodable
-from proxy.types.guard import Finding, Outside, Piece, Question
+from proxy.types.guard import Egress, Finding, Piece, Question
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
@@ -88,7 +88,7 @@ class Onnx:
         self._calls = 0
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``."""
         if self._calls >= CALLS:

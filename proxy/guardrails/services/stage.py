@@ -21,7 +21,17 @@ from proxy.guardrails.text.walk import KINDS
 from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.record import Record
 from proxy.types import Chunk
-from proxy.types.guard import Action, Finding, Outside, Piece, Question, Result, Rule, Service, asks
+from proxy.types.guard import (
+    Action,
+    Egress,
+    Finding,
+    GuardResult,
+    GuardRule,
+    Piece,
+    Question,
+    Service,
+    is_service,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,7 @@ class Nowhere:
 
     request_id: str = ""
 
-    def of(self, record: Record) -> Outside:
+    def of(self, record: Record) -> Egress:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -69,10 +79,10 @@ class Inquiry:
     """One call's questions to services: what they may know of it, and the ways to them."""
 
     question: Question
-    outside: Outside
+    outside: Egress
     clock: Clock
 
-    async def tallies(self, rules: Sequence[Rule], reads: Iterable[Read]) -> list[Tally]:
+    async def tallies(self, rules: Sequence[GuardRule], reads: Iterable[Read]) -> list[Tally]:
         """Ask all services at once, each about the texts that its rule applies to and until its
         deadline. One that cannot tell becomes a detector that raises what it has raised."""
         each_once = [*dict.fromkeys(reads)]
@@ -80,10 +90,10 @@ class Inquiry:
             jobs = [group.create_task(self._told(rule, each_once)) for rule in rules]
         return [job.result() for job in jobs]
 
-    async def _told(self, rule: Rule, reads: Sequence[Read]) -> Tally:
+    async def _told(self, rule: GuardRule, reads: Sequence[Read]) -> Tally:
         about = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
-        if not about or not asks(service):
+        if not about or not is_service(service):
             return unasked([rule], self.clock)[0]
         began = self.clock()
         try:
@@ -111,7 +121,7 @@ class Inquiry:
         return found
 
 
-def unasked(rules: Iterable[Rule], clock: Clock) -> list[Tally]:
+def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[Tally]:
     """Give what is to be told of services that nothing was asked of."""
     return [Tally(replace(rule, detector=Told({})), clock) for rule in rules]
 
@@ -147,7 +157,7 @@ class Asking:
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[GuardRule],
         clock: Clock,
         ask: Callable[[Iterable[Read]], Awaitable[list[Tally]]],
         replace: Replace,
@@ -168,7 +178,7 @@ class Asking:
         ears = [Tally(rule, clock, most_texts=most_texts) for rule in hearing]
         self._ears = Feeding(Deltas.under(ears, to_last=True), beside)
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
     async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
@@ -188,13 +198,13 @@ class Asking:
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 
 
-def _any_applies(rules: Iterable[Rule], kind: str) -> bool:
+def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
     return any(rule.applies("assistant", kind) for rule in rules)
 
 
-def _ear(kind: str, rules: Sequence[Rule], heard: list[Read]) -> Rule:
+def _ear(kind: str, rules: Sequence[GuardRule], heard: list[Read]) -> GuardRule:
     """Return the rule that hears what the others will look at: what is left out for one that acts
     is left out for it."""
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
-    return Rule("ear", Ear(kind, heard), action, fields=frozenset({kind}), cased=True)
+    return GuardRule("ear", Ear(kind, heard), action, fields=frozenset({kind}), cased=True)

@@ -19,7 +19,7 @@ from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Text, answer_texts
 from proxy.types import Json
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 
 NONCE = re.compile("[0-9a-z]{3,32}")
 EASY = 4  # characters that are read in the time of one that guards look at
@@ -53,7 +53,7 @@ class Masks:
     def __repr__(self) -> str:
         return f"Masks({len(self)})"
 
-    def stead(self, rule: Rule, kind: str, text: str) -> str:
+    def stead(self, rule: GuardRule, kind: str, text: str) -> str:
         """Give what stands for a text that a rule masks; its name alone where there is no way
         back from it."""
         if not rule.restore:

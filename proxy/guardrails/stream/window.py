@@ -23,7 +23,7 @@ from proxy.guardrails.findings.tally import Clock, Tally
 from proxy.guardrails.text.base64_text import ALPHABET
 from proxy.guardrails.text.normalize import View, beginning, readings
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
-from proxy.types.guard import weighs
+from proxy.types.guard import is_weighted
 
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
 MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs the whole text
@@ -106,7 +106,7 @@ class Window:
         self._longest = max(finite, default=0)
         self._limit = 4 * self._longest + 2 * MOST_RUN
         judging = [eye.tally.detector for eye in self._eyes if eye.reach is None]
-        self._beside = sum(each.weight for each in judging if weighs(each))
+        self._beside = sum(each.weight for each in judging if is_weighted(each))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""

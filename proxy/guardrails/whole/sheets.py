@@ -22,7 +22,7 @@ from proxy.guardrails.text.normalize import Beginning, View, beginning, readings
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
 from proxy.guardrails.whole.joined_parts import Seam, seams
-from proxy.types.guard import Rule, looks
+from proxy.types.guard import GuardRule, is_detector
 
 MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
 
@@ -163,9 +163,9 @@ class Look:
         self.tally.fields += 1
 
 
-def bounded(rule: Rule) -> bool:
+def bounded(rule: GuardRule) -> bool:
     """True if a rule looks for places in a text: what judges a whole one judges each part."""
-    return looks(rule.detector) and rule.detector.reach is not None
+    return is_detector(rule.detector) and rule.detector.reach is not None
 
 
 def part_of(place: int, text: Text, size: int = SHEET) -> Part:

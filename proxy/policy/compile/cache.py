@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterator
 
 from proxy.embedding.model import problem
 from proxy.policy import schema
-from proxy.policy.decide.rules import Kept
+from proxy.policy.decide.rules import CacheDecision
 from proxy.policy.files.source import Path_
 from proxy.types import CacheRule, Semantic
 
 
-def kept(said: schema.CacheConfig | None) -> Kept | None:
+def kept(said: schema.CacheConfig | None) -> CacheDecision | None:
     """Read what is said of the cache; None where nothing is."""
     if said is None:
         return None
     fields = said.model_dump(exclude={"off", "semantic"})
-    return Kept(None if said.off else CacheRule(**fields, semantic=_semantic(said.semantic)))
+    return CacheDecision(
+        None if said.off else CacheRule(**fields, semantic=_semantic(said.semantic))
+    )
 
 
 def _semantic(said: schema.SemanticConfig | None) -> Semantic | None:

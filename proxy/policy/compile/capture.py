@@ -5,7 +5,7 @@ from __future__ import annotations
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
 from proxy.policy.schema.guards import COMMON, GuardConfig, PiiConfig, SecretsConfig
-from proxy.types.guard import Capture, Rule
+from proxy.types.guard import Capture, GuardRule
 
 KIND = frozenset({"guard"})
 
@@ -20,7 +20,7 @@ def captured(said: schema.CaptureConfig) -> Capture:
     return Capture(share, "input" in said.fields, "output" in said.fields, most, redact)
 
 
-def _masking(name: str, said: GuardConfig) -> Rule:
+def _masking(name: str, said: GuardConfig) -> GuardRule:
     kind = KINDS[name]
     detector = kind.make(said.model_dump(exclude=set(COMMON | KIND)))
-    return Rule(name=name, detector=detector, action="mask", cased=kind.cased, kind=name)
+    return GuardRule(name=name, detector=detector, action="mask", cased=kind.cased, kind=name)

@@ -16,16 +16,23 @@ from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.prices import uncovered
 from proxy.policy.compile.rules import RuleCompiler
-from proxy.policy.decide.conditions import Known
+from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
-from proxy.policy.decide.rules import Guards, course
-from proxy.policy.decide.snapshot import Credential, Deployment, Key, Reach, Snapshot, TagRule
+from proxy.policy.decide.rules import RuleGuards, rule_chain
+from proxy.policy.decide.snapshot import (
+    Credential,
+    Deployment,
+    Reach,
+    Snapshot,
+    TagRule,
+    VirtualKey,
+)
 from proxy.policy.files import price_table
 from proxy.policy.files.load import Loaded, maybe, note, secret
 from proxy.policy.files.source import Document, Path_, PolicyError
 from proxy.policy.schema import patterns
 from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.types import Bound, Breaker, Retry, Secret, Target, Timeouts, Upstream
+from proxy.types import Breaker, Retry, ScopedLimit, Secret, Target, Timeouts, Upstream
 from proxy.types.guard import UNGUARDED
 from proxy.types.target import NOT_THE_CLIENTS
 
@@ -172,10 +179,10 @@ class _Compiler:
 
     def guards(
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
-    ) -> Guards:
+    ) -> RuleGuards:
         return self.guarding.guards(path, came, goes)
 
-    def bounds(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[Bound, ...]:
+    def bounds(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
         return self.limits.at(path, said)
 
     def routes(
@@ -222,7 +229,9 @@ class _Compiler:
             note(self.document, error, schema.PriceConfig, path)
             return None
 
-    def key(self, name: str, said: schema.KeyConfig, deployments: Mapping[str, Deployment]) -> Key:
+    def key(
+        self, name: str, said: schema.KeyConfig, deployments: Mapping[str, Deployment]
+    ) -> VirtualKey:
         path: Path_ = ("keys", name)
         self.tags(path, said.tags)
         reached: dict[str, Reach] = {}
@@ -232,7 +241,7 @@ class _Compiler:
             else:
                 self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
         named = _named(reached)
-        return Key(
+        return VirtualKey(
             name=name,
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
@@ -245,9 +254,11 @@ class _Compiler:
     def reach(self, key: str, said: schema.KeyConfig, deployment: Deployment) -> Reach:
         tags = _joined(deployment.tags, said.tags)
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
-        return Reach(deployment, tags, course(deployment.sections, Known(key, tags, open_)))
+        return Reach(
+            deployment, tags, rule_chain(deployment.sections, KnownFacts(key, tags, open_))
+        )
 
-    def credentials(self, keys: Mapping[str, Key]) -> Iterator[Credential]:
+    def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Return the texts that keys may have, each with the end that comes first."""
         first: dict[str, str] = {}
         for name, said in self.policies.keys.items():

@@ -7,14 +7,14 @@ from typing import Protocol
 
 from proxy.policy import schema
 from proxy.policy.decide.routes import Routes
-from proxy.policy.decide.rules import Guards
+from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.types import Bound, Secret, Target, Upstream
+from proxy.types import ScopedLimit, Secret, Target, Upstream
 
 
-class Around(Protocol):
+class CompileContext(Protocol):
     """Names, places and complaints; targets and limits by where they are written."""
 
     @property
@@ -43,8 +43,10 @@ class Around(Protocol):
 
     def guards(
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
-    ) -> Guards: ...
+    ) -> RuleGuards: ...
 
-    def bounds(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[Bound, ...]: ...
+    def bounds(
+        self, path: Path_, said: list[schema.LimitConfig] | None
+    ) -> tuple[ScopedLimit, ...]: ...
 
     def plain(self, path: Path_, said: list[schema.TargetConfig]) -> tuple[Target, ...]: ...

@@ -9,15 +9,15 @@ from typing import Any
 
 from proxy.guardrails.kinds.table import KINDS, Kind
 from proxy.guardrails.text.hosts import entry_of
-from proxy.policy.compile.context import Around
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.services import resolved
-from proxy.policy.decide.rules import Guards
+from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import Path_
 from proxy.policy.files.texts import NAMES
 from proxy.policy.schema.guards import COMMON, EconomicsConfig
 from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.plugged import Plugged
-from proxy.types.guard import DEAR, MESSAGE, Ceiling, Looking, Rule, looks
+from proxy.types.guard import MESSAGE, TOO_EXPENSIVE, CostCap, GuardRule, Looking, is_detector
 from proxy.usage import NANO
 
 KIND = {"guard"}
@@ -27,13 +27,13 @@ SAMPLE = "A first look: word 1 of 2, a@b.example, https://b.example/?c=d"
 class GuardCompiler:
     """Makes the guards of a folder, each once for what is said of it."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: CompileContext) -> None:
         self._around = around
         self.names: set[str] = set()
 
     def guards(
         self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
-    ) -> Guards:
+    ) -> RuleGuards:
         """Give the guards of one part of the policies, in and out."""
         for index, each in enumerate(came or ()):
             if each.action == "retry":
@@ -42,26 +42,26 @@ class GuardCompiler:
         for index, each in enumerate(goes or ()):
             for key, said in _misplaced(each):
                 self._around.complain((*path, "output", index, *key), said)
-        return Guards(
+        return RuleGuards(
             self._rules((*path, "input"), came),
             self._rules((*path, "output"), goes),
             tuple(self._ceiling(each) for each in came or () if isinstance(each, EconomicsConfig)),
         )
 
-    def _ceiling(self, said: EconomicsConfig) -> Ceiling:
+    def _ceiling(self, said: EconomicsConfig) -> CostCap:
         name = said.name or said.guard
         self.names.add(name)
-        return Ceiling(
+        return CostCap(
             name=name,
             most=int(said.max_cost_usd * NANO),
             action=said.action,
             shadow=said.mode == "shadow",
             on_error=said.on_error,
-            message=said.message or DEAR,
+            message=said.message or TOO_EXPENSIVE,
             digest=_digest(said),
         )
 
-    def _rules(self, path: Path_, said: Sequence[AnyGuard] | None) -> tuple[Rule, ...]:
+    def _rules(self, path: Path_, said: Sequence[AnyGuard] | None) -> tuple[GuardRule, ...]:
         found = (
             self._rule((*path, index), each)
             for index, each in enumerate(said or ())
@@ -69,7 +69,7 @@ class GuardCompiler:
         )
         return tuple(rule for rule in found if rule is not None)
 
-    def _rule(self, path: Path_, said: AnyGuard) -> Rule | None:
+    def _rule(self, path: Path_, said: AnyGuard) -> GuardRule | None:
         kind = _kind(said)
         name = said.name or said.guard
         self.names.add(name)
@@ -89,7 +89,7 @@ class GuardCompiler:
         _warm(detector)
         fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
         files = [options[name] for name in NAMES if name in options]
-        return Rule(
+        return GuardRule(
             name=name,
             detector=detector,
             action=said.action,
@@ -138,7 +138,7 @@ def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:
 def _warm(detector: Looking) -> None:
     """Let a detector look once, so that what it loads at its first look is there before calls
     come: their deadline is not for loading."""
-    if looks(detector):
+    if is_detector(detector):
         with suppress(Exception):  # it says so at each call
             detector.find(SAMPLE)
 

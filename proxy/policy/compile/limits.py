@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from proxy.policy import schema
-from proxy.policy.compile.context import Around
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.files.source import Path_
-from proxy.types import Bound
+from proxy.types import ScopedLimit
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 
@@ -31,17 +31,17 @@ def written(policies: schema.PoliciesConfig) -> Iterator[Written]:
 class LimitCompiler:
     """Gives the bounds of a folder, by where they are written."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: CompileContext) -> None:
         self._around = around
         self.names: dict[str, Path_] = {}
         self._bounds = {path: self._bound(path, said) for path, said in written(around.policies)}
 
-    def at(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[Bound, ...]:
+    def at(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
         """Give the bounds of one list of limits."""
         found = (self._bounds.get((*path, index)) for index, _ in enumerate(said or ()))
         return tuple(bound for bound in found if bound is not None)
 
-    def _bound(self, path: Path_, said: schema.LimitConfig) -> Bound | None:
+    def _bound(self, path: Path_, said: schema.LimitConfig) -> ScopedLimit | None:
         if said.name in self.names:
             self._around.complain((*path, "name"), f"{said.name} names another limit too")
         self.names.setdefault(said.name, path)
@@ -53,7 +53,7 @@ class LimitCompiler:
             amounts = self._amounts(said, shadow=self._in_shadow(path))
             limit = Limit(said.name, **amounts)
             needs_prices = limit.kind == "usd" and said.unpriced != "allow"
-            return Bound(limit, self._whose(said), needs_prices)
+            return ScopedLimit(limit, self._whose(said), needs_prices)
         except ValueError as error:
             self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
             return None

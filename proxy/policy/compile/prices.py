@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from proxy.policy.decide.pricing import missing
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import Path_
-from proxy.types import Bound, Target
+from proxy.types import ScopedLimit, Target
 
 Finding = tuple[Path_, str]
 Placed = Mapping[Path_, Target]
@@ -49,7 +49,7 @@ def _written_below(
 
 
 def _findings(
-    targets: Iterable[tuple[Path_, Target]], bounds: Iterable[Bound]
+    targets: Iterable[tuple[Path_, Target]], bounds: Iterable[ScopedLimit]
 ) -> Iterator[Finding]:
     limit = next((bound.limit.name for bound in bounds if bound.needs_prices), None)
     if limit is None:

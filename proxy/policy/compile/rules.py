@@ -10,14 +10,14 @@ from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.cache import kept
 from proxy.policy.compile.capture import captured
-from proxy.policy.compile.context import Around
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.limits import written
 from proxy.policy.decide import conditions
-from proxy.policy.decide.rules import Guards, Kept, Rule, Section
+from proxy.policy.decide.rules import CacheDecision, PolicyRules, Rule, RuleGuards
 from proxy.policy.files.load import maybe
 from proxy.policy.files.source import Path_
 from proxy.policy.schema import patterns
-from proxy.types import UNCHANGED, Bound, Changes, Refusal
+from proxy.types import UNCHANGED, Changes, Refusal, ScopedLimit
 from proxy.types.guard import Capture, Guarding
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -27,7 +27,7 @@ ENDPOINTS = ("chat", "completions", "embeddings")
 class RuleCompiler:
     """Gives the sections of rules that follow from naming a policy."""
 
-    def __init__(self, around: Around) -> None:
+    def __init__(self, around: CompileContext) -> None:
         self._around = around
         self.headers: set[str] = set()
         self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
@@ -36,11 +36,11 @@ class RuleCompiler:
         }
         self._orders = {name: self._order(name, ()) for name in self._own}
 
-    def sections(self, name: str) -> tuple[Section, ...]:
+    def sections(self, name: str) -> tuple[PolicyRules, ...]:
         """Give a policy's rules, then those of what it extends; each policy once."""
         return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
 
-    def bounds(self, name: str) -> tuple[Bound, ...]:
+    def bounds(self, name: str) -> tuple[ScopedLimit, ...]:
         """Give the limits of a policy, and of what it extends."""
         policies = self._around.policies.policies
         return tuple(
@@ -49,20 +49,20 @@ class RuleCompiler:
             for bound in self._around.bounds(("policies", each, "limits"), policies[each].limits)
         )
 
-    def cache(self, name: str) -> Kept | None:
+    def cache(self, name: str) -> CacheDecision | None:
         """Give what a policy says of the cache, else what the first that it extends says."""
         policies = self._around.policies.policies
         in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
         said = (kept(policies[each].cache) for each in in_force)
         return next((each for each in said if each is not None), None)
 
-    def _guarding(self, name: str, said: schema.PolicyConfig) -> Guards:
+    def _guarding(self, name: str, said: schema.PolicyConfig) -> RuleGuards:
         """Give a policy's own guards, in shadow where all of it is."""
         guards = self._around.guards(("policies", name), said.input, said.output)
         if said.mode == "enforce":
             return guards
         came, goes = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
-        return Guards(came, goes, tuple(replace(each, shadow=True) for each in guards.ceilings))
+        return RuleGuards(came, goes, tuple(replace(each, shadow=True) for each in guards.ceilings))
 
     def guarding(self, name: str) -> Guarding:
         """Give the guards of a policy, and of what it extends."""
@@ -95,11 +95,11 @@ class RuleCompiler:
                 found += [each for each in self._order(base, (*above, name)) if each not in found]
         return found
 
-    def _section(self, name: str, said: schema.PolicyConfig) -> Section:
+    def _section(self, name: str, said: schema.PolicyConfig) -> PolicyRules:
         path: Path_ = ("policies", name, "rules")
         shadow = said.mode == "shadow"
         rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(said.rules)]
-        return Section(name, tuple(rules), said.match == "first")
+        return PolicyRules(name, tuple(rules), said.match == "first")
 
     def _rule(self, policy: str, path: Path_, said: schema.RuleConfig, shadow: bool) -> Rule:
         name = f"{policy}/{said.name}"

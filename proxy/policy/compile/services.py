@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.policy.compile.context import Around
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.guards_asking import (
     AnyGuard,
@@ -17,7 +17,7 @@ from proxy.policy.schema.guards_asking import (
 Found = dict[str, Any]
 
 
-def resolved(around: Around, path: Path_, said: AnyGuard) -> Found | None:
+def resolved(around: CompileContext, path: Path_, said: AnyGuard) -> Found | None:
     """Give what stands for a guard's references, with its name and stage where it tells them.
 
     None where one leads nowhere, which is then told.
@@ -37,7 +37,7 @@ def resolved(around: Around, path: Path_, said: AnyGuard) -> Found | None:
     return {}
 
 
-def _endpoint(around: Around, path: Path_, name: str) -> Found | None:
+def _endpoint(around: CompileContext, path: Path_, name: str) -> Found | None:
     upstream = around.upstreams.get(name)
     if upstream is None:
         around.unknown(path, "upstreams", "upstream", name)

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from proxy.errors import BadField, NotFound, Unauthorized
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import NAMELESS, Facts
-from proxy.policy.decide.model_calls import effects_by, rule_leg
+from proxy.policy.decide.model_calls import effects_by, rule_model_call
 from proxy.policy.decide.parts import bounds_of, guards_of
-from proxy.policy.decide.rules import SILENT, Ruling, unlike
-from proxy.policy.decide.snapshot import Credential, Key, Reach, Snapshot
-from proxy.types import Call, Door, Plan
+from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
+from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
+from proxy.types import Call, Plan, RequestHead
 from proxy.words import ascii_word, listed
 
 
@@ -28,17 +28,17 @@ class InForce:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def identify(self, door: Door) -> Caller:
+    def identify(self, door: RequestHead) -> KeyCaller:
         found = identify(self.snapshot, door)
-        return Caller(self.snapshot, found.key, found.label)
+        return KeyCaller(self.snapshot, found.key, found.label)
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class KeyCaller:
     """A virtual key under one revision."""
 
     snapshot: Snapshot
-    known: Key
+    known: VirtualKey
     credential: str | None = None
 
     @property
@@ -53,7 +53,7 @@ class Caller:
         return decide_for(self.snapshot, self.known, call)
 
 
-def identify(snapshot: Snapshot, door: Door) -> Credential:
+def identify(snapshot: Snapshot, door: RequestHead) -> Credential:
     """Find the virtual key. Raises ``Unauthorized`` in the same words for none, a wrong one and one
     that counts no more."""
     digest = door.digest
@@ -80,7 +80,7 @@ def decide(snapshot: Snapshot, call: Call) -> Plan:
     return decide_for(snapshot, identify(snapshot, call.door).key, call)
 
 
-def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
+def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Decide a call of a known key. Raises ``Refused`` where it cannot be served under any rule;
     what a rule itself refuses is part of the plan."""
     door = call.door
@@ -99,7 +99,7 @@ def decide_for(snapshot: Snapshot, key: Key, call: Call) -> Plan:
     deployment = reach.deployment
     _check_number(call.models, deployment.max_models)
     facts = facts_of(key, call, tags)
-    ruled = [rule_leg(reach, call, facts, model) for model in call.models]
+    ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
     legs = tuple([each.leg for each in ruled])
     where = _together(reach, unlike([each.where for each in ruled]))
     firsts = unlike([ruling for each in ruled for ruling in each.first])
@@ -141,7 +141,7 @@ def _check_number(models: Sequence[str], most: int) -> None:
         raise BadField("model", f"has more models than the {most} that the policy allows")
 
 
-def facts_of(key: Key, call: Call, tags: Mapping[str, str]) -> Facts:
+def facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
     """Return what rules may know of a call, but for the names of the model that is asked."""
     door = call.door
     return Facts(
@@ -149,12 +149,12 @@ def facts_of(key: Key, call: Call, tags: Mapping[str, str]) -> Facts:
     )
 
 
-def _together(reach: Reach, rulings: Sequence[Ruling]) -> Ruling:
+def _together(reach: Reach, rulings: Sequence[Effects]) -> Effects:
     """Return what the rules say of a call as a whole."""
-    return SILENT if reach.course is None else reach.course.union(rulings)
+    return NO_EFFECTS if reach.course is None else reach.course.union(rulings)
 
 
-def find(key: Key, call: Call) -> Reach:
+def find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.door.deployment or call.deployment
     if asked is not None:
@@ -179,7 +179,7 @@ def find(key: Key, call: Call) -> Reach:
 
 
 def join_tags(
-    snapshot: Snapshot, reach: Reach, door: Door
+    snapshot: Snapshot, reach: Reach, door: RequestHead
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Add what a caller may add to the tags of the key and the deployment.
 

@@ -37,7 +37,7 @@ Test = Callable[[Facts], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFacts:
     """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
     of the others they may set those that are ``open``."""
 
@@ -53,7 +53,7 @@ class Condition(Protocol):
 
     def test(self) -> Test: ...
 
-    def fixed(self, known: Known) -> bool | None: ...
+    def fixed(self, known: KnownFacts) -> bool | None: ...
 
     def missed(self, facts: Facts) -> str | None: ...
 
@@ -121,7 +121,7 @@ class Of:
         index, allow = self.index, self.values.allow()
         return lambda facts: allow(facts[index])  # type: ignore[arg-type]  # FIELDS are texts
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
     def missed(self, facts: Facts) -> str | None:
@@ -140,7 +140,7 @@ class OfModel:
         allow = self.values.allow()
         return lambda facts: any(map(allow, facts.names))
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
     def missed(self, facts: Facts) -> str | None:
@@ -160,7 +160,7 @@ class OfTag:
         name, allow = self.name, self.values.allow()
         return lambda facts: (value := facts.tags.get(name)) is not None and allow(value)
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         if self.name in known.tags:
             return self.values.allow()(known.tags[self.name])
         return None if self.name in known.open else False
@@ -184,7 +184,7 @@ class OfHeader:
         name, allow = self.name, self.values.allow()
         return lambda facts: (value := facts.headers.get(name)) is not None and allow(value)
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
     def missed(self, facts: Facts) -> str | None:
@@ -205,7 +205,7 @@ class Streamed:
         stream = self.stream
         return lambda facts: facts.stream is stream
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
     def missed(self, facts: Facts) -> str | None:
@@ -240,7 +240,7 @@ class Between:
         yesterday = local.replace(tzinfo=None) - timedelta(days=1)
         return minute < self.end and yesterday.weekday() in self.days
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
     def missed(self, facts: Facts) -> str | None:
@@ -263,7 +263,7 @@ class All:
             return lambda facts: one(facts) and other(facts)
         return lambda facts: all(test(facts) for test in tests)
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         found = [part.fixed(known) for part in self.parts]
         if False in found:
             return False
@@ -283,7 +283,7 @@ class AtLeastOne:
         tests = [part.test() for part in self.parts]
         return lambda facts: any(test(facts) for test in tests)
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         found = [part.fixed(known) for part in self.parts]
         if True in found:
             return True
@@ -305,7 +305,7 @@ class Not:
         test = self.part.test()
         return lambda facts: not test(facts)
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         found = self.part.fixed(known)
         return None if found is None else not found
 
@@ -322,7 +322,7 @@ class Always:
     def test(self) -> Test:
         return lambda facts: True
 
-    def fixed(self, known: Known) -> bool | None:
+    def fixed(self, known: KnownFacts) -> bool | None:
         return True
 
     def missed(self, facts: Facts) -> str | None:

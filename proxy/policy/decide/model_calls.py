@@ -22,13 +22,13 @@ from typing import NamedTuple
 from proxy.policy.decide.conditions import Facts
 from proxy.policy.decide.parts import guards_of
 from proxy.policy.decide.routes import Routes, draw
-from proxy.policy.decide.rules import SILENT, Course, Rule, Ruling, follow, unlike
+from proxy.policy.decide.rules import NO_EFFECTS, Effects, Rule, RuleChain, evaluate, unlike
 from proxy.policy.decide.snapshot import Deployment, Reach
-from proxy.types import Call, Leg, Target
+from proxy.types import Call, ModelCall, Target
 
 Names = frozenset[str]
 Targets = tuple[Target, ...]
-Found = Mapping[str, tuple[Ruling, ...]]
+Found = Mapping[str, tuple[Effects, ...]]
 CHANGES = ("set ", "cap ")
 WHERE = ("targets", "fallback", "model", "refusal")
 FIRST = ("cache", "limit ", "no limit ", *CHANGES)
@@ -43,27 +43,27 @@ class LeftOut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RuledLeg:
+class RuledModelCall:
     """A leg, and the rulings behind it: ``where`` it goes, what holds for the targets asked
     ``first``, and what for ``every`` one. The first ``chosen`` targets are no fallback."""
 
-    leg: Leg
-    where: Ruling
-    first: tuple[Ruling, ...]
-    every: tuple[Ruling, ...]
+    leg: ModelCall
+    where: Effects
+    first: tuple[Effects, ...]
+    every: tuple[Effects, ...]
     chosen: int
     left_out: tuple[LeftOut, ...] = ()
 
 
-def rule_leg(reach: Reach, call: Call, facts: Facts, model: str) -> RuledLeg:
+def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> RuledModelCall:
     """Return one leg as the rules leave it. ``facts`` are those of the call, without names."""
     if reach.course is not None and reach.course.by_model:
         return _ByTarget(reach, reach.course, call, facts, model).ruled()
-    ruling = follow(reach.course, facts) if reach.course is not None else SILENT
+    ruling = evaluate(reach.course, facts) if reach.course is not None else NO_EFFECTS
     deployment = reach.deployment
     routes = ruling.routes or deployment.routes
     targets, pool = ordered(deployment, routes, ruling.model or model, facts.key, call)
-    leg = Leg(
+    leg = ModelCall(
         model,
         targets + _fallback(deployment, ruling),
         pool,
@@ -72,7 +72,7 @@ def rule_leg(reach: Reach, call: Call, facts: Facts, model: str) -> RuledLeg:
         ruling.would,
         ruling.by,
     )
-    return RuledLeg(leg, ruling, (ruling,), (ruling,), len(targets))
+    return RuledModelCall(leg, ruling, (ruling,), (ruling,), len(targets))
 
 
 def ordered(
@@ -86,7 +86,7 @@ def ordered(
     return candidates.order(draw(deployment.name, deployment.sticky, key, call)), candidates.pool
 
 
-def effects_by(where: Ruling, first: Ruling, every: Ruling) -> Mapping[str, str]:
+def effects_by(where: Effects, first: Effects, every: Effects) -> Mapping[str, str]:
     """Return the rule behind each effect, of what counts of each ruling."""
     if where is first and first is every:
         return where.by
@@ -99,7 +99,7 @@ def effects_by(where: Ruling, first: Ruling, every: Ruling) -> Mapping[str, str]
     }
 
 
-def _fallback(deployment: Deployment, ruling: Ruling) -> Targets:
+def _fallback(deployment: Deployment, ruling: Effects) -> Targets:
     """Return where a leg goes when its first targets fail. Targets that a rule picks bring their
     own fallback."""
     if ruling.fallback is not None:
@@ -112,24 +112,26 @@ def _counts_later(rule: Rule) -> bool:
     return bool(rule.changes) or any(rule.guards)
 
 
-def _all(found: Found) -> tuple[Ruling, ...]:
+def _all(found: Found) -> tuple[Effects, ...]:
     return unlike(ruling for rulings in found.values() for ruling in rulings)
 
 
 class _ByTarget:
     """The rules of one leg, tried target by target."""
 
-    def __init__(self, reach: Reach, course: Course, call: Call, facts: Facts, model: str) -> None:
+    def __init__(
+        self, reach: Reach, course: RuleChain, call: Call, facts: Facts, model: str
+    ) -> None:
         self._deployment = reach.deployment
         self._course = course
         self._call = call
         self._facts = facts
         self._model = model
         self._meant = frozenset({model, reach.deployment.name})
-        self._rulings: dict[Names, Ruling] = {}
+        self._rulings: dict[Names, Effects] = {}
         self._left_out: list[LeftOut] = []
 
-    def ruled(self) -> RuledLeg:
+    def ruled(self) -> RuledModelCall:
         candidates, pool = self._ordered(self._deployment.routes, self._model)
         served = tuple(each for each in candidates if not self._is_refused(each)) or candidates
         asked = tuple(each for each in served if each in candidates[:pool]) or served[:1]
@@ -145,12 +147,12 @@ class _ByTarget:
         every = _all(found)
         whole = self._course.union(every)
         leg = self._leg(targets, pool, (where, self._course.union(first), whole), found)
-        return RuledLeg(leg, where, first, every, len(chosen), tuple(self._left_out))
+        return RuledModelCall(leg, where, first, every, len(chosen), tuple(self._left_out))
 
     def _ordered(self, routes: Routes, model: str) -> tuple[Targets, int]:
         return ordered(self._deployment, routes, model, self._facts.key, self._call)
 
-    def _chosen(self, where: Ruling, served: Targets, asked: Targets) -> tuple[Targets, int]:
+    def _chosen(self, where: Effects, served: Targets, asked: Targets) -> tuple[Targets, int]:
         """Return the targets but for the fallback, and how many are as good as the first. What a
         rule picks is the policy's own choice, for which no other rule is asked."""
         if where.routes is not None or where.model is not None:
@@ -161,7 +163,7 @@ class _ByTarget:
         kept = tuple(each for each in served if self._is_served(each, self._joined(each)))
         return kept, len([each for each in asked if each in kept])
 
-    def _fallback(self, where: Ruling) -> Targets:
+    def _fallback(self, where: Effects) -> Targets:
         found = _fallback(self._deployment, where)
         if where.fallback is not None or where.refusal is not None:
             return found
@@ -171,7 +173,7 @@ class _ByTarget:
         ruling = self._joined(target)
         return ruling.refusal is not None and self._leave_out(target, ruling.by["refusal"])
 
-    def _is_served(self, target: Target, ruling: Ruling) -> bool:
+    def _is_served(self, target: Target, ruling: Effects) -> bool:
         """True if the rules for a target that serves what is asked for do not pick others."""
         if ruling.routes is None and ruling.model is None:
             return True
@@ -201,13 +203,13 @@ class _ByTarget:
         """Return the names of a target; that of the deployment, where the client asks by it."""
         return target.names | ({self._model} & {self._deployment.name})
 
-    def _ruling(self, names: Names) -> Ruling:
+    def _ruling(self, names: Names) -> Effects:
         found = self._rulings.get(names)
         if found is None:
-            found = self._rulings[names] = follow(self._course, self._facts._replace(names=names))
+            found = self._rulings[names] = evaluate(self._course, self._facts._replace(names=names))
         return found
 
-    def _holding(self, target: Target, asked: Targets) -> tuple[Ruling, ...]:
+    def _holding(self, target: Target, asked: Targets) -> tuple[Effects, ...]:
         """Return what holds for a target by its own names, and by all by which the call may mean
         it. One that takes the place of what was ``asked`` has the names of that too."""
         names, meant = self._names(target), self._meant
@@ -215,7 +217,7 @@ class _ByTarget:
             meant = meant.union(*map(self._names, asked))
         return unlike((self._ruling(names), self._ruling(names | meant)))
 
-    def _joined(self, target: Target) -> Ruling:
+    def _joined(self, target: Target) -> Effects:
         """Return what holds for a target that is asked for."""
         return self._course.union(self._holding(target, (target,)))
 
@@ -226,15 +228,15 @@ class _ByTarget:
         return [each for each in guards.detours if each.title not in found]
 
     def _leg(
-        self, targets: Targets, pool: int, said: tuple[Ruling, Ruling, Ruling], found: Found
-    ) -> Leg:
+        self, targets: Targets, pool: int, said: tuple[Effects, Effects, Effects], found: Found
+    ) -> ModelCall:
         """Return the leg. ``said`` is where it goes, what holds for what is asked first, and what
         for every target."""
         where, first, every = said
         own = {title: self._course.union(rulings).changes for title, rulings in found.items()}
         changes = own[targets[0].title]
         sure = self._course.union(unlike((where, first)))
-        return Leg(
+        return ModelCall(
             self._model,
             targets,
             pool,

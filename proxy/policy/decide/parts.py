@@ -10,17 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from proxy.policy.decide.rules import Ruling
-from proxy.types import Bound
-from proxy.types.guard import Ceiling, Guarding
-from proxy.types.guard import Rule as GuardRule
+from proxy.policy.decide.rules import Effects
+from proxy.types import ScopedLimit
+from proxy.types.guard import CostCap, Guarding, GuardRule
 
 Part = TypeVar("Part")
 
 
 def bounds_of(
-    bounds: tuple[Bound, ...], whole: Ruling, rulings: Sequence[Ruling]
-) -> tuple[Bound, ...]:
+    bounds: tuple[ScopedLimit, ...], whole: Effects, rulings: Sequence[Effects]
+) -> tuple[ScopedLimit, ...]:
     """Return the limits that count for a call: the deployment's and those that rules bring.
     ``whole`` is the union of the rulings."""
     if not (whole.bounds or whole.without):
@@ -29,7 +28,7 @@ def bounds_of(
     return _left(bounds, whole.bounds, parts, lambda bound: bound.limit.name)
 
 
-def guards_of(guards: Guarding, whole: Ruling, rulings: Sequence[Ruling]) -> Guarding:
+def guards_of(guards: Guarding, whole: Effects, rulings: Sequence[Effects]) -> Guarding:
     """Return the guards that look at a call: the deployment's and those that rules bring.
     ``whole`` is the union of the rulings."""
     if not (whole.unguarded or any(whole.guards)):
@@ -68,5 +67,5 @@ def _left(
     )
 
 
-def _name(part: GuardRule | Ceiling) -> str:
+def _name(part: GuardRule | CostCap) -> str:
     return part.name

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import date
 
 from proxy.policy.decide.snapshot import Deployment
-from proxy.types import Bound, Call, Leg, Refusal, Target
+from proxy.types import Call, ModelCall, Refusal, ScopedLimit, Target
 from proxy.types.guard import Guarding
 from proxy.usage import Price, in_force
 
@@ -48,7 +48,7 @@ def _lack(price: Price, embeds: bool) -> str | None:
     return None if embeds or price.output is not None else "no price for output"
 
 
-def unpriced_by(deployment: Deployment, bounds: Sequence[Bound]) -> str | None:
+def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | None:
     """Return why a call is only served at a known price: the words for a refusal; None where it is
     served at any."""
     if deployment.refuse_unpriced:
@@ -64,7 +64,9 @@ def payable(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
     return tuple([target for target in targets if is_priced(target, call)])
 
 
-def payable_legs(legs: tuple[Leg, ...], call: Call) -> tuple[tuple[Leg, ...], Leg | None]:
+def payable_legs(
+    legs: tuple[ModelCall, ...], call: Call
+) -> tuple[tuple[ModelCall, ...], ModelCall | None]:
     """Return the legs without the targets whose cost nobody could tell, and the first leg that has
     no others: it is left as it is."""
     kept, lacking = legs, None
@@ -79,7 +81,7 @@ def payable_legs(legs: tuple[Leg, ...], call: Call) -> tuple[tuple[Leg, ...], Le
     return kept, lacking
 
 
-def _payable_leg(leg: Leg, call: Call) -> Leg:
+def _payable_leg(leg: ModelCall, call: Call) -> ModelCall:
     targets = payable(leg.targets, call)
     if not targets or len(targets) == len(leg.targets):
         return leg

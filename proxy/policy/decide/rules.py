@@ -17,25 +17,24 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import BOUNDS
-from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, Known, Test, reads_model
+from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, reads_model
 from proxy.policy.decide.routes import Routes
-from proxy.types import UNCHANGED, Bound, CacheRule, Changes, Refusal, Target
-from proxy.types.guard import Ceiling
-from proxy.types.guard import Rule as GuardRule
+from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
+from proxy.types.guard import CostCap, GuardRule
 
 RULINGS_KEPT = 256
 
 
-class Guards(NamedTuple):
+class RuleGuards(NamedTuple):
     """The guards that one part of the policies brings, in and out, and those of what calls cost."""
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
-    ceilings: tuple[Ceiling, ...] = ()
+    ceilings: tuple[CostCap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class CacheDecision:
     """What is said of the cache: by which rule answers are kept, or that none are."""
 
     by: CacheRule | None
@@ -53,15 +52,15 @@ class Rule:
     model: str | None = None
     changes: Changes = UNCHANGED
     refusal: Refusal | None = None
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ScopedLimit, ...] = ()
     without: frozenset[str] = frozenset()
-    cache: Kept | None = None
-    guards: Guards = Guards()  # noqa: RUF009  # it is frozen
+    cache: CacheDecision | None = None
+    guards: RuleGuards = RuleGuards()  # noqa: RUF009  # it is frozen
     unguarded: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class PolicyRules:
     """The rules of one policy. ``first`` means that only the first that holds counts."""
 
     policy: str
@@ -69,7 +68,7 @@ class Section:
     first: bool = False
 
 
-class Ruling(NamedTuple):
+class Effects(NamedTuple):
     """What the rules that hold make of one leg of a call. ``by`` names for each of their effects
     the rule whose word counts, as ``origins`` names them."""
 
@@ -80,18 +79,18 @@ class Ruling(NamedTuple):
     model: str | None = None
     changes: Changes = UNCHANGED
     refusal: Refusal | None = None
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ScopedLimit, ...] = ()
     without: frozenset[str] = frozenset()
-    cache: Kept | None = None
-    guards: Guards = Guards()
+    cache: CacheDecision | None = None
+    guards: RuleGuards = RuleGuards()
     unguarded: frozenset[str] = frozenset()
     by: Mapping[str, str] = MappingProxyType({})
 
 
-SILENT = Ruling()
+NO_EFFECTS = Effects()
 
 
-class Step(NamedTuple):
+class RuleGroup(NamedTuple):
     """What is left of a section for one key and deployment: the rules that may hold, each behind
     its test."""
 
@@ -99,17 +98,17 @@ class Step(NamedTuple):
     tests: tuple[tuple[Test, Rule], ...]
 
 
-class Course(NamedTuple):
+class RuleChain(NamedTuple):
     """The steps of one key and deployment, and their ``rules`` by name, in order. ``join`` makes a
     ruling of the names of the rules that hold and of those that would; it remembers the last that
     it made, as they repeat. ``by_model`` says that a rule depends on the model that is asked."""
 
-    steps: tuple[Step, ...]
-    join: Callable[[tuple[str, ...], tuple[str, ...]], Ruling]
+    steps: tuple[RuleGroup, ...]
+    join: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
     rules: Mapping[str, Rule]
     by_model: bool
 
-    def union(self, rulings: Sequence[Ruling]) -> Ruling:
+    def union(self, rulings: Sequence[Effects]) -> Effects:
         """Return what the rules say that hold for any model of a call, in the order in which the
         rules are written: the order in which the client names its models does not count."""
         if len(rulings) == 1:
@@ -123,12 +122,12 @@ class Course(NamedTuple):
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def unlike(rulings: Iterable[Ruling]) -> tuple[Ruling, ...]:
+def unlike(rulings: Iterable[Effects]) -> tuple[Effects, ...]:
     """Return each ruling once. Those of one course that say the same are one object."""
     return tuple({id(ruling): ruling for ruling in rulings}.values())
 
 
-def course(sections: Sequence[Section], known: Known) -> Course | None:
+def rule_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
     """Take out, once and for all calls, the rules that what is known of them decides. Gives None
     where no rule is left."""
     steps = []
@@ -141,18 +140,18 @@ def course(sections: Sequence[Section], known: Known) -> Course | None:
             if fixed and section.first and not rule.shadow:
                 break
         if tests:
-            steps.append(Step(section.first, tuple(tests)))
+            steps.append(RuleGroup(section.first, tuple(tests)))
     rules = {rule.name: rule for step in steps for _, rule in step.tests}
     join = lru_cache(RULINGS_KEPT)(partial(joined, rules))
     by_model = any(reads_model(rule.when) for rule in rules.values())
-    return Course(tuple(steps), join, rules, by_model) if steps else None
+    return RuleChain(tuple(steps), join, rules, by_model) if steps else None
 
 
-def follow(course: Course, facts: Facts) -> Ruling:
+def evaluate(rule_chain: RuleChain, facts: Facts) -> Effects:
     """Return what the rules say that hold for some facts."""
     held: list[str] = []
     would: list[str] = []
-    for first, tests in course.steps:
+    for first, tests in rule_chain.steps:
         for holds, rule in tests:
             if holds(facts):
                 if rule.shadow:
@@ -161,14 +160,14 @@ def follow(course: Course, facts: Facts) -> Ruling:
                     held.append(rule.name)
                     if first:
                         break
-    return course.join(tuple(held), tuple(would))
+    return rule_chain.join(tuple(held), tuple(would))
 
 
-def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Ruling:
+def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Effects:
     """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
-    ruling = Ruling(names, would, by=origins([rules[name] for name in names]))
+    ruling = Effects(names, would, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
-        ruling = Ruling(
+        ruling = Effects(
             names,
             would,
             rule.routes if ruling.routes is None else ruling.routes,
@@ -179,7 +178,7 @@ def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, 
             ruling.bounds + rule.bounds,
             ruling.without | rule.without,
             rule.cache if ruling.cache is None else ruling.cache,
-            Guards(
+            RuleGuards(
                 ruling.guards.input + rule.guards.input,
                 ruling.guards.output + rule.guards.output,
                 ruling.guards.ceilings + rule.guards.ceilings,
@@ -190,7 +189,7 @@ def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, 
     return ruling
 
 
-def _fallback(earlier: Ruling, rule: Rule) -> tuple[Target, ...] | None:
+def _fallback(earlier: Effects, rule: Rule) -> tuple[Target, ...] | None:
     """Return the fallback so far and with one more rule. Where an earlier rule has picked the
     targets, that rule alone says what follows them: a call that it keeps somewhere stays there."""
     kept = earlier.fallback is not None or earlier.routes is not None

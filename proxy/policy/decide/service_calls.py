@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from proxy.errors import NotFound, Unauthorized
 from proxy.guardrails.services.judge import ByQuestion, Judge
 from proxy.policy.decide import decide_for
-from proxy.policy.decide.conditions import Known
-from proxy.policy.decide.rules import course
-from proxy.policy.decide.snapshot import Deployment, Key, Reach, Snapshot
-from proxy.types import Call, Door, Plan
+from proxy.policy.decide.conditions import KnownFacts
+from proxy.policy.decide.rules import rule_chain
+from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot, VirtualKey
+from proxy.types import Call, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
 
 
@@ -23,7 +23,7 @@ def key_of(guard: str) -> str:
     return f"guard/{guard}"
 
 
-def asked_by(deployment: Deployment) -> Iterator[tuple[str, str]]:
+def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Give the guards of a deployment that ask another one, those that rules bring among them:
     the name of each, and that of whom it asks."""
     brought = (rule.guards for section in deployment.sections for rule in section.rules)
@@ -35,17 +35,17 @@ def asked_by(deployment: Deployment) -> Iterator[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class GuardPolicies:
     """The policies as guards meet them. ``current`` gives what is in force."""
 
     current: Callable[[], Snapshot]
 
-    async def read(self, door: Door) -> Asked:
-        return Asked(self.current())
+    async def read(self, door: RequestHead) -> GuardPolicy:
+        return GuardPolicy(self.current())
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GuardPolicy:
     """One revision, for one call of a guard."""
 
     snapshot: Snapshot
@@ -54,18 +54,18 @@ class Asked:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def identify(self, door: Door) -> Guard:
+    def identify(self, door: RequestHead) -> GuardCaller:
         """Take the guard at its word: no client can write a door that names one."""
         if door.guard is None:
             raise Unauthorized
         deployment = self.snapshot.deployments.get(door.deployment or "")
         if deployment is None:
             raise NotFound("The deployment that a guard asks does not exist any more.")
-        return Guard(self.snapshot, key_of(door.guard), deployment)
+        return GuardCaller(self.snapshot, key_of(door.guard), deployment)
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class GuardCaller:
     """A guard as a caller."""
 
     snapshot: Snapshot
@@ -77,7 +77,7 @@ class Guard:
     def decide(self, call: Call) -> Plan:
         name, tags = self.deployment.name, self.deployment.tags
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
-        known = Known(self.key, tags, by_callers)
-        reach = Reach(self.deployment, tags, course(self.deployment.sections, known))
-        key = Key(self.key, {name: reach}, {}, (), {}, may_refresh=False)
+        known = KnownFacts(self.key, tags, by_callers)
+        reach = Reach(self.deployment, tags, rule_chain(self.deployment.sections, known))
+        key = VirtualKey(self.key, {name: reach}, {}, (), {}, may_refresh=False)
         return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -8,10 +8,10 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 
 from proxy.policy.decide.routes import Routes, Sticky
-from proxy.policy.decide.rules import Course, Section
-from proxy.policy.files.source import Path_, Place
+from proxy.policy.decide.rules import PolicyRules, RuleChain
+from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
-from proxy.types import Bound, CacheRule, Retry, Target
+from proxy.types import CacheRule, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding
 
 
@@ -42,8 +42,8 @@ class Deployment:
     sticky: Sticky | None = None
     retry: Retry | None = None
     hedge_after: float | None = None
-    sections: tuple[Section, ...] = ()
-    bounds: tuple[Bound, ...] = ()
+    sections: tuple[PolicyRules, ...] = ()
+    bounds: tuple[ScopedLimit, ...] = ()
     cache: CacheRule | None = None
     guards: Guarding = UNGUARDED
     refuse_unpriced: bool = False
@@ -57,11 +57,11 @@ class Reach:
 
     deployment: Deployment
     tags: Mapping[str, str]
-    course: Course | None = None
+    course: RuleChain | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class VirtualKey:
     """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it."""
 
     name: str
@@ -78,7 +78,7 @@ class Credential:
     """A text that a key may have, by its SHA-256; it counts up to ``until``, if that is said."""
 
     digest: bytes
-    key: Key
+    key: VirtualKey
     until: datetime | None = None
 
     @property
@@ -107,12 +107,12 @@ class Snapshot:
     """
 
     revision: str
-    keys: Mapping[str, Key]
+    keys: Mapping[str, VirtualKey]
     credentials: Mapping[bytes, Credential]
     tags: Mapping[str, TagRule]
     refuse_caller_tags: bool
     deployments: Mapping[str, Deployment]
-    places: Mapping[Path_, Place] = field(default_factory=dict, repr=False)
+    places: Mapping[Path_, SourceLocation] = field(default_factory=dict, repr=False)
     headers: frozenset[str] = frozenset()
     limits: Mapping[str, Path_] = field(default_factory=dict)
     prices_as_of: date | None = None
@@ -128,7 +128,7 @@ class Snapshot:
         frozen = {name: tuple(credentials) for name, credentials in by_key.items()}
         object.__setattr__(self, "_by_key", MappingProxyType(frozen))
 
-    def key_named(self, name: str | None) -> Key | None:
+    def key_named(self, name: str | None) -> VirtualKey | None:
         """Find a key by its name, for people who ask; calls find theirs by its digest."""
         return self.keys.get(name) if name is not None else None
 
@@ -146,7 +146,9 @@ class Snapshot:
             return f"expired at {max(ends).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
         return "revoked" if label is None and name in self.keys else "unknown"
 
-    def key_in_force(self, name: str | None, at: datetime, label: str | None = None) -> Key | None:
+    def key_in_force(
+        self, name: str | None, at: datetime, label: str | None = None
+    ) -> VirtualKey | None:
         """Return the key of a name, where a call with it would be let in at a moment."""
         if name is None or self.lapse_of(name, at, label) is not None:
             return None

@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged
-from proxy.policy.files.source import Document, Path_, Place, PolicyError
+from proxy.policy.files.source import Document, Path_, PolicyError, SourceLocation
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
 from proxy.policy.schema.plugged import installed
@@ -65,7 +65,7 @@ def read(folder: Path) -> Loaded:
     digest = hashlib.sha256()
     files = list(files_below(folder, document, unread="tests"))
     if not files and document.whole:
-        document.give_up(Place(folder.name, 1, 1), (), "holds no .yaml file")
+        document.give_up(SourceLocation(folder.name, 1, 1), (), "holds no .yaml file")
     for file in files:
         shown = file.relative_to(folder).as_posix()
         content = read_file(file, shown, document)
@@ -91,7 +91,9 @@ def files_below(folder: Path, document: Document, unread: str | None = None) -> 
         here, real = Path(at), os.path.realpath(at)
         met += 1 + len(names)
         if met > MAX_ENTRIES:
-            document.give_up(Place(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files")
+            document.give_up(
+                SourceLocation(folder.name, 1, 1), (), f"holds more than {MAX_ENTRIES} files"
+            )
             return
         skipped = unread if here == folder else None
         folders[:] = sorted(each for each in folders if each[0] != "." and each != skipped)
@@ -111,7 +113,7 @@ def _unreadable(document: Document) -> Callable[[OSError], None]:
 
     def tell(error: OSError) -> None:
         name = Path(str(error.filename)).name
-        document.give_up(Place(name, 1, 1), (), f"cannot be read: {error.strerror}")
+        document.give_up(SourceLocation(name, 1, 1), (), f"cannot be read: {error.strerror}")
 
     return tell
 

@@ -12,7 +12,7 @@ KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLocation:
     """A position in a file, counted from 1 as editors do."""
 
     file: str
@@ -62,7 +62,7 @@ class Document:
     """
 
     data: dict[str, Any] = field(default_factory=dict)
-    places: dict[Path_, Place] = field(default_factory=dict)
+    places: dict[Path_, SourceLocation] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     texts: dict[str, str | ValueError] = field(default_factory=dict)
     unread: list[str | None] = field(default_factory=list)
@@ -100,11 +100,11 @@ class Document:
             raise said
         return said
 
-    def place(self, path: Path_) -> Place:
+    def place(self, path: Path_) -> SourceLocation:
         """Give the place of a path, or of the nearest part of it that is written down."""
         while path and path not in self.places:
             path = path[:-1]
-        return self.places.get(path, Place("policies", 1, 1))
+        return self.places.get(path, SourceLocation("policies", 1, 1))
 
     def written(self, path: Path_) -> Path_:
         """Leave out the parts of a path that only the long form of what is written has."""
@@ -143,14 +143,16 @@ class Document:
         if path not in self.altered:
             self.refuse(self.place(path), path, message)
 
-    def give_up(self, at: Place, path: Path_, message: str, text: str | None = None) -> None:
+    def give_up(
+        self, at: SourceLocation, path: Path_, message: str, text: str | None = None
+    ) -> None:
         """Refuse what keeps the rest of a file, or a whole folder, from being read. ``text`` is
         that of the file, where it is known."""
         self.unread.append(text)
         self.keys.update(KEY.findall(text or ""))
         self.refuse(at, path, message)
 
-    def refuse(self, at: Place, path: Path_, message: str) -> None:
+    def refuse(self, at: SourceLocation, path: Path_, message: str) -> None:
         said = ".".join(map(str, path))
         self.problems.append(Problem(at.file, at.line, at.column, said, message))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from proxy.policy.files.source import Document, Path_, Place
+from proxy.policy.files.source import Document, Path_, SourceLocation
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
@@ -32,7 +32,7 @@ def read_file(file: Path, shown: str, into: Document) -> bytes:
 
     Gives the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
     """
-    start = Place(shown, 1, 1)
+    start = SourceLocation(shown, 1, 1)
     try:
         raw = read_limited(file, MAX_FILE_BYTES)
     except OSError as error:
@@ -63,7 +63,7 @@ def read_limited(file: Path, limit: int) -> bytes:
 def _read_text(text: str, shown: str, into: Document) -> None:
     events = yaml.parse(text, Loader=yaml.CSafeLoader)
     try:
-        _Reader(events, shown, into).file()
+        _YamlReader(events, shown, into).file()
     except _EndedEarly as end:
         into.give_up(end.at, end.path, end.message, text)
     except yaml.MarkedYAMLError as error:
@@ -74,20 +74,24 @@ def _read_text(text: str, shown: str, into: Document) -> None:
         into.give_up(at, (), said or "is not YAML", text)
 
 
-def _at(mark: Any, shown: str) -> Place:
-    return Place(shown, mark.line + 1, mark.column + 1) if mark else Place(shown, 1, 1)
+def _at(mark: Any, shown: str) -> SourceLocation:
+    return (
+        SourceLocation(shown, mark.line + 1, mark.column + 1)
+        if mark
+        else SourceLocation(shown, 1, 1)
+    )
 
 
 class _EndedEarly(Exception):
     """Reading on would only cost time."""
 
-    def __init__(self, at: Place, path: Path_, message: str) -> None:
+    def __init__(self, at: SourceLocation, path: Path_, message: str) -> None:
         self.at = at
         self.path = path
         self.message = message
 
 
-class _Reader:
+class _YamlReader:
     """Turns events into plain data, noting places and problems on the way."""
 
     def __init__(self, events: Iterator[yaml.Event], shown: str, into: Document) -> None:
@@ -215,7 +219,7 @@ class _Reader:
             )
         return event
 
-    def at(self, event: yaml.Event) -> Place:
+    def at(self, event: yaml.Event) -> SourceLocation:
         return _at(event.start_mark, self.shown)
 
     def refuse(self, event: yaml.Event, path: Path_, message: str) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from proxy.errors import Unauthorized
 from proxy.plural import counted
 from proxy.policy.decide import identify
-from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
-from proxy.policy.review.explanation import Explanation, Reason
+from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.record import Record
-from proxy.types import Door
+from proxy.types import RequestHead
 from proxy.words import word
 
 MAX_WAYS = 200
@@ -77,7 +77,7 @@ class Candidate:
             gone, _ = self._seen.popitem(last=False)
             del self._counts[gone]
 
-    def explain(self) -> Explanation:
+    def explain(self) -> CallExplanation:
         """Give the ways in which the candidate differs, each with its last examples."""
         reasons = [
             Reason(
@@ -88,10 +88,10 @@ class Candidate:
             )
             for (kind, rule), examples in reversed(self._seen.items())
         ]
-        return Explanation(self.current().revision, tuple(reasons))
+        return CallExplanation(self.current().revision, tuple(reasons))
 
 
-def _known(snapshot: Snapshot, door: Door) -> Key | None:
+def _known(snapshot: Snapshot, door: RequestHead) -> VirtualKey | None:
     try:
         return identify(snapshot, door).key
     except Unauthorized:

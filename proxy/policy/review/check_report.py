@@ -17,7 +17,7 @@ from proxy.policy.review.stream_hold import held
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckReport:
     """All that was found. Warnings are looked for only where there are no errors."""
 
     folder: Path
@@ -31,20 +31,22 @@ class Verdict:
         yield from (("warning", problem) for problem in self.warnings)
 
 
-def judge(folder: Path, environ: Mapping[str, str] | None, at: datetime | None = None) -> Verdict:
+def check(
+    folder: Path, environ: Mapping[str, str] | None, at: datetime | None = None
+) -> CheckReport:
     """Read a folder as ``serve`` would, and weigh what it says, now or at another moment."""
     loaded = read(folder)
     try:
         snapshot = compile_policies(loaded, environ)
     except PolicyError as error:
-        return Verdict(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
+        return CheckReport(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
     counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
     summary = f"good, revision {snapshot.revision}, {counts}"
     doubtful = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
-    return Verdict(folder, (), doubtful, summary, tuple(held(snapshot)))
+    return CheckReport(folder, (), doubtful, summary, tuple(held(snapshot)))
 
 
-def as_text(found: Verdict) -> str:
+def as_text(found: CheckReport) -> str:
     lines = [str(p) if kind == "error" else _doubtful(p) for kind, p in found]
     return "\n".join([*lines, *found.held, f"{found.folder}: {found.summary}"])
 
@@ -54,7 +56,7 @@ def _doubtful(problem: Problem) -> str:
     return f"{place}: warning: {problem.path}: {problem.message}"
 
 
-def as_json(found: Verdict) -> str:
+def as_json(found: CheckReport) -> str:
     """One object: ``problems`` with severity, file, line, column, path and message, and ``held``,
     what guards of answers hold back."""
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in found]
@@ -62,7 +64,7 @@ def as_json(found: Verdict) -> str:
     return orjson.dumps({**said, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
 
 
-def as_github(found: Verdict) -> str:
+def as_github(found: CheckReport) -> str:
     """Workflow commands, which GitHub shows beside the lines of a change."""
     lines = [
         f"::{kind} file={found.folder / p.file},line={p.line},col={p.column}::"
@@ -76,7 +78,7 @@ def _escaped(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-FORMS: dict[str, Callable[[Verdict], str]] = {
+FORMS: dict[str, Callable[[CheckReport], str]] = {
     "text": as_text,
     "json": as_json,
     "github": as_github,

@@ -11,9 +11,9 @@ from proxy.dialects.asking import parameters
 from proxy.dialects.bounds import BOUNDS
 from proxy.errors import ProxyError
 from proxy.policy.decide import decide_for
-from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import bound_text
-from proxy.types import Call, Leg, Plan, Target
+from proxy.types import Call, ModelCall, Plan, Target
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
@@ -37,7 +37,7 @@ class Divergence:
     rule: str = ""
 
 
-def decided(snapshot: Snapshot, key: Key, call: Call) -> Outcome:
+def decided(snapshot: Snapshot, key: VirtualKey, call: Call) -> Outcome:
     """Return the plan, or the refusal, as a value."""
     try:
         return decide_for(snapshot, key, call)
@@ -84,7 +84,7 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
     yield from _parts("guards", "guard", (_guards(was), was.by), (_guards(now), now.by))
 
 
-def _of_legs(call: Call, was: Leg, now: Leg) -> Iterator[Divergence]:
+def _of_legs(call: Call, was: ModelCall, now: ModelCall) -> Iterator[Divergence]:
     """Yield where one model of a call would go otherwise, or with other parameters."""
     if _targets(was) != _targets(now):
         away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
@@ -94,7 +94,7 @@ def _of_legs(call: Call, was: Leg, now: Leg) -> Iterator[Divergence]:
     yield from dict.fromkeys(found)
 
 
-def _pairs(was: Leg, now: Leg) -> Iterator[tuple[Target, Target]]:
+def _pairs(was: ModelCall, now: ModelCall) -> Iterator[tuple[Target, Target]]:
     """Yield the targets whose requests are compared: the first ones, and those of later ones that
     both have, where rules change them otherwise than the first."""
     yield was.targets[0], now.targets[0]
@@ -103,7 +103,9 @@ def _pairs(was: Leg, now: Leg) -> Iterator[tuple[Target, Target]]:
         yield from ((before[each.title], each) for each in now.targets if each.title in before)
 
 
-def _sent(call: Call, was: Leg, one: Target, now: Leg, other: Target) -> Iterator[Divergence]:
+def _sent(
+    call: Call, was: ModelCall, one: Target, now: ModelCall, other: Target
+) -> Iterator[Divergence]:
     """Yield where two targets would get other parameters, in OpenAI's form."""
     before, after = (
         parameters(call, target, leg.changes_for(target))
@@ -163,11 +165,11 @@ def _tags(plan: Plan) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
 
 
-def _targets(leg: Leg) -> str:
+def _targets(leg: ModelCall) -> str:
     return ", ".join(target.title for target in leg.targets)
 
 
-def _said(name: str, body: Mapping[str, Any], leg: Leg) -> str:
+def _said(name: str, body: Mapping[str, Any], leg: ModelCall) -> str:
     """Return a parameter in words. A text is shown only where a rule has set it: one of a client
     is nobody else's business."""
     value = body.get(name)

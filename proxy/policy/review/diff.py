@@ -12,10 +12,10 @@ import orjson
 
 from proxy.plural import counted
 from proxy.policy.decide import find
-from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.schema import PoliciesConfig
-from proxy.types import Call, Door
+from proxy.types import Call, RequestHead
 
 SECTIONS = {
     "deployments": "deployment",
@@ -223,7 +223,7 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
 
 
 def _compare(
-    old: Snapshot, new: Snapshot, key: Key, call: Call, found: Replayed, *, sized: bool
+    old: Snapshot, new: Snapshot, key: VirtualKey, call: Call, found: Replayed, *, sized: bool
 ) -> None:
     different = _divergences(old, new, key, call)
     ways = by_way(each for each in different if sized or each.kind != "parameters")
@@ -235,7 +235,7 @@ def _compare(
             examples.append(f"{call.door.request_id} ({change})")
 
 
-def _divergences(old: Snapshot, new: Snapshot, key: Key, call: Call) -> list[Divergence]:
+def _divergences(old: Snapshot, new: Snapshot, key: VirtualKey, call: Call) -> list[Divergence]:
     lapses = [snapshot.lapse_of(key.name, call.door.at) for snapshot in (old, new)]
     if any(lapses):
         return [other_key(key.name, *lapses)]
@@ -256,13 +256,13 @@ def _is_decided(said: Mapping[str, Any]) -> bool:
     return bool(said.get("models")) and said.get("endpoint") in ENDPOINTS
 
 
-def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:
+def _call(old: Snapshot, key: VirtualKey, said: Mapping[str, Any]) -> Call:
     """Give a recorded call back. What it named and which tags it brought is told by what the old
     policies make of it without."""
     request = str(said.get("request_id"))
     time = datetime.fromisoformat(str(said.get("time")))
     headers = {str(name).lower(): str(v) for name, v in (said.get("headers") or {}).items()}
-    door = Door(
+    door = RequestHead(
         dialect=str(said.get("dialect")),
         endpoint=said["endpoint"],
         route=str(said.get("route")),
@@ -281,7 +281,7 @@ def _call(old: Snapshot, key: Key, said: Mapping[str, Any]) -> Call:
     return _as_it_came(old, key, call, said)
 
 
-def _as_it_came(old: Snapshot, key: Key, call: Call, said: Mapping[str, Any]) -> Call:
+def _as_it_came(old: Snapshot, key: VirtualKey, call: Call, said: Mapping[str, Any]) -> Call:
     deployment, tags = said.get("deployment"), said.get("tags") or {}
     plan = decided(old, key, call)
     if deployment and getattr(plan, "deployment", None) != deployment:

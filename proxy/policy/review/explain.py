@@ -13,24 +13,24 @@ from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.plural import counted
 from proxy.policy.decide import decide_for, facts_of, find, join_tags
-from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledLeg, rule_leg
+from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall, rule_model_call
 from proxy.policy.decide.pricing import is_priced, payable, unpriced_by
-from proxy.policy.decide.rules import Rule, Section
-from proxy.policy.decide.snapshot import Deployment, Key, Reach, Snapshot
+from proxy.policy.decide.rules import PolicyRules, Rule
+from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot, VirtualKey
 from proxy.policy.files.source import Path_
-from proxy.policy.review.explanation import Explanation, Reason
-from proxy.types import Bound, Call, Leg, Plan, Target
+from proxy.policy.review.explanation import CallExplanation, Reason
+from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
 from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
 
 
-def explain(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
+def explain(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call of a key, whatever becomes of it."""
     return _Explainer(snapshot, key, call).explanation()
 
 
-def explain_of_key(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
+def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call that is yet to come: a key that is not in force then is refused, as calls of
     the past were not, whatever became of their key since."""
     lapse = snapshot.lapse_of(key.name, call.door.at)
@@ -40,35 +40,35 @@ def explain_of_key(snapshot: Snapshot, key: Key, call: Call) -> Explanation:
     said = lapse if lapse.startswith("expired") else f"is {lapse}"
     why = f"the key {key.name} {said}"
     refused = Reason("refused", f"{error.status} {error.code}", why)
-    return Explanation(snapshot.revision, (explainer.identity(), refused))
+    return CallExplanation(snapshot.revision, (explainer.identity(), refused))
 
 
 class _Explainer:
-    def __init__(self, snapshot: Snapshot, key: Key, call: Call) -> None:
+    def __init__(self, snapshot: Snapshot, key: VirtualKey, call: Call) -> None:
         self.snapshot = snapshot
         self.key = key
         self.call = call
 
-    def explanation(self) -> Explanation:
+    def explanation(self) -> CallExplanation:
         reasons = [self.identity()]
         try:
             plan = decide_for(self.snapshot, self.key, self.call)
         except ProxyError as error:
             reasons.append(Reason("refused", f"{error.status} {error.code}", error.message))
-            return Explanation(self.snapshot.revision, tuple(reasons))
+            return CallExplanation(self.snapshot.revision, tuple(reasons))
         if plan.deployment is not None:
             reach = find(self.key, self.call)
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             facts = facts_of(self.key, self.call, plan.tags)
             for leg in plan.legs[:MAX_LISTED]:
-                ruled = rule_leg(reach, self.call, facts, leg.model)
+                ruled = rule_model_call(reach, self.call, facts, leg.model)
                 reasons += self.leg(reach, plan, leg, ruled)
             if left := plan.legs[MAX_LISTED:]:
                 reasons.append(Reason("models", f"{len(left)} more, which are not explained here"))
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
             reasons += _captured(plan)
         reasons.append(self.outcome(plan))
-        return Explanation(self.snapshot.revision, tuple(reasons))
+        return CallExplanation(self.snapshot.revision, tuple(reasons))
 
     def identity(self) -> Reason:
         return Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))
@@ -135,7 +135,9 @@ class _Explainer:
             parts.append(Reason("limit", bound_text(bound), why, at))
         return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
-    def leg(self, reach: Reach, plan: Plan, leg: Leg, ruled: RuledLeg) -> Iterator[Reason]:
+    def leg(
+        self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
+    ) -> Iterator[Reason]:
         said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
         rules = tuple(self.rules(reach.deployment, plan, ruled))
         applied = f"{said}{len(leg.rules)} of {len(rules)} apply"
@@ -146,7 +148,7 @@ class _Explainer:
         targets = tuple(self.targets(reach, plan, leg, ruled))
         yield Reason("targets", f"{said}{leg.targets[0].title} first", parts=targets)
 
-    def rules(self, deployment: Deployment, plan: Plan, ruled: RuledLeg) -> Iterator[Reason]:
+    def rules(self, deployment: Deployment, plan: Plan, ruled: RuledModelCall) -> Iterator[Reason]:
         leg = ruled.leg
         names = ruled.leg.targets[0].names | {leg.model, deployment.name}
         facts = facts_of(self.key, self.call, plan.tags)._replace(names=names)
@@ -163,7 +165,7 @@ class _Explainer:
                     why = rule.when.missed(facts) or _ended(section, leg)
                     yield Reason("rule", f"{rule.name} does not apply", why, at)
 
-    def parameters(self, leg: Leg) -> Iterator[Reason]:
+    def parameters(self, leg: ModelCall) -> Iterator[Reason]:
         before = self.call.body
         after = parameters(self.call, leg.targets[0], leg.changes_for(leg.targets[0]))
         for name in sorted({*before, *after} - {"user"}):
@@ -172,7 +174,9 @@ class _Explainer:
                 was = "not said" if old is None else f"asked for: {old}"
                 yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
 
-    def targets(self, reach: Reach, plan: Plan, leg: Leg, ruled: RuledLeg) -> Iterator[Reason]:
+    def targets(
+        self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
+    ) -> Iterator[Reason]:
         deployment = reach.deployment
         served: tuple[Target, ...] = leg.targets
         fallback = ruled.leg.targets[ruled.chosen :]
@@ -196,7 +200,7 @@ class _Explainer:
             yield Reason("target", f"{target.title} left out", f"{rule} does not let it be asked")
 
 
-def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
+def _chosen(leg: ModelCall, index: int, first: int, *, weighed: bool) -> str:
     """Say how a target came to its place; the ``first`` ones are no fallback."""
     if index >= first:
         return "fallback"
@@ -207,7 +211,7 @@ def _chosen(leg: Leg, index: int, first: int, *, weighed: bool) -> str:
     return "drawn by weight" if weighed else "the first that serves the model"
 
 
-def _rule_of(deployment: Deployment, leg: Leg, kind: str) -> tuple[str, str, int] | None:
+def _rule_of(deployment: Deployment, leg: ModelCall, kind: str) -> tuple[str, str, int] | None:
     """Find the rule that said where the leg goes, as a path below ``policies``."""
     winner = leg.by.get(kind)
     for section in deployment.sections:
@@ -272,7 +276,7 @@ def _captured(plan: Plan) -> list[Reason]:
     return [Reason("capture", share, f"{capture.max_chars} characters a side, redacted")]
 
 
-def bound_text(bound: Bound) -> str:
+def bound_text(bound: ScopedLimit) -> str:
     """Return the name of a limit, what it allows, and whose it is."""
     limit = bound.limit
     per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
@@ -303,7 +307,7 @@ def _priced(price: Price | None) -> str:
     return f"USD per million tokens: {said}"
 
 
-def _ended(section: Section, leg: Leg) -> str:
+def _ended(section: PolicyRules, leg: ModelCall) -> str:
     first = next((rule.name for rule in section.rules if rule.name in leg.rules), "")
     return f"{first} came first"
 
@@ -334,7 +338,7 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
         yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)
 
 
-def _won(rule: Rule, plan: Plan, ruled: RuledLeg) -> Iterator[str]:
+def _won(rule: Rule, plan: Plan, ruled: RuledModelCall) -> Iterator[str]:
     """Yield what a rule does, and for what it does not, whose word counted instead."""
     leg = ruled.leg
     for effect, text in _effects(rule):
@@ -355,7 +359,7 @@ def _won(rule: Rule, plan: Plan, ruled: RuledLeg) -> Iterator[str]:
             yield text
 
 
-def _elsewhere(rule: Rule, effect: str, ruled: RuledLeg) -> str | None:
+def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
     """Return why an effect of a rule is none for what is asked first; None where it is one."""
     rulings = (ruled.where,) if effect.startswith(WHERE) else ruled.first
     if effect.startswith(EVERY) or any(rule.name in ruling.rules for ruling in rulings):

@@ -41,7 +41,7 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CallExplanation:
     """All decisions of one call, in the order in which they are made."""
 
     revision: str

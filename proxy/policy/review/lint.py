@@ -11,7 +11,7 @@ from datetime import datetime
 from proxy.policy import schema
 from proxy.policy.compile.limits import written
 from proxy.policy.decide.pricing import missing
-from proxy.policy.decide.snapshot import Deployment, Key, Snapshot
+from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Path_, Problem
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
@@ -175,7 +175,7 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             yield ("tags", name), "is set by no deployment and no key, and callers may not set it"
 
 
-def _names(key: Key) -> Iterator[Finding]:
+def _names(key: VirtualKey) -> Iterator[Finding]:
     """Tell of models for which a call with this key must name a deployment."""
     for name, reached in key.named.items():
         if len(reached) > 1 and "/" not in name:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from proxy.policy import schema
-from proxy.policy.decide.service_calls import asked_by
+from proxy.policy.decide.service_calls import services_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.schema.guards_asking import (
@@ -23,7 +23,7 @@ Finding = tuple[Path_, str]
 
 def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
     ask = {
-        name: {whom for _, whom in asked_by(each)} for name, each in snapshot.deployments.items()
+        name: {whom for _, whom in services_of(each)} for name, each in snapshot.deployments.items()
     }
     for path, guard in written(policies):
         if isinstance(guard, ByModelConfig) and _reaches(ask, guard.deployment, guard.deployment):

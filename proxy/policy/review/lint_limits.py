@@ -12,11 +12,11 @@ from datetime import datetime
 from proxy.limits.claims import claims_of
 from proxy.plural import counted
 from proxy.policy.decide.conditions import Always
-from proxy.policy.decide.rules import Rule, Ruling, joined
+from proxy.policy.decide.rules import Effects, Rule, joined
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.review.sample_call import example, suppose
-from proxy.types import Call, Leg, Plan
+from proxy.types import Call, ModelCall, Plan
 from proxy.types.limit import Claim
 from proxy.usage import usd_text
 
@@ -43,7 +43,7 @@ def _finding(deployment: Deployment, claim: Claim) -> str:
     return f"is smaller than {call}: {amount} are claimed"
 
 
-def _rulings(deployment: Deployment) -> Iterator[Ruling]:
+def _rulings(deployment: Deployment) -> Iterator[Effects]:
     rules = {rule.name: rule for section in deployment.sections for rule in section.rules}
     held = dict.fromkeys([_held(deployment, more) for more in (None, *rules.values())])
     for names in held:
@@ -64,10 +64,10 @@ def _held(deployment: Deployment, more: Rule | None) -> tuple[str, ...]:
     return tuple(held)
 
 
-def _claims(deployment: Deployment, ruling: Ruling, call: Call) -> tuple[Claim, ...]:
+def _claims(deployment: Deployment, ruling: Effects, call: Call) -> tuple[Claim, ...]:
     targets = (ruling.routes or deployment.routes).targets
     spare = deployment.fallback if ruling.fallback is None else ruling.fallback
-    leg = Leg(deployment.name, (*targets, *spare), changes=ruling.changes)
+    leg = ModelCall(deployment.name, (*targets, *spare), changes=ruling.changes)
     bounds = (*deployment.bounds, *ruling.bounds)
     counting = tuple(bound for bound in bounds if bound.limit.name not in ruling.without)
     return claims_of(Plan("", "", deployment.name, {}, (leg,), bounds=counting), call)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.routes import Routes
-from proxy.policy.decide.rules import Rule, Section
+from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.review.implication import covers
@@ -14,7 +14,9 @@ from proxy.policy.review.implication import covers
 Finding = tuple[Path_, str]
 
 
-def findings(snapshot: Snapshot, policies: dict[str, Section], said: set[str]) -> Iterator[Finding]:
+def findings(
+    snapshot: Snapshot, policies: dict[str, PolicyRules], said: set[str]
+) -> Iterator[Finding]:
     """Give what is doubtful. ``policies`` are those that a deployment follows, ``said`` all."""
     for name in sorted(said - policies.keys()):
         yield ("policies", name), "is followed by no deployment"
@@ -25,7 +27,7 @@ def findings(snapshot: Snapshot, policies: dict[str, Section], said: set[str]) -
             yield from _never(snapshot, path, section, rule)
 
 
-def _hidden(section: Section, index: int, rule: Rule) -> Iterator[str]:
+def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
     """Tell of a rule for whose calls an earlier one leaves nothing to say."""
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
@@ -42,7 +44,7 @@ def _hidden(section: Section, index: int, rule: Rule) -> Iterator[str]:
             yield f"its model never counts: {earlier.name} names that of all of its calls"
 
 
-def _never(snapshot: Snapshot, path: Path_, section: Section, rule: Rule) -> Iterator[Finding]:
+def _never(snapshot: Snapshot, path: Path_, section: PolicyRules, rule: Rule) -> Iterator[Finding]:
     followers = [d for d in snapshot.deployments.values() if section in d.sections]
     reaches = [
         reach
@@ -58,7 +60,7 @@ def _never(snapshot: Snapshot, path: Path_, section: Section, rule: Rule) -> Ite
         yield (*path, "model"), f"no deployment that follows it serves {rule.model}"
 
 
-def _hidden_in(section: Section, rule: Rule) -> Iterator[str]:
+def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
     yield from _hidden(section, section.rules.index(rule), rule)
 
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
-from proxy.policy.decide.snapshot import Key, Snapshot
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences, other_key
 from proxy.policy.review.explain import amount_text, explain
-from proxy.policy.review.explanation import Explanation, Reason
+from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
-from proxy.types import Call, Door
+from proxy.types import Call, RequestHead
 from proxy.types.limit import Limit
 from proxy.usage import usd_text
 from proxy.words import MAX_NAME, few
@@ -51,7 +51,7 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Counted(NamedTuple):
+class CountedLimit(NamedTuple):
     """A limit: what the call claimed of it, where its counter stood, and what became of that."""
 
     limit: Limit
@@ -61,7 +61,7 @@ class Counted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class PastCall:
     """What is left of a call: ``call`` is None where it was refused before its body was read, and
     where its facts are more than are kept, of which ``too_large`` tells."""
 
@@ -75,10 +75,10 @@ class Kept:
     cost: int | None
     attempts: tuple[Tried, ...]
     skips: tuple[Skipped, ...]
-    limits: tuple[Counted, ...]
+    limits: tuple[CountedLimit, ...]
 
 
-class Past:
+class CallHistory:
     """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old,
     ``candidate`` that of a candidate, where there is one."""
 
@@ -89,8 +89,8 @@ class Past:
     ) -> None:
         self._find = find
         self._candidate = candidate
-        self._calls: OrderedDict[Name, Kept] = OrderedDict()
-        self._strangers: OrderedDict[Name, Kept] = OrderedDict()
+        self._calls: OrderedDict[Name, PastCall] = OrderedDict()
+        self._strangers: OrderedDict[Name, PastCall] = OrderedDict()
 
     def begin(self, record: Record) -> None:
         return None
@@ -113,7 +113,7 @@ class Past:
         """Return the names of the keys by which calls of this id were made, the last one first."""
         return [key for known, key in reversed(self._calls) if known == request_id and key]
 
-    def explain(self, request_id: str, caller: str | None = None) -> Explanation | None:
+    def explain(self, request_id: str, caller: str | None = None) -> CallExplanation | None:
         """Explain a call by its request id and the name of its key, without one the last caller's.
         Of several calls of one key with the same id it is the last. None when it is not known, or
         no longer."""
@@ -127,13 +127,13 @@ class Past:
         key = snapshot.key_named(kept.key) if snapshot else None
         if snapshot is None:
             why = "the revision it was decided by is no longer kept"
-            told = Explanation(kept.revision or "none", (Reason("decided", "unknown", why),))
+            told = CallExplanation(kept.revision or "none", (Reason("decided", "unknown", why),))
         elif kept.too_large:
             why = "what the client wrote takes more than is kept"
-            told = Explanation(snapshot.revision, (Reason("decided", "unknown", why),))
+            told = CallExplanation(snapshot.revision, (Reason("decided", "unknown", why),))
         elif key is None or kept.call is None:
             said = f"key {kept.key}" if key else "no known key"
-            told = Explanation(snapshot.revision, (Reason("identity", said),))
+            told = CallExplanation(snapshot.revision, (Reason("identity", said),))
         else:
             told = explain(snapshot, key, kept.call)
             told = replace(
@@ -141,7 +141,9 @@ class Past:
             )
         return replace(told, reasons=(*told.reasons, _happened(kept)))
 
-    def _otherwise(self, snapshot: Snapshot, key: Key, kept: Kept, call: Call) -> Iterator[Reason]:
+    def _otherwise(
+        self, snapshot: Snapshot, key: VirtualKey, kept: PastCall, call: Call
+    ) -> Iterator[Reason]:
         """Say what the candidate decides otherwise."""
         if self._candidate is None:
             return
@@ -170,10 +172,10 @@ def _said(error: ProxyError | None) -> str | None:
     return error.message if error is not None else None
 
 
-def _kept(record: Record, headers: frozenset[str]) -> Kept:
+def _kept(record: Record, headers: frozenset[str]) -> PastCall:
     call = None if record.call is None else facts_of(record.call, headers)
     too_large = call is not None and _size(call) > MAX_BYTES
-    return Kept(
+    return PastCall(
         revision=record.revision,
         key=record.key,
         credential=record.credential,
@@ -194,7 +196,7 @@ def facts_of(call: Call, headers: frozenset[str]) -> Call:
     door = call.door
     facts = {name: call.body[name] for name in PARAMETERS & call.body.keys()}
     return Call(
-        door=Door(
+        door=RequestHead(
             dialect=door.dialect,
             endpoint=door.endpoint,
             route=door.route,
@@ -229,11 +231,11 @@ def _tried(record: Record) -> Iterator[Tried]:
         yield Tried(attempt.target.title, attempt.why, ended, seconds, attempt.lost)
 
 
-def _counted(record: Record) -> Iterator[Counted]:
+def _counted(record: Record) -> Iterator[CountedLimit]:
     admission = record.admission
     if admission is not None:
         for claim, standing in zip(admission.claims, admission.standings, strict=True):
-            yield Counted(standing.limit, claim.amount, standing.used, standing.refuses)
+            yield CountedLimit(standing.limit, claim.amount, standing.used, standing.refuses)
 
 
 def _short(value: object) -> bool:
@@ -241,14 +243,14 @@ def _short(value: object) -> bool:
     return len(value) <= MAX_NAME if isinstance(value, str) else isinstance(value, (int, float))
 
 
-def _happened(kept: Kept) -> Reason:
+def _happened(kept: PastCall) -> Reason:
     parts = (*_limits(kept.limits), *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(said for said in (kept.error, cost) if said) or None
     return Reason("happened", kept.ended, why, parts=parts)
 
 
-def _limits(limits: tuple[Counted, ...]) -> Iterator[Reason]:
+def _limits(limits: tuple[CountedLimit, ...]) -> Iterator[Reason]:
     """Yield of each limit what the call claimed, and where its counter stood then."""
     fits = "fits" if any(each.refuses and not each.limit.shadow for each in limits) else "admitted"
     for limit, claimed, amount, refuses in limits:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.types.guard import Question, Rule, asks, binds, looks
+from proxy.types.guard import GuardRule, Question, is_contextual, is_detector, is_service
 
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
@@ -19,9 +19,11 @@ def held(snapshot: Snapshot) -> Iterator[str]:
                 yield f"{name}: {rule.name} holds {_much(rule)}"
 
 
-def _much(rule: Rule) -> str:
+def _much(rule: GuardRule) -> str:
     way = rule.detector
-    if binds(way):
+    if is_contextual(way):
         way = way.about(ANYTHING) or way
-    whole = rule.action == "retry" or asks(way) or not looks(way) or way.reach is None
-    return "a stream to its end" if whole or not looks(way) else f"{way.reach} characters back"
+    whole = rule.action == "retry" or is_service(way) or not is_detector(way) or way.reach is None
+    return (
+        "a stream to its end" if whole or not is_detector(way) else f"{way.reach} characters back"
+    )

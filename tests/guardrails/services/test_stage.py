@@ -20,11 +20,11 @@ from proxy.guardrails.run import Guards
 from proxy.guardrails.services.stage import Nowhere
 from proxy.ports import Watch
 from proxy.record import Record
-from proxy.types import Call, Chunk, Door, Json, Plan
-from proxy.types.guard import Finding, Guarding, Outside, Piece, Question, Result, Rule
+from proxy.types import Call, Chunk, Json, Plan, RequestHead
+from proxy.types.guard import Egress, Finding, Guarding, GuardResult, GuardRule, Piece, Question
 from tests.guardrails.doubles import Elsewhere, Ticks, Words, pieces, rule
 
-DOOR = Door("openai", "chat", "/v1/chat/completions", "req_1")
+DOOR = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
 BITS = ["secret", "sec", "ret", " ", "s e c r e t", "pin", "p", "é", "\u200b", "ok "]
 TEXT = st.lists(st.sampled_from(BITS), max_size=8).map("".join)
 CUTS = st.lists(st.integers(0, 200), max_size=8)
@@ -34,7 +34,7 @@ def asking(body: Json, *, stream: bool = False) -> Call:
     return Call(DOOR, body, ("smol",), stream=stream)
 
 
-def plan(*rules: Rule) -> Plan:
+def plan(*rules: GuardRule) -> Plan:
     return Plan("1", "k", "support-chat", {}, (), guards=Guarding(rules, rules))
 
 
@@ -42,8 +42,8 @@ def guards() -> Guards:
     return Guards(Engine(Ticks()))
 
 
-def service(**keys: Any) -> Rule:
-    return Rule("service", keys.pop("way", None) or Elsewhere(), cased=True, **keys)
+def service(**keys: Any) -> GuardRule:
+    return GuardRule("service", keys.pop("way", None) or Elsewhere(), cased=True, **keys)
 
 
 def chunk(delta: Json, index: int = 0) -> Chunk:
@@ -60,19 +60,19 @@ END = [
 ]
 
 
-async def inspected(record: Record, body: Json, *rules: Rule) -> Json:
+async def inspected(record: Record, body: Json, *rules: GuardRule) -> Json:
     _, safe = await guards().gate(plan(*rules), asking(body), record).inspect()
     return safe.body
 
 
-def watching(rules: Sequence[Rule], record: Record, *, stream: bool = False) -> Watch:
+def watching(rules: Sequence[GuardRule], record: Record, *, stream: bool = False) -> Watch:
     call = asking({"prompt": "Hi"}, stream=stream)
     return guards().gate(plan(*rules), call, record).watch(call)
 
 
 async def streamed(
-    rules: Sequence[Rule], chunks: Sequence[Chunk]
-) -> tuple[list[list[Chunk]], str | None, list[Result]]:
+    rules: Sequence[GuardRule], chunks: Sequence[Chunk]
+) -> tuple[list[list[Chunk]], str | None, list[GuardResult]]:
     """Give what each chunk released, what blocked, and what is on record."""
     record = new_record()
     watch = watching(rules, record, stream=True)
@@ -171,7 +171,7 @@ class Meeting:
     all_here: asyncio.Barrier
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         await self.all_here.wait()
         return [() for _ in texts]
@@ -193,7 +193,7 @@ class Saying:
     asked: list[Sequence[Piece]] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         if isinstance(self.answer, Exception):
@@ -205,7 +205,7 @@ class Silence:
     """Never answers."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         await asyncio.Event().wait()
         return ()
@@ -215,7 +215,7 @@ class Goes:
     """Uses the way out that a process without one has."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Outside
+        self, texts: Sequence[Piece], question: Question, outside: Egress
     ) -> Sequence[Sequence[Finding]]:
         await outside.post("http://localhost", {}, b"")
         return ()
@@ -262,7 +262,7 @@ async def test_a_service_that_cannot_tell_stops_what_it_guards_unless_it_may_not
     assert [(each.verdict, each.error) for each in results] == [("failed", error)]
 
 
-RULES: list[Callable[[], tuple[Rule, ...]]] = [
+RULES: list[Callable[[], tuple[GuardRule, ...]]] = [
     lambda: (service(action="mask"),),
     lambda: (service(),),
     lambda: (service(action="flag"),),
@@ -282,7 +282,7 @@ async def test_any_cut_of_a_stream_gives_what_one_piece_gives(
     value: str,
     cuts: list[int],
     others: list[int],
-    make: Callable[[], tuple[Rule, ...]],
+    make: Callable[[], tuple[GuardRule, ...]],
 ) -> None:
     rules = make()
     arguments = f'{{"a": "{value}", "n": 17}}'

@@ -14,7 +14,7 @@ from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import Deltas
 from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT
 from proxy.types import Chunk, Json
-from proxy.types.guard import Finding, Rule
+from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Ticks, rule, tallies
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ async def test_a_chunk_is_as_heavy_as_its_texts(heavy: bool, it: Chunk) -> None:
 async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
     clock, aside = Ticks(), Aside()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=40)
-    feeding = Feeding(Deltas.under([Tally(Rule("slow", slow, "mask"), clock)]), aside)
+    feeding = Feeding(Deltas.under([Tally(GuardRule("slow", slow, "mask"), clock)]), aside)
 
     assert await asides(feeding, aside, [said("a" * 60), said("a" * 60)]) == [False, True]
 
@@ -109,7 +109,7 @@ async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
 async def test_what_no_window_looks_at_yet_is_light() -> None:
     clock, aside = Ticks(), Aside()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=4000)
-    feeding = Feeding(Deltas.under([Tally(Rule("slow", slow, "mask"), clock)]), aside)
+    feeding = Feeding(Deltas.under([Tally(GuardRule("slow", slow, "mask"), clock)]), aside)
     await feeding.feed(said("a" * 9000))
     looks = len(slow.sizes)
 
@@ -129,7 +129,7 @@ async def test_the_end_of_a_text_is_as_heavy_as_all_that_a_guard_sees_of_it() ->
 async def test_what_a_guard_compares_with_weighs_too() -> None:
     aside = Aside()
     grounded = GroundedIn(0.5, "The sky is blue. " * 100)
-    feeding = Feeding(Deltas.under(tallies(Rule("grounded", grounded, "flag"))), aside)
+    feeding = Feeding(Deltas.under(tallies(GuardRule("grounded", grounded, "flag"))), aside)
 
     chunks = [said("", "stop"), said("The sea is red."), said("", "stop")]
     assert await asides(feeding, aside, chunks) == [False, False, True]

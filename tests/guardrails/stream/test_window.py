@@ -18,7 +18,7 @@ from proxy.guardrails.services.stage import Ear, Read
 from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.weight import SHEET
-from proxy.types.guard import Result, Rule
+from proxy.types.guard import GuardResult, GuardRule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -57,11 +57,11 @@ def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     return "".join(piece.text for piece in out), None
 
 
-def told(tallies: list[Tally]) -> list[Result]:
+def told(tallies: list[Tally]) -> list[GuardResult]:
     return [tally.result() for tally in tallies]
 
 
-def whole(text: str, rules: tuple[Rule, ...]) -> str:
+def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
     views = readings(text)
     found = [
@@ -84,7 +84,7 @@ def whole(text: str, rules: tuple[Rule, ...]) -> str:
 @example("sec" + "\u0336" * 66 + "ret", list(range(72)), RULES[0])
 @example("se" + "\u0315\u0316" * 40 + "cret", list(range(86)), RULES[4])
 def test_any_cut_gives_what_one_piece_gives(
-    text: str, cuts: list[int], rules: tuple[Rule, ...]
+    text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
     once, cut, each = tallies(*rules), tallies(*rules), tallies(*rules)
     released, blocked = stream(Window(once, replace=_bracketed), [text])
@@ -123,7 +123,7 @@ def fed(window: Window, texts: Iterable[str]) -> tuple[str, str | None]:
 @example(["aa secret", "aa secret", "aa", "", "a"], RULES[7], True)
 @example(["aa secret", "clean", "clean", "aa secret"], RULES[8], False)
 def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
-    texts: list[str], rules: tuple[Rule, ...], escaped: bool
+    texts: list[str], rules: tuple[GuardRule, ...], escaped: bool
 ) -> None:
     one, other = tallies(*rules), tallies(*rules)
     at_once = taken(Window(one, replace=_bracketed, escaped=escaped), texts)
@@ -135,14 +135,14 @@ def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
 
 def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
     heard: list[Read] = []
-    window = Window(tallies(Rule("ear", Ear("content", heard, reach=400), "block")))
+    window = Window(tallies(GuardRule("ear", Ear("content", heard, reach=400), "block")))
     for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
         window.take(text)
 
     assert [read.text for read in heard] == ["1", "2", "x" * 100, "x" * 100]
 
 
-def _bracketed(rule: Rule, kind: str, text: str) -> str:
+def _bracketed(rule: GuardRule, kind: str, text: str) -> str:
     return f"[{kind}]"
 
 
@@ -150,7 +150,7 @@ def _bracketed(rule: Rule, kind: str, text: str) -> str:
     TEXT, CUTS, st.sampled_from([each for each in RULES if all(r.action == "mask" for r in each)])
 )
 def test_a_stream_is_masked_as_the_whole_text_is(
-    text: str, cuts: list[int], rules: tuple[Rule, ...]
+    text: str, cuts: list[int], rules: tuple[GuardRule, ...]
 ) -> None:
     seen, _ = stream(Window(tallies(*rules), replace=_bracketed), pieces(text, cuts))
 
@@ -273,7 +273,7 @@ def test_what_is_too_long_for_a_rule_of_the_whole_fails() -> None:
 def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
     keys: dict[str, Any], passes: bool
 ) -> None:
-    at_work = tallies(Rule("broken", Broken(), **keys))
+    at_work = tallies(GuardRule("broken", Broken(), **keys))
 
     released, blocked = stream(Window(at_work), ["some", " text"])
 
@@ -285,7 +285,7 @@ def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
 
 
 def test_a_detector_that_is_late_has_failed() -> None:
-    late = Tally(Rule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
+    late = Tally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
 
     assert stream(Window([late]), ["some text"]) == ("", "slow could_not_check")
     assert late.result().error == "deadline"
@@ -357,7 +357,7 @@ def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
     size: int, readings: int
 ) -> None:
     seen: list[Read] = []
-    window = Window([Tally(Rule("ear", Ear("content", seen), "flag"), Ticks())])
+    window = Window([Tally(GuardRule("ear", Ear("content", seen), "flag"), Ticks())])
     stream(window, ["\uff41\uff42 " * (size // 3)])
 
     assert len(seen) == readings

@@ -11,7 +11,7 @@ from proxy.guardrails.findings.mask import Spot
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.whole.joined_parts import MOST, seams
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
 
@@ -22,7 +22,7 @@ def body(*parts: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": [*parts]}]}
 
 
-async def inspected(asked: dict[str, Any], *rules: Rule) -> Inspection:
+async def inspected(asked: dict[str, Any], *rules: GuardRule) -> Inspection:
     return await Engine(Ticks()).inspect(rules, request_texts(asked).texts)
 
 

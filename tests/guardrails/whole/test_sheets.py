@@ -18,7 +18,7 @@ from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, request_texts
 from proxy.guardrails.text.weight import SHEET
 from proxy.guardrails.whole.sheets import Look, Part, sheets
-from proxy.types.guard import Rule
+from proxy.types.guard import GuardRule
 from tests.adversary.shapes import SHAPES, text
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.stream.test_window import RULES, RUN, TEXT
@@ -28,14 +28,14 @@ Found = list[tuple[int, int, str]]
 MOST_BYTES = 32 * 1024 * 1024  # what a sheet, its readings and the work on them may take
 KEY = credentials(random.Random(11))[0]
 OWN = (
-    Rule("pii", detector("pii", entities=["email", "phone", "card", "iban", "ssn", "ip"],
+    GuardRule("pii", detector("pii", entities=["email", "phone", "card", "iban", "ssn", "ip"],
                          regions=[], threshold=0.0), action="mask"),
-    Rule("secrets", detector("secrets", reach=1200), cased=True),
-    Rule("urls", detector("urls", allow=[], deny=["bad.example"])),
-    Rule("code", detector("code")),
-    Rule("injection", detector("injection", threshold=0.5, by_rules=True, by_model=False)),
-    Rule("toxicity", detector("toxicity", threshold=0.5)),
-    Rule("nsfw", detector("nsfw", threshold=0.5)),
+    GuardRule("secrets", detector("secrets", reach=1200), cased=True),
+    GuardRule("urls", detector("urls", allow=[], deny=["bad.example"])),
+    GuardRule("code", detector("code")),
+    GuardRule("injection", detector("injection", threshold=0.5, by_rules=True, by_model=False)),
+    GuardRule("toxicity", detector("toxicity", threshold=0.5)),
+    GuardRule("nsfw", detector("nsfw", threshold=0.5)),
 )  # fmt: skip
 SAYS = (
     f"mail a.b@example.org or {KEY}, see http://bad.example/x?y=1 and 078-05-1120; "
@@ -49,12 +49,12 @@ def field(said: str) -> Text:
     return Text(("prompt",), said, "prompt", "user")
 
 
-def at_once(one: Rule, said: str) -> Found:
+def at_once(one: GuardRule, said: str) -> Found:
     found = spots(Tally(one, Ticks()), 0, readings(said))
     return [(spot.start, spot.end, spot.kind) for spot in found]
 
 
-def sheet_by_sheet(rules: tuple[Rule, ...], said: str, size: int = SHEET) -> list[Look]:
+def sheet_by_sheet(rules: tuple[GuardRule, ...], said: str, size: int = SHEET) -> list[Look]:
     looks = [Look(Tally(one, Ticks()), number) for number, one in enumerate(rules)]
     for sheet in sheets([field(said)], looks, size):
         for look in looks:
@@ -70,7 +70,9 @@ def places(look: Look) -> Found:
 @example("x" * 40 + RUN + "x", 10, RULES[0])
 @example("sec" + "\u0336" * 66 + "ret", 5, RULES[0])
 @example("\u200b" * 300 + "secret", 5, RULES[0])
-def test_pieces_show_what_the_whole_shows(said: str, size: int, rules: tuple[Rule, ...]) -> None:
+def test_pieces_show_what_the_whole_shows(
+    said: str, size: int, rules: tuple[GuardRule, ...]
+) -> None:
     for one in rules:
         if one.detector.reach is not None:  # type: ignore[union-attr]
             (look,) = sheet_by_sheet((one,), said, size)
@@ -80,7 +82,7 @@ def test_pieces_show_what_the_whole_shows(said: str, size: int, rules: tuple[Rul
 
 @pytest.mark.parametrize("one", OWN, ids=lambda one: one.name)
 @pytest.mark.parametrize("shift", range(0, 400, 37))
-def test_every_guard_finds_the_same_across_the_edges_of_pieces(one: Rule, shift: int) -> None:
+def test_every_guard_finds_the_same_across_the_edges_of_pieces(one: GuardRule, shift: int) -> None:
     said = "-" * shift + (SAYS + "and so on, as one says. " * 30) * 8
 
     (look,) = sheet_by_sheet((one,), said, 1500)

@@ -11,7 +11,7 @@ from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.text.weight import SHEET
 from proxy.turns import Turns
-from proxy.types.guard import Finding, Rule
+from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Ticks, rule
 
 TIMES = 40
@@ -37,7 +37,10 @@ class Counting:
 async def test_a_late_rule_looks_at_no_more_and_others_go_on() -> None:
     clock = Ticks()
     late, patient = Counting(clock, seconds=0.4), Counting(clock)
-    rules = [Rule("late", late, deadline_s=1.0), Rule("patient", patient, deadline_s=1000.0)]
+    rules = [
+        GuardRule("late", late, deadline_s=1.0),
+        GuardRule("patient", patient, deadline_s=1000.0),
+    ]
 
     with ThreadPoolExecutor(2) as pool:
         found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
@@ -52,7 +55,7 @@ async def test_no_sheet_is_read_once_all_rules_are_late() -> None:
     late = Counting(clock, seconds=0.7)
 
     with ThreadPoolExecutor(2) as pool:
-        rules = [Rule("late", late), Rule("later", late)]
+        rules = [GuardRule("late", late), GuardRule("later", late)]
         found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)
 
     assert [each.error for each in found.results] == ["deadline", "deadline"]
@@ -75,7 +78,7 @@ async def test_a_turn_is_given_back_by_who_is_late() -> None:
     with ThreadPoolExecutor(2) as pool:
         engine = Engine(clock, pool, turns=Turns(1))
         texts = request_texts(BODY).texts
-        await engine.inspect([Rule("late", Counting(clock, seconds=9))], texts)
+        await engine.inspect([GuardRule("late", Counting(clock, seconds=9))], texts)
         found = await engine.inspect([rule("word", action="flag", deadline_s=60)], texts)
 
     assert found.results[0].findings == {"word": SHEET * TIMES // 5}
@@ -102,7 +105,7 @@ async def test_one_key_with_many_long_texts_keeps_no_other_waiting() -> None:
 async def test_to_wait_for_a_slower_rule_does_not_make_another_late() -> None:
     clock = Ticks()
     slow = Counting(clock, seconds=0.4)
-    rules = [rule("unfindable", deadline_s=1.0), Rule("slow", slow, deadline_s=1000.0)]
+    rules = [rule("unfindable", deadline_s=1.0), GuardRule("slow", slow, deadline_s=1000.0)]
 
     with ThreadPoolExecutor(1) as pool:  # one after the other, the quick one first
         found = await Engine(clock, pool).inspect(rules, request_texts(BODY).texts)

@@ -11,7 +11,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
-from proxy.types.guard import looks
+from proxy.types.guard import is_detector
 from tests.guardrails.networks import classifier
 
 POLICIES = """\
@@ -144,7 +144,7 @@ def test_words_and_texts_may_be_in_files_and_are_part_of_the_revision(tmp_path: 
         snapshot = read(tmp_path, said.replace("]}", "], words: 5}"))
         guards = snapshot.deployments["chat"].guards
         look = guards.input[0].detector
-        assert looks(look)
+        assert is_detector(look)
         found.append((len(look.find("hippo, lion, rival")), guards.digest, snapshot.revision))
 
     assert [each[0] for each in found] == [2, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.policy.store import read_folder
-from proxy.types import Bound
+from proxy.types import ScopedLimit
 from proxy.types.limit import LEASE_S, RENEW_S
 from proxy.types.windows import Calendar
 
@@ -36,7 +36,7 @@ deployments:
 """.replace("AAAA", "0" * 64)
 
 
-def bounds(folder: Path, total: str = "10m") -> dict[str, Bound]:
+def bounds(folder: Path, total: str = "10m") -> dict[str, ScopedLimit]:
     (folder / "p.yaml").write_text(POLICIES.replace("TOTAL", total))
     found = read_folder(folder, None).deployments["chat"].bounds
     return {bound.limit.name: bound for bound in found}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.policy.compile.prices import uncovered
-from proxy.policy.review.check_report import Verdict, judge
+from proxy.policy.review.check_report import CheckReport, check
 from proxy.types.guard import UNGUARDED
 
 FOLDER = f"""\
@@ -27,13 +27,13 @@ prices: {{}}
 SAY = "but the limit month is of money: say a price here, or unpriced: allow at the limit"
 
 
-def judged(folder: Path, *changes: tuple[str, str]) -> Verdict:
+def judged(folder: Path, *changes: tuple[str, str]) -> CheckReport:
     said = FOLDER
     for old, new in changes:
         assert old in said
         said = said.replace(old, new)
     (folder / "p.yaml").write_text(said)
-    return judge(folder, {})
+    return check(folder, {})
 
 
 PRICE = ", price: {input: 1, output: 2}"

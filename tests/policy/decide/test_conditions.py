@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from proxy.policy.decide.conditions import ALWAYS, Facts
-from proxy.policy.decide.rules import Section
+from proxy.policy.decide.rules import PolicyRules
 from proxy.policy.store import read_folder
 
 FACTS = Facts(
@@ -34,7 +34,7 @@ deployments:
 """.replace("AAAA", "0" * 64).replace("BBBB", "1" * 64)
 
 
-def section(folder: Path, *rules: dict[str, Any], **policy: Any) -> Section:
+def section(folder: Path, *rules: dict[str, Any], **policy: Any) -> PolicyRules:
     said = {"public": {"rules": list(rules), "match": "all", **policy}}
     (folder / "around.yaml").write_text(AROUND)
     (folder / "rules.yaml").write_text(yaml.safe_dump({"policies": said}))

@@ -12,13 +12,13 @@ from proxy.errors import BadField, NotFound, Unauthorized
 from proxy.policy.decide import decide, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
-from proxy.types import Call, Door, Secret
+from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, world
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
 WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
-DOOR = Door("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
+DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
 
 
 @pytest.fixture(scope="module")

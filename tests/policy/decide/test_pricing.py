@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from proxy.policy.decide import decide_for
-from proxy.policy.decide.snapshot import Key, Snapshot
-from proxy.policy.review.check_report import judge
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
+from proxy.policy.review.check_report import check
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
 from proxy.policy.store import read_folder
@@ -60,7 +60,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
     return read_folder(tmp_path, {})
 
 
-def widget(snapshot: Snapshot) -> Key:
+def widget(snapshot: Snapshot) -> VirtualKey:
     key = snapshot.key_named("widget")
     assert key is not None
     return key
@@ -156,7 +156,7 @@ def test_explain_says_what_is_left_out_and_what_is_refused(snapshot: Snapshot) -
 def test_check_warns_of_a_deployment_that_refuses_every_call(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES)
 
-    told = [(p.path, p.message) for p in judge(tmp_path, {}).warnings]
+    told = [(p.path, p.message) for p in check(tmp_path, {}).warnings]
 
     refused = [path for path, said in told if said.startswith("refuses every call")]
     assert refused == ["deployments.never.unpriced"]

@@ -14,7 +14,7 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.routes import Candidates
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
-from proxy.types import Call, Door, Secret, Target, Upstream
+from proxy.types import Call, RequestHead, Secret, Target, Upstream
 
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
 A, B, C = (Target(UP, name) for name in "abc")
@@ -34,7 +34,7 @@ deployments:
       - {upstream: openai, model: m, weight: 9}
     fallback: [{upstream: openai, model: last}]
 """
-DOOR = Door("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
+DOOR = RequestHead("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
 
 
 def test_without_weights_the_first_is_tried_alone() -> None:

@@ -15,7 +15,7 @@ from proxy.policy.decide.conditions import (
     AtLeastOne,
     Condition,
     Facts,
-    Known,
+    KnownFacts,
     Not,
     Of,
     OfTag,
@@ -23,14 +23,14 @@ from proxy.policy.decide.conditions import (
     Streamed,
 )
 from proxy.policy.decide.routes import Candidates, Routes
-from proxy.policy.decide.rules import SILENT, Rule, Ruling, Section, course, follow
+from proxy.policy.decide.rules import NO_EFFECTS, Effects, PolicyRules, Rule, evaluate, rule_chain
 from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", "there"))
 SPARE = (Target(UP, "spare"),)
 NEVER = Streamed(stream=True)
-KNOWN = Known("k", {"team": "support"}, frozenset({"beta"}))
+KNOWN = KnownFacts("k", {"team": "support"}, frozenset({"beta"}))
 FACTS = Facts(
     "k", "openai", "chat", frozenset({"m"}), False, {}, {}, datetime(2026, 1, 1, tzinfo=UTC)
 )
@@ -40,18 +40,18 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
     return Rule(name, when, **does)
 
 
-def ruled(*sections: Section) -> Ruling:
-    left = course(sections, KNOWN)
+def ruled(*sections: PolicyRules) -> Effects:
+    left = rule_chain(sections, KNOWN)
     assert left is not None
-    return follow(left, FACTS)
+    return evaluate(left, FACTS)
 
 
 def followed(*rules: Rule, first: bool = False) -> Any:
-    return ruled(Section("public", rules, first))
+    return ruled(PolicyRules("public", rules, first))
 
 
 def test_no_rule_that_holds_changes_nothing() -> None:
-    assert followed(rule("a", NEVER, routes=HERE)) == SILENT
+    assert followed(rule("a", NEVER, routes=HERE)) == NO_EFFECTS
 
 
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
@@ -163,8 +163,8 @@ def test_the_first_refusal_is_the_one_that_is_told() -> None:
 
 
 def test_each_policy_ends_its_own_rules_only() -> None:
-    own = Section("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
-    base = Section("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
+    own = PolicyRules("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
+    base = PolicyRules("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
 
     ruling = ruled(own, base)
 
@@ -208,8 +208,8 @@ def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | 
 def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
     always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
 
-    left = course([Section("p", (never, maybe, always, never, maybe), first=True)], KNOWN)
+    left = rule_chain([PolicyRules("p", (never, maybe, always, never, maybe), first=True)], KNOWN)
 
     assert left is not None
     assert [each.name for step in left.steps for _, each in step.tests] == ["m", "a"]
-    assert course([Section("p", (never,))], KNOWN) is None
+    assert rule_chain([PolicyRules("p", (never,))], KNOWN) is None

@@ -8,9 +8,9 @@ import pytest
 
 from proxy.dialects import read_call
 from proxy.errors import NotFound, Unauthorized
-from proxy.policy.decide.service_calls import Asking
+from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.store import read_folder
-from proxy.types import Call, Door
+from proxy.types import Call, RequestHead
 
 POLICIES = """
 upstreams: {local: {dialect: openai, base_url: 'http://local.test'}}
@@ -28,13 +28,13 @@ tags: {team: [search]}
 """
 
 
-def policies(folder: Path) -> Asking:
+def policies(folder: Path) -> GuardPolicies:
     (folder / "p.yaml").write_text(POLICIES)
-    return Asking(lambda: read_folder(folder, None))
+    return GuardPolicies(lambda: read_folder(folder, None))
 
 
 def call(guard: str | None = "house", deployment: str = "judge-smol") -> Call:
-    door = Door("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
+    door = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
     body = {"model": deployment, "messages": [{"role": "user", "content": "x"}]}
     return read_call(door, body)
 

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.policy.files.load import read
 from proxy.policy.files.source import Problem
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 from tests.test_docs import EXAMPLES
 
 DIGEST = "0" * 64
@@ -38,7 +38,7 @@ Path_ = tuple[str | int, ...]
 
 
 def problems(folder: Path) -> tuple[Problem, ...]:
-    return judge(folder, {"OPENAI_API_KEY": "sk-1"}).errors
+    return check(folder, {"OPENAI_API_KEY": "sk-1"}).errors
 
 
 def told(folder: Path) -> set[str]:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from proxy.cli import main
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
-from proxy.policy.review.explanation import Explanation, Reason
+from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
 
@@ -73,14 +73,14 @@ def snapshot(folder: Path) -> Snapshot:
     return read_folder(folder, {})
 
 
-def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> Explanation:
+def told(snapshot: Snapshot, deployment: str = "support-chat", **more: Any) -> CallExplanation:
     headers = more.pop("headers", {})
     key = snapshot.key_named("widget")
     assert key is not None
     return explain(snapshot, key, suppose({**example(deployment), **more}, headers, AT))
 
 
-def about(explanation: Explanation, subject: str) -> Reason:
+def about(explanation: CallExplanation, subject: str) -> Reason:
     return next(reason for reason in explanation.reasons if reason.about == subject)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import Verdict, judge
+from proxy.policy.review.check_report import CheckReport, check
 
 GOOD = """\
 upstreams:
@@ -25,9 +25,9 @@ deployments:
 """
 
 
-def judged(folder: Path, text: str) -> Verdict:
+def judged(folder: Path, text: str) -> CheckReport:
     (folder / "p.yaml").write_text(text)
-    return judge(folder, {"KEY": "sk"})
+    return check(folder, {"KEY": "sk"})
 
 
 def test_a_folder_that_says_what_it_means_has_no_findings(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
 def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD)
 
-    assert judge(tmp_path, {}).errors != ()
-    found = judge(tmp_path, None)
+    assert check(tmp_path, {}).errors != ()
+    found = check(tmp_path, None)
     assert (found.errors, found.warnings) == ((), ())
 
 
 def test_the_shipped_policies_have_no_findings() -> None:
-    found = judge(Path(__file__).parents[3] / "policies", {})
+    found = check(Path(__file__).parents[3] / "policies", {})
 
     assert (found.errors, found.warnings) == ((), ())

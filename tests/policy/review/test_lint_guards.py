@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 
 POLICIES = """\
 upstreams:
@@ -36,7 +36,7 @@ def found(folder: Path, *changes: tuple[str, str]) -> list[str]:
         assert old in said
         said = said.replace(old, new)
     (folder / "p.yaml").write_text(said)
-    verdict = judge(folder, {"S": "s"})
+    verdict = check(folder, {"S": "s"})
     assert verdict.errors == ()
     return [str(each) for each in verdict.warnings]
 

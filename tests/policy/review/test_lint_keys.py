@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 REST = """\
@@ -22,7 +22,7 @@ def warned(folder: Path, old: str, revoked: str = "") -> list[str]:
     good = f"fine: {{sha256: {'f' * 64}, deployments: [chat]}}"
     keys = f"keys:\n  {good}\n  old: {{{old}, deployments: [chat]}}\n"
     (folder / "p.yaml").write_text(f"{REST}{keys}{revoked}")
-    found = judge(folder, {}, NOW)
+    found = check(folder, {}, NOW)
     assert not found.errors
     return [f"{problem.path}: {problem.message}" for problem in found.warnings]
 
@@ -116,7 +116,7 @@ def test_keys_that_no_call_can_use_are_doubtful(
 def test_a_folder_without_keys_is_doubtful(keys: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(f"{REST}{keys}")
 
-    found = judge(tmp_path, {}, NOW)
+    found = check(tmp_path, {}, NOW)
 
     assert not found.errors
     assert f"keys: {said}" in [f"{each.path}: {each.message}" for each in found.warnings]

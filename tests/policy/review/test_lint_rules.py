@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.review.check_report import judge
+from proxy.policy.review.check_report import check
 
 POLICIES = """\
 upstreams: {one: {dialect: openai, base_url: 'https://one.example.test'}}
@@ -29,7 +29,7 @@ def found(folder: Path, *rules: str, match: str = "all", more: str = "") -> list
     lines = "\n".join(f"      - {{name: r{i}, {rule}}}" for i, rule in enumerate(rules))
     text = POLICIES.replace("MATCH", match).replace("RULES", lines) + more
     (folder / "p.yaml").write_text(text)
-    verdict = judge(folder, None)
+    verdict = check(folder, None)
     assert verdict.errors == ()
     warned = (f"{each.path}: {each.message}" for each in verdict.warnings)
     return [text for text in warned if "is set by no" not in text]
@@ -133,6 +133,6 @@ deployments: {spare: {targets: [{upstream: one, model: s}]}}
         policies.replace("MATCH", "all").replace("RULES", "      - {name: r, cap: {n: 1}}")
     )
 
-    warned = [f"{each.path}: {each.message}" for each in judge(tmp_path, None).warnings]
+    warned = [f"{each.path}: {each.message}" for each in check(tmp_path, None).warnings]
 
     assert "policies.lonely: is followed by no deployment" in warned

@@ -11,17 +11,17 @@ import pytest
 from proxy.errors import Unauthorized
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.review.recent import MAX_CALLS, Past, facts_of
+from proxy.policy.review.recent import MAX_CALLS, CallHistory, facts_of
 from proxy.policy.store import read_folder
 from proxy.record import Record, TraceIds
-from proxy.types import Call, Door, Secret
+from proxy.types import Call, RequestHead, Secret
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import outcome
 from proxy.types.windows import Calendar
 from proxy.usage import NANO
 from tests.conftest import KEY, world
 
-DOOR = Door(
+DOOR = RequestHead(
     "openai",
     "chat",
     "/v1/chat/completions",
@@ -90,7 +90,7 @@ def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
 
 
 def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     record = recorded(snapshot)
     record.call = replace(CALL, models=tuple(f"{number}" + "m" * 250 for number in range(1000)))
     past.end(record)
@@ -103,7 +103,7 @@ def test_a_call_of_too_many_words_says_that_it_is_not_explained(snapshot: Snapsh
 
 
 def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     for request in ("again", *(f"r-{number}" for number in range(MAX_CALLS - 1)), "again", "last"):
         past.end(recorded(snapshot, request=request))
 
@@ -112,7 +112,7 @@ def test_an_id_that_is_used_again_is_that_of_the_newest_call(snapshot: Snapshot)
 
 
 def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     mine, other, stranger = (recorded(snapshot, request="mine") for _ in range(3))
     other.key, other.status = "search-box", 429
     stranger.key, stranger.status = None, 401
@@ -133,7 +133,7 @@ def test_a_key_takes_the_id_of_no_other_keys_call(snapshot: Snapshot) -> None:
 
 
 def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     for number in range(MAX_CALLS + 5):
         past.end(recorded(snapshot, request=f"r-{number}"))
 
@@ -144,7 +144,7 @@ def test_only_the_last_calls_are_kept(snapshot: Snapshot) -> None:
 
 
 def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: None)
+    past = CallHistory(lambda revision: None)
     past.end(recorded(snapshot))
     told = past.explain("r")
 
@@ -154,7 +154,7 @@ def test_a_call_under_a_revision_that_is_gone_says_so(snapshot: Snapshot) -> Non
 
 
 def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     record = recorded(snapshot, call=None)
     record.error = Unauthorized()
     past.end(record)
@@ -166,7 +166,7 @@ def test_a_stranger_is_explained_as_one(snapshot: Snapshot) -> None:
 
 
 def test_an_unknown_id_is_told_as_such() -> None:
-    assert Past(lambda revision: None).explain("nothing") is None
+    assert CallHistory(lambda revision: None).explain("nothing") is None
 
 
 def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot: Snapshot) -> None:
@@ -175,7 +175,7 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = recorded(snapshot)
     record.admission = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
     told = past.explain("r")
@@ -203,7 +203,7 @@ def test_each_limit_is_told_as_what_became_of_the_call(
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]
     record.admission = outcome(claims, readings)
-    past = Past(lambda revision: snapshot)
+    past = CallHistory(lambda revision: snapshot)
     past.end(record)
 
     told = past.explain("r")

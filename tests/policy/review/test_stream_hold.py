@@ -13,7 +13,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.stream.window import Window
 from proxy.policy.review.stream_hold import held
 from proxy.policy.store import read_folder
-from proxy.types.guard import Rule, looks
+from proxy.types.guard import GuardRule, is_detector
 from tests.conftest import world
 from tests.guardrails.doubles import pieces, tallies
 
@@ -52,13 +52,15 @@ MADE: dict[str, dict[str, Any]] = {
     "injection": {"threshold": 0.95, "by_rules": True, "by_model": True},
     "toxicity": {"threshold": 0.4},
 }
-RULES = [Rule(kind, KINDS[kind].make(said), cased=KINDS[kind].cased) for kind, said in MADE.items()]
+RULES = [
+    GuardRule(kind, KINDS[kind].make(said), cased=KINDS[kind].cased) for kind, said in MADE.items()
+]
 
 
 @settings(deadline=None)
 @given(WORDS, st.lists(st.integers(0, 2000), max_size=20), st.sampled_from(RULES))
-def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: Rule) -> None:
-    assert looks(rule.detector)
+def test_no_guard_holds_more_than_is_told(text: str, cuts: list[int], rule: GuardRule) -> None:
+    assert is_detector(rule.detector)
     reach = rule.detector.reach
     window = Window(tallies(rule))
 
