@@ -19,10 +19,10 @@ import orjson
 from bench.decide import BODY, microseconds
 from proxy.app.site import new_record
 from proxy.limits import Admission
-from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import claims_of
+from proxy.limits.failover import FailoverStore
+from proxy.limits.local_fallback import LocalFallback
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import FailoverStore
 from proxy.limits.redis import RedisStore
 from proxy.limits.store import CounterStore
 from proxy.policy.review.sample_call import suppose

@@ -30,7 +30,7 @@ UNTESTED = {
     "proxy/cli/parameters.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/policies.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/serve.py": "tests/cli/test_init.py runs its commands",
-    "proxy/cache/wording.py": "lists; tests/cache/test_gist.py reads questions by them",
+    "proxy/cache/wording.py": "lists; tests/cache/test_fingerprint.py reads questions by them",
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/dialects/base.py": "shapes without behaviour",
     "proxy/edge/__init__.py": "tests/edge/test_request.py and test_exchange.py drive it",
@@ -86,11 +86,11 @@ UNTESTED = {
     "proxy/types/guard.py": "tests/guardrails/findings/test_tally.py tries its rules",
     "proxy/types/__init__.py": "values without behaviour",
     "proxy/types/target.py": "values; tests/policy/decide/test_decide.py decides by them",
-    "proxy/upstream/errand.py": "tests/upstream/test_retry.py runs out of time by it",
+    "proxy/upstream/attempt_context.py": "tests/upstream/test_retries.py runs out of time by it",
     "proxy/upstream/forwarded.py": "tests/upstream/test_client.py breaks answers in every way",
-    "proxy/upstream/listing.py": "tests/sdks/test_drivers.py lists models",
+    "proxy/upstream/model_list.py": "tests/sdks/test_drivers.py lists models",
     "proxy/upstream/reply.py": "shapes without behaviour",
-    "proxy/upstream/together.py": "tests/upstream/test_init.py asks several models",
+    "proxy/upstream/fan_out.py": "tests/upstream/test_init.py asks several models",
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from proxy import egress, embedding, ledger, offload, words
 from proxy.app import GUARD_THREADS, telling
-from proxy.cache import alike, nearest
 from proxy.cache import redis as cache_in_redis
+from proxy.cache import semantic, vector_index
 from proxy.dialects import documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
@@ -23,7 +23,7 @@ from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import frame, weight
 from proxy.guardrails.whole import joined_parts, sheets
 from proxy.ledger import audit, pruning, writer
-from proxy.limits import batch, claims, drift, outage
+from proxy.limits import batch, claims, failover, reconcile
 from proxy.limits import redis as limits_in_redis
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
@@ -48,16 +48,16 @@ def default(made: Any, name: str) -> Any:
 
 
 FIGURES: list[tuple[str, str, object, object]] = [
-    ("cache.md", "of one line and at most 1024 characters", 1024, alike.CHARACTERS),
+    ("cache.md", "of one line and at most 1024 characters", 1024, semantic.CHARACTERS),
     (
         "cache.md",
         "`max_temperature` (1; a call that says no temperature counts as 1)",
         1,
         SEMANTIC.max_temperature,
     ),
-    ("cache.md", "4096 for one set of surroundings", 4096, nearest.ROWS),
+    ("cache.md", "4096 for one set of surroundings", 4096, vector_index.ROWS),
     ("cache.md", "At most 64 wait", 64, embedding.WAITING),
-    ("cache.md", "none longer than a quarter of a second", 0.25, alike.WAIT_S),
+    ("cache.md", "none longer than a quarter of a second", 0.25, semantic.WAIT_S),
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
     ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
@@ -74,8 +74,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("ledger.md", "for at most 5 seconds", 5, ledger.CLOSE_S),
     ("ledger.md", "some 10 seconds later", 10, audit.LOOKS * audit.BETWEEN_S),
     ("ledger.md", "some 500 calls at a time", 500, pruning.AT_ONCE),
-    ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, drift.EVERY_S),
-    ("ledger.md", "for at most a twentieth of the time", 20, drift.SHARE),
+    ("ledger.md", "Every 5 minutes at most", 5 * MINUTE, reconcile.EVERY_S),
+    ("ledger.md", "for at most a twentieth of the time", 20, reconcile.SHARE),
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
@@ -123,8 +123,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),
     ("policies.md", "1024 at least where it says none", 1024, claims.ASSUMED_TOKENS),
     ("policies.md", "or by itself within 5 ms", 0.005, batch.LINGER_S),
-    ("policies.md", "three round trips in a row", 3, outage.FAILURES),
-    ("policies.md", "for 2 seconds at most", 2, outage.CLOSING_S),
+    ("policies.md", "three round trips in a row", 3, failover.FAILURES),
+    ("policies.md", "for 2 seconds at most", 2, failover.CLOSING_S),
     ("policies.md", "is leased for 30 seconds", 30, limit.LEASE_S),
     ("policies.md", "renews it every 10", 10, limit.RENEW_S),
     ("policies.md", "cache: {ttl: 1h,", 3600, CACHE.ttl),

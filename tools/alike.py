@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from proxy.cache.gist import fingerprint
+from proxy.cache.fingerprint import fingerprint
 from proxy.embedding.model import PACKAGED, Model, load
 from proxy.ports import Vector
 from proxy.types import Semantic

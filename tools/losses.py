@@ -12,9 +12,9 @@ from typing import Any, Literal
 import orjson
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.asking import build_request
 from proxy.dialects.base import Dialect
-from proxy.dialects.crossing import KEPT
+from proxy.dialects.translation import KEPT
+from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
 from proxy.types import Endpoint, RequestHead, Target, Upstream
 

@@ -28,12 +28,12 @@ from proxy.emit.quota import Quota
 from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
-from proxy.limits.alone import LocalFallback
-from proxy.limits.drift import Reconciler
+from proxy.limits.backfill import Backfill, BackfillUnavailable, Recall
+from proxy.limits.failover import FailoverStore
 from proxy.limits.leases import renewing
+from proxy.limits.local_fallback import LocalFallback
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import FailoverStore
-from proxy.limits.recall import Backfill, BackfillUnavailable, Recall
+from proxy.limits.reconcile import Reconciler
 from proxy.limits.store import CounterStore
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from proxy.app.site import Site, since_epoch
-from proxy.cache.alike import SemanticIndex
-from proxy.cache.nearest import VectorIndex
+from proxy.cache.semantic import SemanticIndex
+from proxy.cache.vector_index import VectorIndex
 from proxy.embedding import Embeddings
 from proxy.ports import Embedder
 

@@ -1,7 +1,7 @@
 """Answers given before: kept as they were shown, and shown again to who asks the same.
 
 ``NullCache`` keeps nothing. ``AnswerCache`` knows a question again by its key: the same caller and
-deployment, the same words, the same policy; and, where a rule says so, in other words: ``alike``.
+deployment, the same words, the same policy; where a rule says so, in other words too: ``semantic``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from proxy.cache.alike import SemanticIndex
+from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
+from proxy.cache.cache_control import CacheControl, read_cache_control
 from proxy.cache.key import digest
+from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
-from proxy.cache.visit import CacheCall, CacheLookup, Flights
-from proxy.cache.wishes import CacheControl, read_cache_control
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
@@ -33,7 +33,7 @@ class NullCache:
 @dataclass(frozen=True, slots=True)
 class AnswerCache:
     """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
-    gives seconds since the epoch. ``alike`` finds questions in other words, where a rule says so;
+    returns seconds since the epoch. ``semantic`` finds them in other words, where a rule says so;
     ``offload`` is where the keys of large ones are made, and large answers read and written.
 
     A call passes by that no rule covers, whose store is not there, or that asks several models:
@@ -42,7 +42,7 @@ class AnswerCache:
 
     shelves: Mapping[str, CacheBackend]
     now: Callable[[], float]
-    alike: SemanticIndex | None = None
+    semantic: SemanticIndex | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _flights: Flights = field(default_factory=dict)
 
@@ -81,8 +81,8 @@ class AnswerCache:
         )
         key = await self.offload.run(call.size, keyed, call.door.digest)
         question = None
-        if self.alike is not None and wishes.keep:
-            question = await self.alike.question(
+        if self.semantic is not None and wishes.keep:
+            question = await self.semantic.question(
                 shelf.secret, plan, call, record, wishes.namespace, self.offload
             )
         return CacheLookup(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from proxy.cache.kept import CachedAnswer
+from proxy.cache.cached_answer import CachedAnswer
 from proxy.errors import ProxyError, UpstreamUnavailable
 from proxy.record import Saved
 from proxy.types import Chunk, Head

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from proxy.dialects import enkrypt, fireworks, greet, multimodel, openai, portkey, scale
+from proxy.dialects import enkrypt, fireworks, multimodel, openai, portkey, request_headers, scale
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import SPELLINGS, at_door, check_groups
-from proxy.dialects.crossing import ALIKE
 from proxy.dialects.fields import Fields, check_body
+from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
 from proxy.offload import LARGE_BYTES
@@ -89,7 +89,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         at=received.at,
         digest=None if credential is None else credential.digest,
     )
-    return dialect.client.greet(headers, greet.common(headers, door))
+    return dialect.client.greet(headers, request_headers.common(headers, door))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:

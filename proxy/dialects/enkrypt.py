@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from proxy.dialects import greet, openai
+from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
 from proxy.dialects.bounds import tokens
 from proxy.dialects.detections import detections
@@ -40,8 +40,8 @@ def greet_enkrypt(headers: Headers, door: RequestHead) -> RequestHead:
     return replace(
         door,
         deployment=door.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
-        tags=door.tags + greet.labels("x-enkrypt-tags", headers),
-        refresh=door.refresh or greet.flag("x-enkrypt-refresh-cache", headers),
+        tags=door.tags + request_headers.labels("x-enkrypt-tags", headers),
+        refresh=door.refresh or request_headers.flag("x-enkrypt-refresh-cache", headers),
         echo=(("x-enkrypt-correlation-id", door.request_id),),
     )
 
@@ -77,7 +77,7 @@ ENKRYPT = Dialect(
             ("POST", "/ai-proxy/completions"): "completions",
             ("POST", "/ai-proxy/chat/completions"): "chat",
         },
-        credential=lambda headers: greet.plain("apikey", headers),
+        credential=lambda headers: request_headers.plain("apikey", headers),
         greet=greet_enkrypt,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,

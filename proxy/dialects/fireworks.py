@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import greet, hub, openai
+from proxy.dialects import hub, openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
@@ -121,7 +121,7 @@ FIREWORKS = Dialect(
             for route, endpoint in openai.routes("/inference/v1").items()
             if endpoint in ("completions", "chat")
         },
-        credential=greet.bearer,
+        credential=request_headers.bearer,
         greet=lambda headers, door: door,
         refuse=openai.refuse,
         rules={

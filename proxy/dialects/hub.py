@@ -1,7 +1,7 @@
 """Between OpenAI's two forms: legacy completions and chat, requests and answers, both ways.
 
 A client of one can be served by a target that speaks only the other. What has no counterpart is
-refused by ``crossing``, never guessed.
+refused by ``translation``, never guessed.
 """
 
 from __future__ import annotations

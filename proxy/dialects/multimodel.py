@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from proxy.dialects import greet, openai
+from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, Server
 from proxy.dialects.bounds import tokens
 from proxy.dialects.fields import (
@@ -156,7 +156,7 @@ MULTIMODEL = Dialect(
     fields={"completions": COMPLETIONS},
     client=Client(
         routes={("POST", "/v1/completion"): "completions"},
-        credential=greet.bearer,
+        credential=request_headers.bearer,
         greet=lambda headers, door: door,
         refuse=openai.refuse,
         rules={"completions": (one_answer, distinct_models)},

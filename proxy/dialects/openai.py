@@ -5,7 +5,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 
 from __future__ import annotations
 
-from proxy.dialects import greet
+from proxy.dialects import request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
@@ -210,7 +210,7 @@ OPENAI = Dialect(
     },
     client=Client(
         routes=routes("/v1", ""),
-        credential=greet.bearer,
+        credential=request_headers.bearer,
         greet=_greet,
         refuse=refuse,
         rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from proxy.dialects import greet, openai
+from proxy.dialects import openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
@@ -36,7 +36,7 @@ _IGNORED = ("x-portkey-forward-headers", "x-portkey-provider")
 
 def credential(headers: Headers) -> Secret | None:
     """The SDK's idle ``Authorization`` is not looked at."""
-    return greet.plain("x-portkey-api-key", headers)
+    return request_headers.plain("x-portkey-api-key", headers)
 
 
 def _object(name: str, headers: Headers) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     if not all(isinstance(value, str) for value in values.values()):
         raise BadRequest(f"{name} must have string values.", param=name)
     tags = [(key, value) for key, value in values.items() if key != "_user"]
-    return values.get("_user"), greet.checked_tags(name, tags)
+    return values.get("_user"), request_headers.checked_tags(name, tags)
 
 
 def greet_portkey(headers: Headers, door: RequestHead) -> RequestHead:

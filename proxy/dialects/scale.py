@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proxy.dialects import greet, hub, openai
+from proxy.dialects import hub, openai, request_headers
 from proxy.dialects.base import Client, Dialect, ErrorResponse, Server
 from proxy.dialects.bounds import MOST, tokens
 from proxy.dialects.fields import (
@@ -175,7 +175,7 @@ SCALE = Dialect(
             for (_, path), endpoint in openai.routes("").items()
             if endpoint in ("completions", "chat")
         },
-        credential=lambda headers: greet.plain("x-api-key", headers),
+        credential=lambda headers: request_headers.plain("x-api-key", headers),
         greet=lambda headers, door: door,
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},

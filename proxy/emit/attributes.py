@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.attempts import Attempt
-from proxy.dialects.asking import parameters
+from proxy.dialects.upstream_request import parameters
 from proxy.emit import semconv, summary
 from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
 from proxy.record import Record, Said

@@ -16,8 +16,8 @@ from typing import Self, TypeVar
 
 from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
+from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
-from proxy.limits.recall import Backfill
 from proxy.limits.store import CounterStore
 from proxy.offload import Offload
 from proxy.record import Record

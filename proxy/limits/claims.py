@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import fitted, parameters
 from proxy.dialects.bounds import most_thought, most_tokens
-from proxy.dialects.crossing import Fitted
+from proxy.dialects.translation import Translated
+from proxy.dialects.upstream_request import parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
-from proxy.limits.dearest import most_cost
+from proxy.limits.most_expensive import most_cost
 from proxy.record import BudgetCharge, Record
 from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.limit import MOST, Claim
@@ -131,15 +131,15 @@ def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple
     return (size.prompt, size.answers) if size else None
 
 
-def _sent(call: Call, target: Target, changes: Changes) -> Fitted | None:
+def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
     asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
     try:
-        return fitted(call, target, asked, spoken, changes)
+        return translated(call, target, asked, spoken, changes)
     except BadField:
         return None
 
 
-def _size(call: Call, sent: Fitted | None) -> Size | None:
+def _size(call: Call, sent: Translated | None) -> Size | None:
     if sent is None:
         return None
     prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
@@ -152,7 +152,7 @@ def _known(call: Call, body: Json) -> Mapping[str, int]:
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
 
 
-def _answers(call: Call, sent: Fitted) -> int:
+def _answers(call: Call, sent: Translated) -> int:
     if call.door.endpoint == "embeddings":
         return 0
     most = most_tokens(sent.body, sent.obeyed, ASSUMED_TOKENS, takes_zero=sent.takes_zero)

@@ -14,8 +14,8 @@ from functools import partial
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import build_request
 from proxy.dialects.statuses import meaning_of
+from proxy.dialects.upstream_request import build_request
 from proxy.errors import (
     BadField,
     CircuitOpen,
@@ -29,17 +29,17 @@ from proxy.offload import Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
 from proxy.types import Call, Head, Plan, Target
-from proxy.upstream.allowance import remaining
-from proxy.upstream.errand import AttemptContext
+from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.failures import most_useful
+from proxy.upstream.fan_out import FanOut
 from proxy.upstream.forwarded import Forwarded, OpenAttempt, reader_of, shown_of
 from proxy.upstream.health import Health
-from proxy.upstream.listing import ModelList
-from proxy.upstream.patience import next_delay
-from proxy.upstream.race import HedgedRequest
+from proxy.upstream.hedge import HedgedRequest
+from proxy.upstream.model_list import ModelList
+from proxy.upstream.ratelimit import remaining
 from proxy.upstream.refusal import refusal
 from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
-from proxy.upstream.together import FanOut
+from proxy.upstream.retry import next_delay
 
 
 @dataclass(frozen=True, slots=True)

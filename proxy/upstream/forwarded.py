@@ -11,10 +11,10 @@ from typing import Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import UpstreamRequest
 from proxy.dialects.documents import Documents
 from proxy.dialects.findings import find_findings, merge_findings
 from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
+from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
     ProxyError,
     RequestTimeout,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import pytest
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
-from proxy.dialects.asking import build_request
+from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
 from proxy.limits.claims import ASSUMED_TOKENS, estimated
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream

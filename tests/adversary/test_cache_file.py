@@ -11,7 +11,7 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.cache.kept import VERSION
+from proxy.cache.cached_answer import VERSION
 from tests.cli.test_init import headrace, serving
 from tests.conftest import world
 from tests.doubles import ScriptedUpstream, answer, legacy

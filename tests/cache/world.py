@@ -18,10 +18,10 @@ from aiohttp import web
 from proxy import edge
 from proxy.app.site import new_record, new_span_id
 from proxy.cache import AnswerCache
-from proxy.cache.alike import SemanticIndex
 from proxy.cache.memory import Memory
-from proxy.cache.nearest import VectorIndex
+from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
+from proxy.cache.vector_index import VectorIndex
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters

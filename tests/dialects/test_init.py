@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head, read_call, speak
-from proxy.dialects.crossing import fit
+from proxy.dialects.translation import translate
 from proxy.errors import MethodNotAllowed, NotFound
 from proxy.types import RequestHead, Target, Upstream
 
@@ -105,8 +105,8 @@ def test_stop_sequences_beside_stop_reach_who_knows_both_and_are_named_elsewhere
     scale, openai = DIALECTS["scale"], DIALECTS["openai"]
     ways: Any = ("completions", "completions")
 
-    here = fit(scale, scale, ways, call.body, target("scale"))
-    there = fit(scale, openai, ways, call.body, target("openai"))
+    here = translate(scale, scale, ways, call.body, target("scale"))
+    there = translate(scale, openai, ways, call.body, target("openai"))
 
     assert (here.body["stop"], here.body["stop_sequences"], here.dropped) == (["a"], ["b"], ())
     assert (there.body["stop"], there.dropped) == (["a"], ("stop_sequences",))

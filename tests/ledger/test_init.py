@@ -33,7 +33,7 @@ from tests.doubles import (
 )
 from tests.ledger.kept import kept, ledgered, until
 from tests.test_pipeline import BEARER, ROUTES, leave_midway, leave_unanswered
-from tests.upstream.test_retry import scraped
+from tests.upstream.test_retries import scraped
 
 ROUTE = ROUTES["openai"]
 Client = aiohttp.ClientSession

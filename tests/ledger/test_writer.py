@@ -20,7 +20,7 @@ from proxy.ledger.writer import MAX_CALLS, Writer
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, finished, kept, ledger_at, ledgered, until
 from tests.test_pipeline import BEARER
-from tests.upstream.test_retry import scraped
+from tests.upstream.test_retries import scraped
 
 NOWHERE = Path("/nonexistent")
 

@@ -12,7 +12,7 @@ from proxy.limits.wire import Wire
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
-from tests.limits.test_outage import instance
+from tests.limits.test_failover import instance
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
 from tests.servers import Cluster, Member
 

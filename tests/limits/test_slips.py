@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from proxy.limits.alone import LocalFallback
+from proxy.limits.failover import FailoverStore
+from proxy.limits.local_fallback import LocalFallback
 from proxy.limits.memory import MemoryStore
-from proxy.limits.outage import FailoverStore
 from proxy.limits.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome

@@ -16,9 +16,9 @@ from proxy.app.site import new_record
 from proxy.beside import beside
 from proxy.errors import BudgetExceeded
 from proxy.limits import Admission
-from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import claims_of
-from proxy.limits.outage import FailoverStore
+from proxy.limits.failover import FailoverStore
+from proxy.limits.local_fallback import LocalFallback
 from proxy.limits.redis import RedisStore
 from proxy.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit

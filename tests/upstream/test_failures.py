@@ -23,7 +23,7 @@ from proxy.errors import (
 )
 from proxy.upstream.failures import most_useful
 from tests.doubles import Script, ScriptedUpstream, answer
-from tests.upstream.test_retry import ask, models, under
+from tests.upstream.test_retries import ask, models, under
 
 REFUSED = UpstreamRefused("Too long.", upstream_status=400)
 DENIED = UpstreamDenied("No.", upstream_status=446)

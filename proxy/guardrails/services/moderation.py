@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.asking import beside
+from proxy.dialects.upstream_request import beside
 from proxy.guardrails.services.wire import Answer, BadAnswer, post, read, telling
 from proxy.types import Upstream
 from proxy.types.guard import Egress, Finding, Piece, Question

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from proxy.dialects.asking import parameters
 from proxy.dialects.bounds import BOUNDS
+from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError
 from proxy.policy.decide import decide_for
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey

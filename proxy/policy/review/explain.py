@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.dialects.asking import parameters
+from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.plural import counted

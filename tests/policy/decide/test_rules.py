@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects.bounds import BOUNDS
-from proxy.dialects.changing import changed
+from proxy.dialects.parameters import apply_parameters
 from proxy.policy.decide.conditions import (
     ALWAYS,
     All,
@@ -81,7 +81,7 @@ def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
 ) -> None:
     rules = [rule(str(at), changes=Changes(each)) for at, each in enumerate(values)]
 
-    body = changed(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
+    body = apply_parameters(endpoint, {"max_tokens": 100}, followed(*rules).changes, BOUNDS)
 
     assert {body[name] for name in BOUNDS if name in body} == {5}
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS, read_call
-from proxy.dialects.asking import build_request
+from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
 from proxy.types import RequestHead, Secret, Target, Upstream
 

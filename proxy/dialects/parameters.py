@@ -34,7 +34,7 @@ SAME: Mapping[str, frozenset[str]] = {
 Change = Callable[[str, Any], Any]
 
 
-def changed(
+def apply_parameters(
     endpoint: Endpoint,
     body: Json,
     changes: Changes,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cache.kept import VERSION, AnswerMetadata, CachedAnswer, dump, load
+from proxy.cache.cached_answer import VERSION, AnswerMetadata, CachedAnswer, dump, load
 from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub
 from proxy.dialects.writing import EventWriter, WholeWriter

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import BOUNDS
-from proxy.dialects.changing import changed
 from proxy.dialects.fields import Fields
 from proxy.dialects.openai import OPENAI
+from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target
@@ -74,7 +74,7 @@ ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Translated:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
 
     ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
@@ -87,14 +87,14 @@ class Fitted:
     takes_zero: bool
 
 
-def fit(
+def translate(
     asked: Dialect,
     spoken: Dialect,
     endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
     changes: Changes = UNCHANGED,
-) -> Fitted:
+) -> Translated:
     """Put a body in OpenAI's form into that of a target, as rules have changed it.
 
     ``endpoints`` are the client's and the target's. Raises ``BadField`` when the upstream
@@ -108,7 +108,7 @@ def fit(
     allowed["model"] = target.model
     takes_zero = spoken is OPENAI and not upstream.open_ranges
     body = _turned(from_endpoint, to_endpoint, allowed)
-    body = changed(to_endpoint, body, changes, obeyed, takes_zero=takes_zero)
+    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=takes_zero)
     body = spoken.server.from_hub(to_endpoint, body)
     known_here = asked.fields.get(from_endpoint, {})
     kept: Json = {}
@@ -128,7 +128,7 @@ def fit(
             name, value, implied.get(name, _default(known_here, name))
         ):
             dropped.append(_left_behind(name))
-    return Fitted(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=takes_zero)
+    return Translated(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=takes_zero)
 
 
 def fields_of(target: Target, spoken: Dialect, endpoint: Endpoint) -> Fields:

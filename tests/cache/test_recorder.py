@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.cache.keep import AnswerRecorder, choices_wanted
+from proxy.cache.recorder import AnswerRecorder, choices_wanted
 from proxy.types import CacheRule, Call, Chunk, Endpoint, RequestHead
 from tests.doubles import chat, chat_events, legacy, legacy_events, usage
 

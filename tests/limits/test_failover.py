@@ -14,9 +14,9 @@ from uuid import uuid4
 import pytest
 
 from proxy.beside import beside
-from proxy.limits.alone import LocalFallback
 from proxy.limits.claims import charges_of
-from proxy.limits.outage import FailoverStore
+from proxy.limits.failover import FailoverStore
+from proxy.limits.local_fallback import LocalFallback
 from proxy.limits.redis import RedisStore
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar

@@ -10,9 +10,9 @@ import pytest
 
 from proxy.attempts import Why
 from proxy.upstream.forwarded import Forwarded
-from proxy.upstream.race import HedgedRequest
+from proxy.upstream.hedge import HedgedRequest
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, hang, legacy
-from tests.upstream.test_retry import ask, models, scraped, under
+from tests.upstream.test_retries import ask, models, scraped, under
 
 HEDGE = "hedge: {after: 50ms}"
 

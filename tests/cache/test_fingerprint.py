@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cache.gist import fingerprint
+from proxy.cache.fingerprint import fingerprint
 from tools.alike import SETS, pairs
 
 SECRET = b"s" * 32

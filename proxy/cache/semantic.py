@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from proxy.cache.gist import Fingerprint, fingerprint
+from proxy.cache.fingerprint import Fingerprint, fingerprint
 from proxy.cache.key import PARTS, digest
-from proxy.cache.nearest import IndexEntry, VectorIndex
+from proxy.cache.vector_index import IndexEntry, VectorIndex
 from proxy.offload import Offload
 from proxy.ports import Embedder, Vector
 from proxy.record import Record

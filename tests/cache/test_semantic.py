@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cache.alike import CHARACTERS
+from proxy.cache.semantic import CHARACTERS
 from proxy.embedding.model import Model
 from proxy.ports import Guards, Vector
 from proxy.record import Record

@@ -14,8 +14,8 @@ import pytest
 
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
+from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
 from proxy.limits.memory import MemoryStore
-from proxy.limits.recall import AGAIN_S, Backfill, BackfillUnavailable
 from proxy.limits.redis import TIMEOUT_S, RedisStore
 from proxy.limits.store import StoreUnavailable
 from proxy.record import Record, TraceIds

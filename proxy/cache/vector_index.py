@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from proxy.cache.gist import Fingerprint
+from proxy.cache.fingerprint import Fingerprint
 from proxy.ports import Vector
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.cache.gist import fingerprint
-from proxy.cache.nearest import ROWS, IndexEntry, VectorIndex
+from proxy.cache.fingerprint import fingerprint
+from proxy.cache.vector_index import ROWS, IndexEntry, VectorIndex
 from proxy.ports import Vector
 from tests.cache.stores import Clock
 

@@ -9,9 +9,9 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
-from proxy.dialects.changing import changed
-from proxy.dialects.crossing import Fitted, blamed, fit, names_of
+from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import dump_pieces
+from proxy.dialects.translation import Translated, blamed, names_of, translate
 from proxy.errors import BadField
 from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstream
@@ -38,16 +38,16 @@ def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
     return target.endpoint
 
 
-def fitted(
+def translated(
     call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
-) -> Fitted:
+) -> Translated:
     """Return the body for one target, as rules have changed it: it is what limits claim by, and
     what is sent. Raises ``BadField``, by the client's own name, when it cannot be expressed."""
     endpoint = target_endpoint(call, target, spoken)
     if endpoint not in spoken.server.paths:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     try:
-        return fit(asked, spoken, (call.door.endpoint, endpoint), call.body, target, changes)
+        return translate(asked, spoken, (call.door.endpoint, endpoint), call.body, target, changes)
     except BadField as error:
         raise BadField(blamed(error.param or "", call.names), error.problem) from None
 
@@ -59,7 +59,7 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     spoken = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call, target, spoken)
     known = spoken.fields.get(endpoint, {}).keys() | target.upstream.accepts
-    body = changed(endpoint, {**call.body, "model": target.model}, changes, known)
+    body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
 
@@ -72,7 +72,7 @@ def build_request(
     Raises ``BadField`` when the target's dialect cannot express it.
     """
     endpoint = target_endpoint(call, target, spoken)
-    fit_for = fitted(call, target, asked, spoken, changes)
+    fit_for = translated(call, target, asked, spoken, changes)
     body = fit_for.body
     if call.stream and spoken.server.streams and spoken.server.usage_option:
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from proxy.limits import Admission
-from proxy.limits.drift import EVERY_S, SHARE, TRIES, Reconciler
 from proxy.limits.memory import MemoryStore
+from proxy.limits.reconcile import EVERY_S, SHARE, TRIES, Reconciler
 from proxy.record import Record, TraceIds
 from proxy.types import Call, RequestHead
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
-from tests.limits.test_recall import plan
+from tests.limits.test_backfill import plan
 from tests.limits.world import Clock
 
 MONTH = Limit("month", "usd", 1_000_000, Calendar("month"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.dialects import Received, greet, parse_head
+from proxy.dialects import Received, parse_head, request_headers
 from proxy.errors import BadRequest
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -21,19 +21,19 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     ],
 )
 def test_a_bearer_token_is_read(header: str, token: str | None) -> None:
-    secret = greet.bearer({"authorization": header})
+    secret = request_headers.bearer({"authorization": header})
 
     assert (secret.reveal() if secret else None) == token
 
 
 def test_a_secret_never_shows() -> None:
-    assert "abc" not in repr(greet.bearer({"authorization": "Bearer abc"}))
+    assert "abc" not in repr(request_headers.bearer({"authorization": "Bearer abc"}))
 
 
 def test_tags_are_pairs_or_bare_labels() -> None:
     headers = {"x-headrace-tags": "team=support, beta ,, a=b=c"}
 
-    assert greet.labels("x-headrace-tags", headers) == (
+    assert request_headers.labels("x-headrace-tags", headers) == (
         ("team", "support"),
         ("beta", None),
         ("a", "b=c"),
@@ -47,21 +47,21 @@ def test_tags_are_pairs_or_bare_labels() -> None:
 )
 def test_tags_are_few_short_and_text(text: str) -> None:
     with pytest.raises(BadRequest):
-        greet.labels("x", {"x": text})
+        request_headers.labels("x", {"x": text})
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("", False)])
 def test_a_flag_is_true_or_false(text: str, value: bool) -> None:
-    assert greet.flag("x", {"x": text}) is value
+    assert request_headers.flag("x", {"x": text}) is value
 
 
 def test_another_word_is_no_flag() -> None:
     with pytest.raises(BadRequest):
-        greet.flag("x", {"x": "maybe"})
+        request_headers.flag("x", {"x": "maybe"})
 
 
 def test_a_trace_is_joined() -> None:
-    found = greet.parent({"traceparent": TRACE})
+    found = request_headers.parent({"traceparent": TRACE})
 
     assert found is not None
     assert found.trace_id == "0af7651916cd43dd8448eb211c80319c"
@@ -69,11 +69,11 @@ def test_a_trace_is_joined() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", TRACE[:-1], TRACE.replace("0af765", "ZZZZZZ")])
 def test_a_malformed_trace_starts_a_new_one(text: str) -> None:
-    assert greet.parent({"traceparent": text}) is None
+    assert request_headers.parent({"traceparent": text}) is None
 
 
 def test_an_all_zero_trace_starts_a_new_one() -> None:
-    assert greet.parent({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
+    assert request_headers.parent({"traceparent": f"00-{'0' * 32}-{'1' * 16}-01"}) is None
 
 
 def test_our_own_headers_count_in_every_dialect() -> None:

@@ -14,13 +14,13 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from proxy.cache.alike import SemanticQuery
+from proxy.cache.cache_control import CacheControl
+from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.flight import Flight, Listener
-from proxy.cache.keep import AnswerRecorder, choices_wanted, line_of
-from proxy.cache.kept import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
+from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
+from proxy.cache.semantic import SemanticQuery
 from proxy.cache.store import CacheBackend
-from proxy.cache.wishes import CacheControl
-from proxy.dialects.asking import parameters
+from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cache.wishes import CONTENT, CacheControl, read_cache_control
+from proxy.cache.cache_control import CONTENT, CacheControl, read_cache_control
 from proxy.errors import BadRequest
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.crossing import fit
+from proxy.dialects.translation import translate
 from proxy.errors import BadField
 from proxy.types import Target, Upstream
 
@@ -20,7 +20,7 @@ def target(dialect: str, **more: Any) -> Target:
 
 
 def crossed(came: str, goes: str, **fields: Any) -> Any:
-    return fit(DIALECTS[came], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
+    return translate(DIALECTS[came], DIALECTS[goes], LEGACY, {**BODY, **fields}, target(goes))
 
 
 def test_a_field_that_both_know_passes() -> None:
@@ -51,7 +51,7 @@ def test_what_the_policy_drops_is_named_once_whatever_its_spellings() -> None:
     names = ["provider", "PROVIDER", "\uff50rovider", "Provider"]
     body = {**BODY, **dict.fromkeys(names, 1)}
 
-    fitted = fit(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, there)
+    fitted = translate(DIALECTS["openai"], DIALECTS["openai"], LEGACY, body, there)
 
     assert fitted.dropped == ("provider",)
     assert not fitted.body.keys() & set(names)
@@ -80,7 +80,7 @@ def test_a_field_that_shapes_the_answer_is_refused_by_name(
 
 
 def test_an_upstream_may_take_more_than_its_dialect() -> None:
-    fitted = fit(
+    fitted = translate(
         DIALECTS["fireworks"],
         DIALECTS["openai"],
         LEGACY,
@@ -93,7 +93,7 @@ def test_an_upstream_may_take_more_than_its_dialect() -> None:
 
 def test_an_upstream_without_the_endpoint_is_named() -> None:
     with pytest.raises(BadField, match="no embeddings endpoint"):
-        fit(
+        translate(
             DIALECTS["openai"],
             DIALECTS["scale"],
             ("embeddings", "embeddings"),
@@ -150,7 +150,7 @@ def test_two_bounds_of_a_chat_become_one_and_the_other_is_named() -> None:
         "max_completion_tokens": 4,
     }
 
-    fitted = fit(
+    fitted = translate(
         DIALECTS["openai"], DIALECTS["openai"], ("chat", "completions"), body, target("openai")
     )
 
@@ -162,7 +162,7 @@ def test_log_probabilities_that_an_upstream_cannot_give_are_named_however_they_a
 ):
     body = {"model": "m", "messages": [{"role": "user", "content": "p"}], "logprobs": True}
 
-    fitted = fit(
+    fitted = translate(
         DIALECTS["openai"],
         DIALECTS["multimodel"],
         ("chat", "completions"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.changing import changed
 from proxy.dialects.openai import OPENAI
+from proxy.dialects.parameters import apply_parameters
 from proxy.types import UNCHANGED, Changes, Endpoint
 
 KNOWN = OPENAI.fields["completions"]
@@ -15,11 +15,11 @@ BODY = {"prompt": "Hi", "temperature": 1.5}
 
 
 def test_a_body_that_no_rule_changes_is_the_very_same() -> None:
-    assert changed("completions", BODY, UNCHANGED, KNOWN) is BODY
+    assert apply_parameters("completions", BODY, UNCHANGED, KNOWN) is BODY
 
 
 def test_the_body_that_was_given_is_not_changed() -> None:
-    changed("completions", BODY, Changes({"temperature": 0.0}), KNOWN)
+    apply_parameters("completions", BODY, Changes({"temperature": 0.0}), KNOWN)
 
     assert BODY["temperature"] == 1.5
 
@@ -89,4 +89,4 @@ def test_the_body_that_was_given_is_not_changed() -> None:
 def test_a_parameter_is_set_or_capped_under_the_name_that_the_request_uses(
     endpoint: Endpoint, said: dict[str, Any], changes: Changes, becomes: dict[str, Any]
 ) -> None:
-    assert changed(endpoint, said, changes, OPENAI.fields[endpoint]) == becomes
+    assert apply_parameters(endpoint, said, changes, OPENAI.fields[endpoint]) == becomes

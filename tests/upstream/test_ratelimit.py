@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.upstream.allowance import remaining
+from proxy.upstream.ratelimit import remaining
 
 
 def test_what_is_left_is_read() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from proxy.dialects import greet
+from proxy.dialects import request_headers
 
 MAX_AGE_S = 10**9  # more digits than that say nothing more
 
@@ -49,7 +49,7 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     words = {word.strip().lower() for word in (directives or "").split(",")}
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
-        anew="no-cache" in words or greet.flag(_REFRESH, headers),
+        anew="no-cache" in words or request_headers.flag(_REFRESH, headers),
         keep="no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),

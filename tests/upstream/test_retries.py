@@ -1,0 +1,254 @@
+"""Retries, breakers and places, over real sockets: what the policy allows, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.conftest import KEY, Proxy, running_proxy, world
+from tests.doubles import (
+    Script,
+    ScriptedUpstream,
+    answer,
+    cut_before_head,
+    hang,
+    legacy,
+    legacy_events,
+    stream,
+)
+from tests.test_pipeline import BEARER
+
+REACH = "deployments: [support-chat, "
+RESILIENT = "  resilient:\n"
+
+
+@asynccontextmanager
+async def under(
+    folder: Path, upstream: ScriptedUpstream, said: str, of_upstream: str = ""
+) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession]]:
+    """The world, its deployment ``resilient`` saying more, and its upstream ``openai`` too."""
+    policies = world(upstream.url).replace(RESILIENT, f"{RESILIENT}    {said}\n")
+    policies = policies.replace("dialect: openai,", f"dialect: openai,{of_upstream}", 1)
+    async with (
+        running_proxy(folder / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        yield proxy, client
+
+
+async def ask(client: aiohttp.ClientSession, **more: Any) -> tuple[int, dict[str, str], Any]:
+    body = {"model": "resilient", "prompt": "Hi", **more}
+    async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+        said = await response.json() if "json" in response.content_type else None
+        return response.status, {k.lower(): v for k, v in response.headers.items()}, said
+
+
+async def scraped(proxy: Proxy, client: aiohttp.ClientSession) -> str:
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        return await response.text()
+
+
+def models(upstream: ScriptedUpstream) -> list[str]:
+    return [asked.json["model"] for asked in upstream.requests]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [answer({}, 503), answer({}, 429, "retry-after: 0"), answer({}, 529), cut_before_head()],
+    ids=["503", "429", "529", "cut"],
+)
+async def test_a_failure_that_may_pass_is_tried_again(
+    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = "retry: {times: 2, wait: 1ms}"
+    async with under(tmp_path, upstream, said) as (proxy, client):
+        upstream.then(failure, failure, answer(legacy()))
+
+        status, _, _ = await ask(client)
+
+        [record] = await proxy.sink.wait()
+        metrics = await scraped(proxy, client)
+    assert (status, models(upstream)) == (200, ["primary"] * 3)
+    assert [attempt.why for attempt in record.attempts] == ["first", "retry", "retry"]
+    labels = 'model="primary",upstream="openai",why="retry"'
+    assert f"headrace_upstream_repeats_total{{{labels}}} 2.0" in metrics
+
+
+async def test_after_its_tries_the_next_target_is_asked(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with under(tmp_path, upstream, "retry: {times: 1, wait: 1ms}") as (_, client):
+        upstream.by_model = {"primary": answer({}, 503)}
+
+        status, _, _ = await ask(client)
+
+    assert (status, models(upstream)) == (200, ["primary", "primary", "spare"])
+
+
+@pytest.mark.parametrize("failure", [answer({}, 400), answer({}, 422)], ids=["400", "422"])
+async def test_a_request_at_fault_is_not_tried_again(
+    failure: Script, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+        upstream.answer_with(failure)
+
+        await ask(client)
+
+    assert len(upstream.requests) == 1
+
+
+async def test_a_target_that_asks_for_a_longer_wait_than_allowed_is_left_for_the_next(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = "retry: {times: 2, wait: 1ms, max_wait: 2s}"
+    async with under(tmp_path, upstream, said) as (_, client):
+        upstream.by_model = {"primary": answer({}, 429, "retry-after: 60")}
+
+        status, _, _ = await ask(client)
+
+    assert (status, models(upstream)) == (200, ["primary", "spare"])
+
+
+async def test_nothing_is_tried_again_after_the_first_chunk(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with under(tmp_path, upstream, "retry: {times: 2, wait: 1ms}") as (_, client):
+        upstream.answer_with(stream(legacy_events(" Par", "is."), cut_after=1))
+
+        body = {"model": "resilient", "prompt": "Hi", "stream": True}
+        async with client.post("/v1/completions", headers=BEARER, json=body) as response:
+            raw = await response.read()
+
+    assert b'"error"' in raw
+    assert len(upstream.requests) == 1
+
+
+async def test_tries_together_take_no_longer_than_the_client_allows(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = "retry: {times: 9, wait: 200ms, max_wait: 200ms}"
+    async with under(tmp_path, upstream, said) as (_, client):
+        upstream.answer_with(answer({}, 503))
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+
+        async with client.post(
+            "/v1/completions",
+            headers={"x-portkey-api-key": KEY, "x-portkey-request-timeout": "300"},
+            json={"model": "resilient", "prompt": "Hi"},
+        ) as response:
+            await response.read()
+
+        took = loop.time() - began
+
+    assert response.status in (408, 503)  # its time is up in the middle of a try, or before one
+    assert took < 1
+    assert 2 <= len(upstream.requests) <= 9
+
+
+async def test_a_storm_of_failures_is_multiplied_by_no_more_than_its_budget(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    said = "retry: {times: 5, wait: 1ms, max_wait: 1ms}"
+    async with under(tmp_path, upstream, said, "breaker: off,") as (_, client):
+        upstream.by_model = {"primary": answer({}, 503)}
+
+        for _ in range(60):
+            await ask(client)
+
+    assert models(upstream).count("primary") <= 60 * 1.2 + 10
+
+
+async def test_a_breaker_opens_lets_one_probe_through_and_closes(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    breaker = "breaker: {failures: 2, rest: 300ms},"
+    async with under(tmp_path, upstream, "", breaker) as (proxy, client):
+        upstream.by_model = {"primary": answer({}, 500)}
+        for _ in range(4):
+            status, _, _ = await ask(client)
+            assert status == 200
+        assert models(upstream).count("primary") == 2
+        records = await proxy.sink.wait(4)
+        assert [skip.reason for skip in records[-1].skips] == ["upstream_circuit_open"]
+        labels = 'endpoint="completions",model="primary",upstream="openai"'
+        assert f"headrace_circuit_state{{{labels}}} 2.0" in await scraped(proxy, client)
+
+        upstream.by_model = {}
+        asked = 4
+        async with asyncio.timeout(5):
+            while models(upstream)[-1] != "primary":
+                await ask(client)
+                asked += 1
+                await proxy.sink.wait(asked)
+
+        assert f"headrace_circuit_state{{{labels}}} 0.0" in await scraped(proxy, client)
+
+
+async def test_when_every_circuit_is_open_the_call_is_refused_at_once_and_told_when_to_come_back(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    breaker = "breaker: {failures: 1, rest: 30s},"
+    async with under(tmp_path, upstream, "", breaker) as (proxy, client):
+        upstream.answer_with(answer({}, 500))
+        await ask(client, model="gpt-4o-mini")
+        status, headers, said = await ask(client, model="gpt-4o-mini")
+        _, record = await proxy.sink.wait(2)
+
+    assert (status, said["error"]["code"]) == (503, "upstream_circuit_open")
+    assert 0 < int(headers["retry-after"]) <= 30
+    assert record.attempts == []
+    assert record.cost == 0
+    assert len(upstream.requests) == 1
+
+
+async def test_an_upstream_at_its_bound_sheds_at_once_and_takes_calls_again(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with under(tmp_path, upstream, "", "max_concurrency: 1,") as (_, client):
+        upstream.by_model = {"gpt-4o-mini": hang()}
+        first = asyncio.ensure_future(ask(client, model="gpt-4o-mini"))
+        await upstream.came.wait()
+
+        status, headers, said = await ask(client, model="gpt-4o-mini")
+        assert (status, said["error"]["code"], headers["retry-after"]) == (
+            503,
+            "upstream_busy",
+            "1",
+        )
+        assert (await ask(client))[0] == 200  # its fallback is elsewhere
+
+        first.cancel()
+        await upstream.requests[0].closed.wait()
+        upstream.by_model = {}
+        assert (await ask(client, model="gpt-4o-mini"))[0] == 200
+
+
+async def test_the_least_loaded_of_several_is_asked(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    targets = "[{upstream: openai, model: left}, {upstream: portkey, model: right}]"
+    policies = world(upstream.url) + f"  even: {{balance: least_loaded, targets: {targets}}}\n"
+    policies = policies.replace(REACH, f"{REACH}even, ")
+    gate = asyncio.Event()
+    upstream.by_model = {"left": stream(legacy_events("a", "b"), gate=gate)}
+    async with (
+        running_proxy(tmp_path / "policies", policies) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        body = {"model": "even", "prompt": "Hi", "stream": True}
+        async with client.post("/v1/completions", headers=BEARER, json=body) as slow:
+            for _ in range(3):
+                await ask(client, model="even")
+            gate.set()
+            await slow.read()
+        upstream.by_model = {}
+        await ask(client, model="even")
+
+    assert models(upstream) == ["left", "right", "right", "right", "left"]
