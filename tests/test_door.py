@@ -14,7 +14,9 @@ from proxy.cli.new_folder import NEXT, write_starter
 TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
 FIRST = (TOP / "docs" / "first-folder.md").read_text()
-SECRETS = {"OPENAI_API_KEY": "sk-1"}
+COOKBOOK = (TOP / "docs" / "cookbook.md").read_text()
+SECRETS = {"OPENAI_API_KEY": "sk-1", "AZURE_OPENAI_API_KEY": "sk-2"}
+RECIPES = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", COOKBOOK, re.DOTALL | re.MULTILINE))
 
 
 def blocks(page: str, language: str) -> list[str]:
@@ -87,3 +89,19 @@ def test_the_first_folder_goes_as_its_page_says(tmp_path: Path) -> None:
     assert "good, revision" in good
     assert failed in FIRST
     assert "2 passed, 0 failed" in headrace("test", str(folder))
+
+
+@pytest.mark.parametrize("title", RECIPES)
+def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> None:
+    policies, *cases = blocks(RECIPES[title], "yaml")
+    (tmp_path / "policies.yaml").write_text(policies)
+    (tmp_path / "tests").mkdir()
+    for number, case in enumerate(cases):
+        (tmp_path / "tests" / f"{number}.yaml").write_text(case)
+
+    checked = headrace("check", str(tmp_path), "--strict")
+    tested = headrace("test", str(tmp_path)) if cases else ", 0 failed"
+
+    assert "good, revision" in checked
+    assert "warning" not in checked
+    assert ", 0 failed" in tested, tested
