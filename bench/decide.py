@@ -56,7 +56,7 @@ def snapshot(said: list[dict[str, Any]]) -> Snapshot:
 
 def asked() -> Call:
     call = suppose(BODY, {"user-agent": "bench"}, datetime(2026, 1, 1, tzinfo=UTC))
-    return replace(call, door=replace(call.door, digest=Secret(KEY).digest))
+    return replace(call, head=replace(call.head, digest=Secret(KEY).digest))
 
 
 def microseconds(work: Callable[[], object]) -> float:

@@ -49,7 +49,7 @@ PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,
 
 def asked(number: int) -> Call:
     call = suppose(BODY, {}, datetime(2026, 1, 1, tzinfo=UTC))
-    return replace(call, door=replace(call.door, nonce=f"bench-{number}"))
+    return replace(call, head=replace(call.head, nonce=f"bench-{number}"))
 
 
 async def run(store: CounterStore, calls: int) -> float:

@@ -40,7 +40,7 @@ class Pipeline:
     start_record: Callable[[], Record]
 
     async def run(self, client: Exchange) -> None:
-        """Carry one call from the door to the upstream, and its answer back.
+        """Carry one call from its head to the upstream, and its answer back.
 
         What must happen exactly once per call (settle the limits, close the upstream, emit the
         record) is an ``async with``: it happens on every way out, be it an answer, a refusal, a
@@ -50,13 +50,13 @@ class Pipeline:
         async with self.emitter.observing(record):  # emit
             record.request_id = client.request_id
             try:
-                door = client.read_head()  # accept: the head
-                record.join(door)
-                policy = await self.policies.read(door)  # one revision from here to the end
+                head = client.read_head()  # accept: the head
+                record.join(head)
+                policy = await self.policies.read(head)  # one revision from here to the end
                 record.revision = policy.revision
-                caller = policy.identify(door)  # no body is read for a stranger
+                caller = policy.identify(head)  # no body is read for a stranger
                 record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
-                call = record.call = await client.read_call(door)  # accept: the body
+                call = record.call = await client.read_call(head)  # accept: the body
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record) as permit:  # later settle

@@ -14,7 +14,7 @@ from proxy.types.guard import Egress
 
 
 class Exchange(Protocol):
-    """One client at the door: its request, and the way back to it."""
+    """One client: its request, and the way back to it."""
 
     @property
     def gone(self) -> bool:
@@ -31,7 +31,7 @@ class Exchange(Protocol):
     def read_head(self) -> RequestHead:
         """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
 
-    async def read_call(self, door: RequestHead) -> Call:
+    async def read_call(self, head: RequestHead) -> Call:
         """Read the body, within bounds of size and time, and check each of its fields."""
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -69,14 +69,14 @@ class Policy(Protocol):
     @property
     def revision(self) -> str: ...
 
-    def identify(self, door: RequestHead) -> Caller:
+    def identify(self, head: RequestHead) -> Caller:
         """Find who calls. Raises ``Unauthorized``."""
 
 
 class Policies(Protocol):
     """Where the policy in force is kept."""
 
-    async def read(self, door: RequestHead) -> Policy:
+    async def read(self, head: RequestHead) -> Policy:
         """Give the revision for this call, re-read from disk if its key may ask for that."""
 
 

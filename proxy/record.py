@@ -1,7 +1,7 @@
 """What happened to one call: the only mutable thing that travels with it.
 
 Rooms write into it as they go, the emitters read it once at the end. Of prompts and answers it
-holds only what policy lets be ``captured``. Its ``door`` has headers of the caller's that no
+holds only what policy lets be ``captured``. Its ``head`` has headers of the caller's that no
 emitter may write; the key's text is not among them. Moments are seconds of ``time.monotonic``.
 """
 
@@ -114,7 +114,7 @@ class Record:
     started_at: datetime
     now: Callable[[], float]
     request_id: str | None = None
-    door: RequestHead | None = None
+    head: RequestHead | None = None
     revision: str | None = None
     key: str | None = None
     credential: str | None = None
@@ -150,19 +150,19 @@ class Record:
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
 
-    def join(self, door: RequestHead) -> None:
+    def join(self, head: RequestHead) -> None:
         """Note who knocked, and join the trace the caller is in."""
-        self.door, self.request_id = door, door.request_id
-        if door.parent is not None:
-            self.ids = replace(self.ids, trace_id=door.parent.trace_id)
-            self.sample_id = door.parent.sample_id or self.sample_id
+        self.head, self.request_id = head, head.request_id
+        if head.parent is not None:
+            self.ids = replace(self.ids, trace_id=head.parent.trace_id)
+            self.sample_id = head.parent.sample_id or self.sample_id
 
     def identify(self, key: str, credential: str | None = None, *, may_trace: bool) -> None:
         """Note who calls, and by which of its key's texts, in a short form that tells nothing of
         it. A key that may do so samples by the trace that it is in."""
         self.key, self.credential = key, credential
-        if may_trace and self.door is not None and self.door.parent is not None:
-            self.sample_id = self.door.parent.trace_id
+        if may_trace and self.head is not None and self.head.parent is not None:
+            self.sample_id = self.head.parent.trace_id
 
     def fail(self, error: ProxyError) -> None:
         """Note why the call ended before its end."""

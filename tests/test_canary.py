@@ -235,7 +235,7 @@ async def shown(world: World) -> Iterator[tuple[str, bytes]]:
     found = []
     openmetrics = {"accept": "application/openmetrics-text;version=1.0.0"}
     asks = [("/metrics", {}), ("/metrics", openmetrics), ("/candidate", {"accept": "text/json"})]
-    ids = [record.door.request_id for record in world.sink.records if record.door]
+    ids = [record.head.request_id for record in world.sink.records if record.head]
     asks += [(f"/explain/{name}", {}) for name in ids]
     async with aiohttp.ClientSession(base_url=world.admin) as client:
         for path, headers in asks:

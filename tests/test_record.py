@@ -28,7 +28,7 @@ from tests.doubles import legacy
 
 PRICE = Price(input=Decimal("0.15"), output=Decimal("0.6"))
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
-DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
+HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")
 
 
 def record() -> Record:
@@ -96,7 +96,7 @@ def test_what_an_upstream_refused_costs_nothing_beside_the_answer_that_is_used()
 
 def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> None:
     told = record()
-    told.call = Call(DOOR, {"prompt": "x" * 40})
+    told.call = Call(HEAD, {"prompt": "x" * 40})
     told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16).began = 1.0
     begun(told, PRICE)
     told.account(Chunk(legacy()))
@@ -111,7 +111,7 @@ def test_an_answer_that_broke_before_its_first_piece_is_estimated_and_lost() -> 
 
 def test_the_loser_of_a_hedge_is_booked_though_it_had_not_begun() -> None:
     told = record()
-    told.call = Call(DOOR, {"prompt": "x" * 40})
+    told.call = Call(HEAD, {"prompt": "x" * 40})
     slow = told.attempt(Target(UP, "m", prices=(PRICE,)), 0, "1" * 16)
     slow.sent, slow.error = 1.0, "cancelled"
     begun(told, PRICE)
@@ -140,7 +140,7 @@ def test_one_unknown_price_makes_the_cost_unknown() -> None:
 
 def test_what_was_not_reported_is_estimated_from_text_and_marked() -> None:
     told = record()
-    told.call = Call(DOOR, {"prompt": "x" * 40})
+    told.call = Call(HEAD, {"prompt": "x" * 40})
     begun(told, PRICE)
     told.account(Chunk({"choices": [{"text": "y" * 9}]}))
 
@@ -160,14 +160,14 @@ def test_a_price_counts_from_its_day_on() -> None:
 def test_a_caller_in_a_trace_is_joined() -> None:
     told = record()
 
-    told.join(RequestHead(**{**_fields(DOOR), "parent": Parent("f" * 32, "e" * 16)}))
+    told.join(RequestHead(**{**_fields(HEAD), "parent": Parent("f" * 32, "e" * 16)}))
 
     assert told.ids.trace_id == "f" * 32
     assert told.ids.server_span == "b" * 16
 
 
-def _fields(door: RequestHead) -> dict[str, Any]:
-    return {name: getattr(door, name) for name in door.__dataclass_fields__}
+def _fields(head: RequestHead) -> dict[str, Any]:
+    return {name: getattr(head, name) for name in head.__dataclass_fields__}
 
 
 def test_only_what_a_guard_had_asked_again_is_its_loss() -> None:

@@ -270,15 +270,15 @@ def test_who_calls_is_read_from_the_headers_of_the_page(
     path = ROUTES_OF["openai" if dialect == "portkey" else dialect]
     headers = {header: value} | ({"x-portkey-mode": "proxy"} if dialect == "portkey" else {})
 
-    door = parse_head("POST", path, headers, Received("req_1"))
+    head = parse_head("POST", path, headers, Received("req_1"))
 
-    assert door.dialect == dialect
+    assert head.dialect == dialect
     if what == "credential":
-        assert door.digest == Secret("support").digest
+        assert head.digest == Secret("support").digest
     elif what == "deployment":
-        assert door.deployment == "support"
+        assert head.deployment == "support"
     else:
-        assert door.tags == (("team", "support"),)
+        assert head.tags == (("team", "support"),)
 
 
 def test_the_names_of_spans_and_events_are_those_that_are_written() -> None:

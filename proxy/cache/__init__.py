@@ -79,7 +79,7 @@ class AnswerCache:
             rule=rule,
             namespace=wishes.namespace,
         )
-        key = await self.offload.run(call.size, keyed, call.door.digest)
+        key = await self.offload.run(call.size, keyed, call.head.digest)
         question = None
         if self.semantic is not None and wishes.keep:
             question = await self.semantic.question(
@@ -99,7 +99,7 @@ class AnswerCache:
 
     def _wishes(self, plan: Plan, call: Call, record: Record) -> CacheControl:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
-        wishes = read_cache_control(call.door.headers)
+        wishes = read_cache_control(call.head.headers)
         if wishes.re_asks and not plan.may_refresh:
             record.warn(["cache refresh ignored: this key may not refresh"])
             return wishes.humbled()

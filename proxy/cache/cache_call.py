@@ -92,12 +92,12 @@ class CacheLookup:
         if value is None:
             return None
         larger = partial(inflate, key, value, self.rule.max_bytes)
-        text = await self.offload.run(len(value) * RATIO, larger, self.call.door.digest)
+        text = await self.offload.run(len(value) * RATIO, larger, self.call.head.digest)
         if text is None:
             return None
-        vectors = self.call.door.endpoint == "embeddings"
+        vectors = self.call.head.endpoint == "embeddings"
         parsed = partial(parse, text, vectors=vectors)
-        kept = await self.offload.run(len(text), parsed, self.call.door.digest)
+        kept = await self.offload.run(len(text), parsed, self.call.head.digest)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     def _age(self, kept: CachedAnswer) -> float:
@@ -120,7 +120,7 @@ class CacheLookup:
             tokens=used,
         )
         dumped = partial(dump, self.key, about, keep.lines)
-        value = await self.offload.run(keep.size, dumped, self.call.door.digest)
+        value = await self.offload.run(keep.size, dumped, self.call.head.digest)
         self.shelf.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
@@ -190,7 +190,7 @@ class CacheCall:
         streamed = self.asked.call.stream
         await self.client.begin(Head(streamed), self.record)
         made = partial(_chunks, kept, streamed=streamed)
-        chunks = await self.asked.offload.run(kept.size, made, self.asked.call.door.digest)
+        chunks = await self.asked.offload.run(kept.size, made, self.asked.call.head.digest)
         turn = Turn(self.record.now)
         turn.begin()
         for chunk in chunks:
@@ -325,7 +325,7 @@ class Fill:
         line = None
         if chunk.data is not None and not self._keep.oversize:
             made = partial(line_of, chunk)
-            line = await self.asked.offload.run(chunk.size, made, self.asked.call.door.digest)
+            line = await self.asked.offload.run(chunk.size, made, self.asked.call.head.digest)
         self._keep.feed(chunk, line)
         self.flight.oversize = self._keep.oversize
         if chunk.last:

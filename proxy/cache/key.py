@@ -61,13 +61,13 @@ def digest(
     ``scope`` is whose answers may be shared: nothing ever crosses it. ``namespace`` is the
     client's own word, beside that of the rule. ``secret`` has at most 64 bytes.
     """
-    door = call.door
+    head = call.head
     parts = [
         scope,
         plan.deployment,
         [rule.namespace, ascii(namespace)],
-        [door.dialect, door.endpoint],  # a field means what its dialect says
-        door.user if rule.by_user else None,
+        [head.dialect, head.endpoint],  # a field means what its dialect says
+        head.user if rule.by_user else None,
         [_leg(leg) for leg in plan.legs],
         plan.guards.digest,
         _question(call.body, by_user=rule.by_user),

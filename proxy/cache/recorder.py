@@ -14,7 +14,7 @@ _CALLS = frozenset({"tool_calls", "function_call"})
 
 def choices_wanted(call: Call, body: Json) -> int:
     """Return how many choices, or vectors, an upstream owes for a body that it was sent."""
-    if call.door.endpoint == "embeddings":
+    if call.head.endpoint == "embeddings":
         return _texts(body.get("input"))
     n = body.get("n")
     each = n if type(n) is int and n > 0 else 1

@@ -71,7 +71,7 @@ class SemanticIndex:
             rule=rule,
             namespace=namespace,
         )
-        space = await offload.run(call.size, keyed, call.door.digest)
+        space = await offload.run(call.size, keyed, call.head.digest)
         place = (rule.store, rule.semantic.model, space)
         return SemanticQuery(
             alike=self,

@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.dialects import enkrypt, fireworks, multimodel, openai, portkey, request_headers, scale
 from proxy.dialects.base import Client, Dialect, Headers
-from proxy.dialects.bounds import SPELLINGS, at_door, check_groups
+from proxy.dialects.bounds import SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
 from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, MethodNotAllowed, NotFound
@@ -31,9 +31,9 @@ DIALECTS: dict[str, Dialect] = {
     "enkrypt": enkrypt.ENKRYPT,
 }
 
-DOORS: dict[str, dict[Endpoint, Fields]] = {
+CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
     name: {
-        endpoint: at_door(dialect.types.get(endpoint, fields))
+        endpoint: checked_fields(dialect.types.get(endpoint, fields))
         for endpoint, fields in dialect.fields.items()
     }
     for name, dialect in DIALECTS.items()
@@ -79,7 +79,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         raise NotFound("There is no such path.")
     dialect = speak(path, headers)
     credential = dialect.client.credential(headers)
-    door = RequestHead(
+    head = RequestHead(
         dialect=dialect.name,
         endpoint=found[1],
         route=path,
@@ -89,7 +89,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         at=received.at,
         digest=None if credential is None else credential.digest,
     )
-    return dialect.client.greet(headers, request_headers.common(headers, door))
+    return dialect.client.greet(headers, request_headers.common(headers, head))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
@@ -102,33 +102,33 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
     }
 
 
-def read_call(door: RequestHead, body: Json, size: int = 0) -> Call:
+def read_call(head: RequestHead, body: Json, size: int = 0) -> Call:
     """Check each field of a body and put it into OpenAI's form. Raises ``BadField``.
 
     ``size`` is that of the body in bytes. A large one is estimated here, as its estimate is asked
     for more than once and takes long.
     """
-    dialect = DIALECTS[door.dialect]
-    check_body(DOORS[door.dialect][door.endpoint], body, SPELLINGS)
+    dialect = DIALECTS[head.dialect]
+    check_body(CHECKED_FIELDS[head.dialect][head.endpoint], body, SPELLINGS)
     check_groups(body)
-    for rule in dialect.client.rules.get(door.endpoint, ()):
+    for rule in dialect.client.rules.get(head.endpoint, ()):
         rule(body)
     asked: Any = body["model"]
     deployment = None
     if dialect.client.named is not None:
         asked, deployment = dialect.client.named(asked)
     options = body.get("stream_options") or {}
-    stream = body.get("stream") is True and door.endpoint != "embeddings"
-    hub_body = dialect.client.to_hub(door.endpoint, body)
-    _check_names(door, asked if isinstance(asked, list) else [asked], deployment, hub_body)
+    stream = body.get("stream") is True and head.endpoint != "embeddings"
+    hub_body = dialect.client.to_hub(head.endpoint, body)
+    _check_names(head, asked if isinstance(asked, list) else [asked], deployment, hub_body)
     return Call(
-        door=door,
+        head=head,
         body=hub_body,
         models=tuple(asked) if isinstance(asked, list) else (asked,),
         deployment=deployment,
         stream=stream,
         wants_usage=dialect.client.always_usage or options.get("include_usage") is True,
-        timeout_s=_shortest(door.timeout_s, hub_body.get("inference_timeout")),
+        timeout_s=_shortest(head.timeout_s, hub_body.get("inference_timeout")),
         warnings=_left_out(dialect.client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
@@ -136,12 +136,12 @@ def read_call(door: RequestHead, body: Json, size: int = 0) -> Call:
     )
 
 
-def _check_names(door: RequestHead, models: list[Any], deployment: str | None, body: Json) -> None:
+def _check_names(head: RequestHead, models: list[Any], deployment: str | None, body: Json) -> None:
     """Raise ``BadField`` for a name that is longer than any is: counters and the calls that can be
     explained keep names."""
     names = [("model", model) for model in models]
-    names += [("user", body.get("user")), ("user", door.user)]
-    for param, name in (*names, ("deployment", door.deployment), ("deployment", deployment)):
+    names += [("user", body.get("user")), ("user", head.user)]
+    for param, name in (*names, ("deployment", head.deployment), ("deployment", deployment)):
         if name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME):
             raise BadField(param, f"must be a string of at most {MAX_NAME} characters")
 

@@ -55,7 +55,7 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
 class Client:
     """How clients of the dialect ask and are answered.
 
-    ``greet`` adds to the door what the dialect's own headers say. ``to_hub`` puts a checked body
+    ``greet`` adds to the head what the dialect's own headers say. ``to_hub`` puts a checked body
     into OpenAI's form; ``named`` finds a model and a deployment in one name. ``aliases`` are other
     names of fields: where a field stands under both, ``to_hub`` keeps the field and leaves the
     alias out. ``filtered`` are the fields of which only a part may pass.
@@ -126,7 +126,7 @@ class Dialect:
     """One wire format. ``fields`` are the request fields that it knows, by endpoint.
 
     ``types`` are the same without their ranges, where its servers differ in those: then a client's
-    values are held to them at the door, and to the ranges of the upstream that they go to.
+    values are held to them on arrival, and to the ranges of the upstream that they go to.
     """
 
     name: str

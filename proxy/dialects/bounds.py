@@ -1,7 +1,7 @@
 """The fields that say how much a model may answer, in every word that servers have for it.
 
 This is the one table of them: what a call claims, what a cap lowers, what a rule sets and which
-types are checked at the door all read it. A server obeys the names that it knows, at the top of a
+types are checked on arrival all read it. A server obeys the names that it knows, at the top of a
 request or in a group of options, so whatever a request says of them counts.
 """
 
@@ -118,7 +118,7 @@ def typed(fields: Fields) -> Fields:
     return {name: NUMBERS.get(name, field) for name, field in types_of(fields).items()}
 
 
-def at_door(fields: Fields) -> Fields:
+def checked_fields(fields: Fields) -> Fields:
     """Return all fields that are checked before anybody looks at a request of a dialect."""
     return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
 

@@ -36,13 +36,13 @@ def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
 
 
-def greet_enkrypt(headers: Headers, door: RequestHead) -> RequestHead:
+def greet_enkrypt(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(
-        door,
-        deployment=door.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
-        tags=door.tags + request_headers.labels("x-enkrypt-tags", headers),
-        refresh=door.refresh or request_headers.flag("x-enkrypt-refresh-cache", headers),
-        echo=(("x-enkrypt-correlation-id", door.request_id),),
+        head,
+        deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
+        tags=head.tags + request_headers.labels("x-enkrypt-tags", headers),
+        refresh=head.refresh or request_headers.flag("x-enkrypt-refresh-cache", headers),
+        echo=(("x-enkrypt-correlation-id", head.request_id),),
     )
 
 

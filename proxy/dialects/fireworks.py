@@ -122,7 +122,7 @@ FIREWORKS = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=request_headers.bearer,
-        greet=lambda headers, door: door,
+        greet=lambda headers, head: head,
         refuse=openai.refuse,
         rules={
             "completions": (openai.stream_options_need_a_stream, one_max_tokens),

@@ -192,8 +192,8 @@ def say_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def _greet(headers: Headers, door: RequestHead) -> RequestHead:
-    return door
+def _greet(headers: Headers, head: RequestHead) -> RequestHead:
+    return head
 
 
 OPENAI = Dialect(

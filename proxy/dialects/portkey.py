@@ -85,7 +85,7 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     return values.get("_user"), request_headers.checked_tags(name, tags)
 
 
-def greet_portkey(headers: Headers, door: RequestHead) -> RequestHead:
+def greet_portkey(headers: Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise BadRequest(
             "x-portkey-custom-host is not allowed: the policy chooses the upstream.",
@@ -94,19 +94,19 @@ def greet_portkey(headers: Headers, door: RequestHead) -> RequestHead:
     config, warning = _saved_config(headers)
     user, tags = _metadata(headers)
     given = headers.get("x-portkey-trace-id", "")[:256]
-    trace = given if given.isascii() and given.isprintable() and given else door.request_id
+    trace = given if given.isascii() and given.isprintable() and given else head.request_id
     ignored = [f"{name} ignored" for name in _IGNORED if headers.get(name)]
     return replace(
-        door,
-        deployment=door.deployment
+        head,
+        deployment=head.deployment
         or config
         or headers.get("x-portkey-virtual-key", "").strip()
         or None,
-        tags=door.tags + tags,
+        tags=head.tags + tags,
         user=user,
         timeout_s=_timeout_s(headers),
         echo=(("x-portkey-trace-id", trace),),  # its SDK leaves retries to who sets it
-        warnings=(*door.warnings, *ignored, *([warning] if warning else ())),
+        warnings=(*head.warnings, *ignored, *([warning] if warning else ())),
     )
 
 

@@ -57,7 +57,7 @@ def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) 
 
 
 def _turning(call: Call, endpoint: Endpoint, client: Client) -> Turn | None:
-    wanted, streamed = call.door.endpoint, call.stream
+    wanted, streamed = call.head.endpoint, call.stream
     if wanted == "completions" and endpoint == "chat":
         return hub.ChatToLegacy().feed
     if wanted == "chat" and endpoint == "completions":

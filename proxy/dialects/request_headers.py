@@ -85,12 +85,12 @@ def parent(headers: Headers) -> Parent | None:
     return Parent(match[1], match[2])
 
 
-def common(headers: Headers, door: RequestHead) -> RequestHead:
+def common(headers: Headers, head: RequestHead) -> RequestHead:
     """Add what our own headers say; every dialect allows them, and most calls have none."""
     if not any(name.startswith("x-headrace-") or name == "traceparent" for name in headers):
-        return door
+        return head
     return replace(
-        door,
+        head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,
         tags=labels("x-headrace-tags", headers),
         refresh=flag("x-headrace-refresh-cache", headers),

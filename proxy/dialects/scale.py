@@ -176,7 +176,7 @@ SCALE = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=lambda headers: request_headers.plain("x-api-key", headers),
-        greet=lambda headers, door: door,
+        greet=lambda headers, head: head,
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
         to_hub=to_hub,

@@ -30,7 +30,7 @@ class UpstreamRequest:
 
 def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
     """Return the endpoint of the target that serves the call: its only one, else the client's."""
-    asked = call.door.endpoint
+    asked = call.head.endpoint
     if asked == "embeddings" or target.endpoint is None:
         other: Endpoint = "chat" if asked == "completions" else "completions"
         here = upstream.server.paths
@@ -47,7 +47,7 @@ def translated(
     if endpoint not in spoken.server.paths:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     try:
-        return translate(asked, spoken, (call.door.endpoint, endpoint), call.body, target, changes)
+        return translate(asked, spoken, (call.head.endpoint, endpoint), call.body, target, changes)
     except BadField as error:
         raise BadField(blamed(error.param or "", call.names), error.problem) from None
 

@@ -72,19 +72,19 @@ class HttpExchange:
         incoming = self._incoming
         incoming.check_head()
         noted = dialects.Received(self.request_id, self._nonce, datetime.now(UTC))
-        door = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
-        if self._via in door.via or len(door.via) > MAX_HOPS:
+        head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
+        if self._via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
-        return door
+        return head
 
-    async def read_call(self, door: RequestHead) -> Call:
-        if door.endpoint == "models":
-            self._call = Call(door, {})
+    async def read_call(self, head: RequestHead) -> Call:
+        if head.endpoint == "models":
+            self._call = Call(head, {})
         else:
-            self._share.of(door.digest)
+            self._share.of(head.digest)
             raw = await self._incoming.body()
-            make = partial(dialects.read_call, door, size=len(raw))
-            self._call = await self._read(raw, make, door.digest, self._share.take_read)
+            make = partial(dialects.read_call, head, size=len(raw))
+            self._call = await self._read(raw, make, head.digest, self._share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -104,7 +104,7 @@ class HttpExchange:
             data = self._writer.feed(chunk)
         else:
             written = partial(self._writer.feed, chunk)
-            data = await self._offload.run(weight, written, self._call.door.digest)
+            data = await self._offload.run(weight, written, self._call.head.digest)
         if self._head.streamed:
             await self._stream(data, chunk)
         elif chunk.last:

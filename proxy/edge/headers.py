@@ -28,8 +28,8 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
     if record.cache == "hit_semantic":
         headers["x-headrace-cache"] = "hit"
         headers["x-headrace-cache-score"] = f"{record.likeness or 0:.3f}"
-    if record.door is not None:
-        headers.update(record.door.echo)
+    if record.head is not None:
+        headers.update(record.head.echo)
     if record.revision is not None:
         headers["x-headrace-policy"] = record.revision
     if record.plan is not None and record.plan.deployment is not None:
@@ -42,10 +42,10 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
 
 
 def _warnings(record: Record) -> list[str]:
-    door, plan = record.door, record.plan
-    at_door, planned = door.warnings if door else (), plan.warnings if plan else ()
+    head, plan = record.head, record.plan
+    own, planned = head.warnings if head else (), plan.warnings if plan else ()
     read = record.call.warnings if record.call else ()
-    return [*record.warnings, *read, *at_door, *planned]
+    return [*record.warnings, *read, *own, *planned]
 
 
 def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:

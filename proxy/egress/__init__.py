@@ -75,12 +75,12 @@ class GuardEgress:
             return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        exchange = OwnExchange(self._door(guard, deployment), body)
+        exchange = OwnExchange(self._head(guard, deployment), body)
         with self._noted():
             await self.outside.run(exchange)
         return exchange.answer()
 
-    def _door(self, guard: str, deployment: str) -> RequestHead:
+    def _head(self, guard: str, deployment: str) -> RequestHead:
         outer, own = self.record, self.outside.new_id()
         return RequestHead(
             dialect=DIALECT,
@@ -91,7 +91,7 @@ class GuardEgress:
             deployment=deployment,
             guard=guard,
             parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
-            via=outer.door.via if outer.door else (),
+            via=outer.head.via if outer.head else (),
             at=datetime.now(UTC),
         )
 

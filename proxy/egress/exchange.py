@@ -14,8 +14,8 @@ from proxy.types import Call, Chunk, Head, RequestHead
 class OwnExchange:
     """Asks one chat, and keeps what is answered, or why nothing is."""
 
-    def __init__(self, door: RequestHead, body: Mapping[str, Any]) -> None:
-        self._door = door
+    def __init__(self, head: RequestHead, body: Mapping[str, Any]) -> None:
+        self._head = head
         self._body = body
         self._record: Record | None = None
         self._document: Any = None
@@ -32,13 +32,13 @@ class OwnExchange:
 
     @property
     def request_id(self) -> str:
-        return self._door.request_id
+        return self._head.request_id
 
     def read_head(self) -> RequestHead:
-        return self._door
+        return self._head
 
-    async def read_call(self, door: RequestHead) -> Call:
-        return dialects.read_call(door, {**self._body, "model": door.deployment})
+    async def read_call(self, head: RequestHead) -> Call:
+        return dialects.read_call(head, {**self._body, "model": head.deployment})
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record

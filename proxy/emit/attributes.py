@@ -126,7 +126,7 @@ def _messages(said: Sequence[Said]) -> str | None:
 
 def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
     """Give the parameters as the rules left them."""
-    if record.call is None or record.plan is None or record.door is None:
+    if record.call is None or record.plan is None or record.head is None:
         return {}
     changes = record.plan.legs[last.leg].changes_for(last.target)
     body = parameters(record.call, last.target, changes)

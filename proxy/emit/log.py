@@ -37,7 +37,7 @@ GATHER_S = 0.05
 
 def canonical(record: Record) -> dict[str, Any]:
     """Give the one line of a call as data. Unknown is null, never zero."""
-    call, plan, door = record.call, record.plan, record.door
+    call, plan, head = record.call, record.plan, record.head
     attempt, first = summary.served(record), summary.first_token(record)
     error, cost = record.error, record.cost
     saved = record.saved
@@ -56,7 +56,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "rules": list(plan.rules) if plan else [],
         "would": list(plan.would) if plan else [],
         "dialect": summary.dialect(record),
-        "route": door.route if door else None,
+        "route": head.route if head else None,
         "endpoint": summary.endpoint(record),
         "stream": call.stream if call else False,
         "models": [word(model) for model in few(call.models)] if call else [],

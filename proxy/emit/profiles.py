@@ -62,15 +62,15 @@ PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": l
 
 
 def _kind(record: Record) -> str:
-    return "EMBEDDING" if record.door and record.door.endpoint == "embeddings" else "LLM"
+    return "EMBEDDING" if record.head and record.head.endpoint == "embeddings" else "LLM"
 
 
 def _who(record: Record) -> dict[str, Value | None]:
     if record.call is None:
         return {}
-    door, body = record.call.door, record.call.body
-    session = door.headers.get("x-headrace-session")
-    user = door.user or body.get("user")
+    head, body = record.call.head, record.call.body
+    session = head.headers.get("x-headrace-session")
+    user = head.user or body.get("user")
     return {
         semconv.USER: word_of(user, MAX_ID),
         semconv.SESSION: word_of(session, MAX_ID),

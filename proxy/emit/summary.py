@@ -47,11 +47,11 @@ def deployment(record: Record) -> str:
 
 
 def dialect(record: Record) -> str:
-    return record.door.dialect if record.door else UNKNOWN
+    return record.head.dialect if record.head else UNKNOWN
 
 
 def endpoint(record: Record) -> str:
-    return record.door.endpoint if record.door else UNKNOWN
+    return record.head.endpoint if record.head else UNKNOWN
 
 
 def provider(attempt: Attempt) -> str:

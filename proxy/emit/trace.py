@@ -1,6 +1,6 @@
 """Spans: one for the client's call, one for the model call, one for each request to an upstream.
 
-No span is alive while a call runs. Its ids were drawn at the door; when it has ended the spans are
+No span is alive while a call runs. Its ids were drawn on arrival; when it has ended the spans are
 built from its record, complete, and put into the outbox. So which calls are kept is decided by how
 they ended: a share of all, and each that failed or was blocked.
 """
@@ -76,10 +76,10 @@ class Traces:
         self._outbox.take([*spans, self._server(record)])
 
     def _server(self, record: Record) -> ReadableSpan:
-        door = record.door
-        parent = door.parent.span_id if door and door.parent else None
-        method = "GET" if door and door.endpoint == "models" else "POST"
-        route = door.route if door else "unknown"
+        head = record.head
+        parent = head.parent.span_id if head and head.parent else None
+        method = "GET" if head and head.endpoint == "models" else "POST"
+        route = head.route if head else "unknown"
         return self._span(
             f"{method} {route}",
             (record.ids.trace_id, record.ids.server_span, parent),

@@ -66,7 +66,7 @@ class Gate:
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
         stead: Replace = named
         if any(rule.restore for rule in rules):
-            self._masks = Masks(_nonce(call.door.nonce))
+            self._masks = Masks(_nonce(call.head.nonce))
             stead = self._masks.stead
         desk = Desk(
             engine=self.engine,

@@ -126,15 +126,15 @@ class Entry(NamedTuple):
 
 def noted(seq: int, record: Record) -> Entry:
     """Note a record that is complete. The call's body is let go here."""
-    door, call, plan, error = record.door, record.call, record.plan, record.error
+    head, call, plan, error = record.head, record.call, record.plan, record.error
     return Entry(
         seq,
         record.started_at,
         (record.ended or record.started) - record.started,
         record.ids,
         record.request_id,
-        door.dialect if door else None,
-        door.endpoint if door else None,
+        head.dialect if head else None,
+        head.endpoint if head else None,
         record.key,
         record.revision,
         plan.deployment if plan else None,

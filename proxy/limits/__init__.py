@@ -96,7 +96,7 @@ class Admitted:
     @property
     def at_ms(self) -> int:
         """When the call came, in milliseconds of UTC."""
-        return int(self.call.door.at.timestamp() * 1000)
+        return int(self.call.head.at.timestamp() * 1000)
 
     @property
     def claims(self) -> Sequence[Claim]:
@@ -120,7 +120,7 @@ class Admitted:
         return self
 
     async def _worked_out(self, work: Callable[[Plan, Call], T]) -> T:
-        job, caller = partial(work, self.plan, self.call), self.call.door.digest
+        job, caller = partial(work, self.plan, self.call), self.call.head.digest
         return await self.admission.offload.run(self.call.size, job, caller)
 
     def require_budget(self) -> None:
@@ -206,7 +206,7 @@ class Admitted:
 
     @property
     def _id(self) -> str:
-        return f"{self.call.door.nonce}-{self._asked}"
+        return f"{self.call.head.nonce}-{self._asked}"
 
 
 def _refused(refusal: LimitRefusal, *, store_away: bool) -> ProxyError:

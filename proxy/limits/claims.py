@@ -81,7 +81,7 @@ def _labels(plan: Plan, call: Call) -> dict[str, str]:
     labels = {f"tag.{name}": value for name, value in plan.tags.items()}
     labels["key"] = plan.key
     labels["deployment"] = plan.deployment or ""
-    labels["user"] = str(call.door.user or call.body.get("user") or "")
+    labels["user"] = str(call.head.user or call.body.get("user") or "")
     return labels
 
 
@@ -132,7 +132,7 @@ def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple
 
 
 def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
-    asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     try:
         return translated(call, target, asked, spoken, changes)
     except BadField:
@@ -153,7 +153,7 @@ def _known(call: Call, body: Json) -> Mapping[str, int]:
 
 
 def _answers(call: Call, sent: Translated) -> int:
-    if call.door.endpoint == "embeddings":
+    if call.head.endpoint == "embeddings":
         return 0
     most = most_tokens(sent.body, sent.obeyed, ASSUMED_TOKENS, takes_zero=sent.takes_zero)
     return min(most * _prompts(sent.body), MOST)
@@ -196,7 +196,7 @@ def _tokens(sizes: Sizes) -> int:
 
 def _cost(call: Call, sizes: Sizes) -> int | None:
     """Return the nano-USD of the dearest target; None where no target has a known price."""
-    day = call.door.at.date()
+    day = call.head.at.date()
     costs = [_most_cost(target, day, size) for target, size in sizes]
     return max([cost for cost in costs if cost is not None], default=None)
 

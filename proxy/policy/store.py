@@ -76,15 +76,15 @@ class PolicyStore:
         self._is_rejected = False
         self._came_into_force()
 
-    async def read(self, door: RequestHead) -> InForce:
+    async def read(self, head: RequestHead) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
-        if door.refresh and self._may_refresh(door):
+        if head.refresh and self._may_refresh(head):
             await self.refresh()
         return InForce(self.current)
 
-    def _may_refresh(self, door: RequestHead) -> bool:
+    def _may_refresh(self, head: RequestHead) -> bool:
         try:
-            return identify(self.current, door).key.may_refresh
+            return identify(self.current, head).key.may_refresh
         except Unauthorized:
             return False
 

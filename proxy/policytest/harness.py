@@ -101,7 +101,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
     """Give the claims that the call will have; none for one that is refused before."""
     try:
         call = await exchange.read_call(exchange.read_head())
-        return claims_of(policies.identify(call.door).decide(call), call)
+        return claims_of(policies.identify(call.head).decide(call), call)
     except ProxyError:
         return ()
 
@@ -150,11 +150,11 @@ class _Policies:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    async def read(self, door: RequestHead) -> Self:
+    async def read(self, head: RequestHead) -> Self:
         return self
 
-    def identify(self, door: RequestHead) -> KeyCaller:
-        key = self.snapshot.key_in_force(self.key, door.at)
+    def identify(self, head: RequestHead) -> KeyCaller:
+        key = self.snapshot.key_in_force(self.key, head.at)
         if key is None:
             raise Unauthorized
         return KeyCaller(self.snapshot, key)
@@ -194,8 +194,8 @@ class _Exchange:
         came = Received(REQUEST, REQUEST, self._given.at)
         return dialects.parse_head("POST", self._path, self._headers, came)
 
-    async def read_call(self, door: RequestHead) -> Call:
-        self._call = dialects.read_call(door, self._body)
+    async def read_call(self, head: RequestHead) -> Call:
+        self._call = dialects.read_call(head, self._body)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:

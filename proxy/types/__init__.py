@@ -79,7 +79,7 @@ class Call:
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
     """
 
-    door: RequestHead
+    head: RequestHead
     body: Json
     models: tuple[str, ...] = ()
     deployment: str | None = None

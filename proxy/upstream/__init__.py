@@ -132,11 +132,11 @@ class Upstreams:
     ) -> Forwarded:
         """Ask one target; give its answer once its first chunk is there."""
         call, record = errand.call, errand.record
-        asks, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+        asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
         written = partial(
             build_request, call, target, asks, spoken, errand.model_leg.changes_for(target)
         )
-        question = await self.offload.run(call.size, written, call.door.digest)
+        question = await self.offload.run(call.size, written, call.head.digest)
         record.warn(f"{name} dropped" for name in question.dropped)
         try:
             slot = self.health.take(target, question.endpoint, record.key or "")
@@ -166,7 +166,7 @@ class Upstreams:
 
     async def _post(self, asked: OpenAttempt, left: float, *, fresh: bool) -> Reply:
         upstream = asked.target.upstream
-        via = ", ".join((*asked.call.door.via, self.via))
+        via = ", ".join((*asked.call.head.via, self.via))
         headers = {**asked.question.headers, "x-headrace-via": via}
         if upstream.propagate_trace:
             span = asked.attempt.span_id

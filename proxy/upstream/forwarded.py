@@ -159,7 +159,7 @@ class Forwarded:
     async def _aside(self, document: Document) -> list[Chunk]:
         """Return the chunks of a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
-        return await self.offload.run(len(document), read, self.asked.call.door.digest)
+        return await self.offload.run(len(document), read, self.asked.call.head.digest)
 
     def _keepalive_due(self, *, has_content: bool) -> bool:
         """Note that bytes have come. True if a stream that has begun sent only comments, or a part
@@ -189,7 +189,7 @@ class Forwarded:
     def _timed(self, chunk: Chunk) -> Chunk:
         """Return the chunk with the time that the model took, for a client that reads that."""
         asked = self.asked
-        if chunk.data is None or not DIALECTS[asked.call.door.dialect].client.reads_times:
+        if chunk.data is None or not DIALECTS[asked.call.head.dialect].client.reads_times:
             return chunk
         spent = round((asked.record.now() - asked.attempt.started) * 1000)
         return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
@@ -222,7 +222,7 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server
-    turn = turning(call, endpoint, DIALECTS[call.door.dialect], spoken)
+    turn = turning(call, endpoint, DIALECTS[call.head.dialect], spoken)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
     if media_type == "text/event-stream" and call.stream:
         return StreamReader(leg, turn, server, documents)
@@ -235,7 +235,7 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
 def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     """By allow-list, and only to a client that speaks the upstream's own dialect."""
     shown = DIALECTS[asked.target.upstream.dialect].server.shown
-    if not shown or asked.target.upstream.dialect != asked.call.door.dialect:
+    if not shown or asked.target.upstream.dialect != asked.call.head.dialect:
         return ()
     begins = tuple(allowed for allowed in shown if allowed.endswith("-"))
     allowed = (

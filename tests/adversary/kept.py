@@ -105,8 +105,8 @@ class Remains:
         }
         sizes |= {f"row {number}": deep(row) for number, row in enumerate(rows)}
         sizes |= {f"log line {number}": len(line) for number, line in enumerate(lines)}
-        if record.door is not None:
-            sizes["/explain"] = _shown(past.explain(record.door.request_id))
+        if record.head is not None:
+            sizes["/explain"] = _shown(past.explain(record.head.request_id))
         return sizes
 
     def _find(self, revision: str) -> Snapshot | None:

@@ -100,7 +100,7 @@ def called(door: str, said: dict[str, Any]) -> Call:
 
 
 def sent(call: Call, target: Target, changes: Changes = UNCHANGED) -> dict[str, Any]:
-    asked, spoken = DIALECTS[call.door.dialect], DIALECTS[target.upstream.dialect]
+    asked, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
     body: dict[str, Any] = json.loads(build_request(call, target, asked, spoken, changes).body)
     return body
 

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.dialects import DIALECTS, DOORS
+from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.bounds import GROUPS
 from tests.adversary.house import Lag
 from tests.adversary.kept import Remains
@@ -177,9 +177,9 @@ def bodies(name: str, route: Route) -> Iterator[tuple[str, Json]]:
     """Yield fields of a request that are as long as a body may be, or as many."""
     text = "m" * HUGE
     dialect = name.removesuffix("-chat").removesuffix("-5")
-    known = {*DOORS[dialect]["chat" if route.chat else "completions"], *GROUPS, "unknown"}
+    known = {*CHECKED_FIELDS[dialect]["chat" if route.chat else "completions"], *GROUPS, "unknown"}
     if name != "openai-chat":  # what it says itself is enough of a field that several have
-        known -= DOORS["openai"]["chat"].keys()
+        known -= CHECKED_FIELDS["openai"]["chat"].keys()
     for each in sorted({*known, *DIALECTS[dialect].client.aliases}):
         yield f"{each} is a text", {each: text}
     if name not in WHOLE:

@@ -23,7 +23,7 @@ from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream
 
-DOOR = RequestHead(
+HEAD = RequestHead(
     "multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest
 )
 MODELS = ("internal", "public", "partner")
@@ -111,7 +111,7 @@ def folders(draw: Callable[[Any], Any]) -> str:
 
 
 def planned(snapshot: Snapshot, *models: str) -> Plan:
-    return decide(snapshot, Call(DOOR, {"prompt": "Hi"}, models, "compare"))
+    return decide(snapshot, Call(HEAD, {"prompt": "Hi"}, models, "compare"))
 
 
 def holds(plan: Plan) -> tuple[list[Any], ...]:
@@ -155,7 +155,7 @@ def test_the_explanation_says_that_another_model_keeps_a_guard() -> None:
     key = snapshot.key_named("widget")
     assert key is not None
 
-    told = explain(snapshot, key, Call(DOOR, {"prompt": "Hi"}, MODELS, "compare"))
+    told = explain(snapshot, key, Call(HEAD, {"prompt": "Hi"}, MODELS, "compare"))
 
     [rule] = [p for reason in told.reasons for p in reason.parts if p.decided.endswith(" applies")]
     assert rule.why == (

@@ -361,7 +361,7 @@ async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
             for sample in family.samples:
                 metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
         [first, *_] = sorted(records, key=lambda record: -(record.cost or 0))
-        explained = await read(proxy, client, f"explain/{first.door.request_id}")
+        explained = await read(proxy, client, f"explain/{first.head.request_id}")
     assert audit(path).violations == ()
     return Told(records, metrics, explained, kept(path, "attempts"), path)
 

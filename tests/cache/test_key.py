@@ -35,8 +35,8 @@ TARGET = Target(UP, "gpt-4o-mini")
 LEG = ModelCall("gpt-4o-mini", (TARGET,))
 PLAN = Plan("r1", "support-widget", "support-chat", {}, (LEG,))
 BODY: dict[str, Any] = {"model": "gpt-4o-mini", "prompt": "The capital of France is"}
-DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
-CALL = Call(DOOR, BODY, ("gpt-4o-mini",))
+HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")
+CALL = Call(HEAD, BODY, ("gpt-4o-mini",))
 
 
 def key(
@@ -73,8 +73,8 @@ def test_every_field_of_every_dialect_is_decided_and_no_other() -> None:
 OTHERS: dict[str, Callable[[], bytes]] = {
     "tenant": lambda: key(scope="search-box"),
     "deployment": lambda: key(plan=replace(PLAN, deployment="search-answers")),
-    "endpoint": lambda: key(replace(CALL, door=replace(DOOR, endpoint="chat"))),
-    "dialect": lambda: key(replace(CALL, door=replace(DOOR, dialect="scale"))),
+    "endpoint": lambda: key(replace(CALL, head=replace(HEAD, endpoint="chat"))),
+    "dialect": lambda: key(replace(CALL, head=replace(HEAD, dialect="scale"))),
     "client's namespace": lambda: key(namespace="trial"),
     "rule's namespace": lambda: key(rule=replace(RULE, namespace="trial")),
     "unknown field": lambda: key(said(novelty=1)),
@@ -107,10 +107,10 @@ def test_what_may_change_the_answer_makes_another_question(other: Callable[[], b
 _ORDER = "order within a field"
 SAME: dict[str, Callable[[], bytes]] = {
     "order of the fields": lambda: key(replace(CALL, body=dict(reversed(BODY.items())))),
-    "request id": lambda: key(replace(CALL, door=replace(DOOR, request_id="req_2", nonce="n"))),
+    "request id": lambda: key(replace(CALL, head=replace(HEAD, request_id="req_2", nonce="n"))),
     "streaming": lambda: key(replace(said(stream=True, stream_options={}), stream=True)),
-    "the user's header": lambda: key(replace(CALL, door=replace(DOOR, user="anna"))),
-    "the caller's tags": lambda: key(replace(CALL, door=replace(DOOR, tags=(("team", "x"),)))),
+    "the user's header": lambda: key(replace(CALL, head=replace(HEAD, user="anna"))),
+    "the caller's tags": lambda: key(replace(CALL, head=replace(HEAD, tags=(("team", "x"),)))),
     "the time allowed": lambda: key(replace(said(inference_timeout=9), timeout_s=9.0)),
     "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
@@ -139,7 +139,7 @@ def test_each_field_counts_as_the_table_says(name: str) -> None:
 
 def test_a_rule_may_make_the_users_header_a_part_of_the_question() -> None:
     by_user = replace(RULE, by_user=True)
-    anna = replace(CALL, door=replace(DOOR, user="anna"))
+    anna = replace(CALL, head=replace(HEAD, user="anna"))
 
     assert key(anna, rule=by_user) != key(rule=by_user)
 

@@ -78,11 +78,11 @@ class RuledPolicies:
     def revision(self) -> str:
         return self.in_force.revision
 
-    async def read(self, door: RequestHead) -> RuledPolicies:
+    async def read(self, head: RequestHead) -> RuledPolicies:
         return self
 
-    def identify(self, door: RequestHead) -> RuledCaller:
-        return RuledCaller(self.in_force.identify(door), self.ruled)
+    def identify(self, head: RequestHead) -> RuledCaller:
+        return RuledCaller(self.in_force.identify(head), self.ruled)
 
 
 @dataclass

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.bounds import MOST, NUMBERS, at_door, check_groups, groups, most_tokens, typed
+from proxy.dialects.bounds import (
+    MOST,
+    NUMBERS,
+    check_groups,
+    checked_fields,
+    groups,
+    most_tokens,
+    typed,
+)
 from proxy.dialects.openai import CHAT, COMPLETIONS
 from proxy.errors import BadField
 
@@ -54,11 +62,11 @@ def test_a_number_is_an_integer_within_bounds_wherever_it_stands(name: str, valu
         check_groups({"options": {name: value}})
 
     assert refused.value.param == f"options.{name}"
-    assert at_door({})[name].check(value) is not None
+    assert checked_fields({})[name].check(value) is not None
 
 
 def test_a_dialects_own_fields_come_first_and_types_have_no_ranges() -> None:
-    assert at_door(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
+    assert checked_fields(COMPLETIONS)["logprobs"] is COMPLETIONS["logprobs"]
     assert CHAT["stop"].check(["a"] * 6) is not None
     assert typed(CHAT)["stop"].check(["a"] * 6) is None
     assert typed(CHAT)["stop"].check([1]) is not None

@@ -18,18 +18,18 @@ REFUSE = DIALECTS["enkrypt"].client.refuse
 
 
 def test_its_headers_name_key_deployment_tags_and_refresh() -> None:
-    door = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
-    assert door.digest == sha256(b"ek").digest()
-    assert (door.deployment, door.refresh) == ("support-chat", True)
-    assert door.tags == (("a", None), ("b", None))
-    assert door.echo == (("x-enkrypt-correlation-id", "req_1"),)
+    assert head.digest == sha256(b"ek").digest()
+    assert (head.deployment, head.refresh) == ("support-chat", True)
+    assert head.tags == (("a", None), ("b", None))
+    assert head.echo == (("x-enkrypt-correlation-id", "req_1"),)
 
 
 def test_context_is_another_name_for_its_context() -> None:
-    door = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
+    head = parse_head("POST", "/ai-proxy/completions", HEADERS, Received("req_1"))
 
-    body = read_call(door, {"model": "m", "prompt": None, "context": "c"}).body
+    body = read_call(head, {"model": "m", "prompt": None, "context": "c"}).body
 
     assert body["enkrypt_context"] == "c"
     assert "context" not in body

@@ -10,13 +10,13 @@ from proxy.dialects import fireworks, read_call
 from proxy.errors import BadField
 from proxy.types import RequestHead
 
-DOOR = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
+HEAD = RequestHead("fireworks", "completions", "/inference/v1/completions", "req_1")
 CHAT = RequestHead("fireworks", "chat", "/inference/v1/chat/completions", "req_1")
 SCHEMA = {"type": "object"}
 
 
 def read(**fields: Any) -> Any:
-    return read_call(DOOR, {"model": "accounts/a/models/b", "prompt": "p", **fields})
+    return read_call(HEAD, {"model": "accounts/a/models/b", "prompt": "p", **fields})
 
 
 def test_a_json_schema_takes_openais_form_and_comes_back() -> None:

@@ -61,9 +61,9 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
 
 
 def test_embeddings_are_never_streamed() -> None:
-    door = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
+    head = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
 
-    assert not read_call(door, {"model": "m", "input": "x", "stream": True}).stream
+    assert not read_call(head, {"model": "m", "input": "x", "stream": True}).stream
 
 
 LEFT_OUT = [
@@ -88,9 +88,9 @@ LEFT_OUT = [
 def test_what_a_call_does_not_take_over_from_its_body_is_said(
     dialect: str, fields: dict[str, Any], warnings: tuple[str, ...]
 ) -> None:
-    door = RequestHead(dialect, "completions", "/", "r")
+    head = RequestHead(dialect, "completions", "/", "r")
 
-    call = read_call(door, {"model": "m", "prompt": "p", **fields})
+    call = read_call(head, {"model": "m", "prompt": "p", **fields})
 
     assert call.warnings == warnings
 

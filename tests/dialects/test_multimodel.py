@@ -14,11 +14,11 @@ from proxy.errors import BadField
 from proxy.types import RequestHead
 from tests.doubles import legacy
 
-DOOR = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
+HEAD = RequestHead("multimodel", "completions", "/v1/completion", "req_1")
 
 
 def read(**fields: Any) -> Any:
-    return read_call(DOOR, {"model": "m", "prompt": "p", **fields})
+    return read_call(HEAD, {"model": "m", "prompt": "p", **fields})
 
 
 def test_one_model_and_a_list_of_it_are_the_same_question() -> None:

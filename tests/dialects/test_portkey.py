@@ -25,9 +25,9 @@ def test_any_portkey_header_makes_the_dialect() -> None:
 
 
 def test_the_idle_authorization_is_not_the_credential() -> None:
-    door = read_head(authorization="Bearer OPENAI_API_KEY")
+    head = read_head(authorization="Bearer OPENAI_API_KEY")
 
-    assert door.digest == sha256(b"pk").digest()
+    assert head.digest == sha256(b"pk").digest()
 
 
 def test_a_saved_config_goes_before_a_virtual_key() -> None:
@@ -37,10 +37,10 @@ def test_a_saved_config_goes_before_a_virtual_key() -> None:
 
 
 def test_a_harmless_inline_config_is_ignored_aloud() -> None:
-    door = read_head(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
+    head = read_head(x_portkey_config='{"cache": {"mode": "simple"}, "retry": {"attempts": 2}}')
 
-    assert door.deployment is None
-    assert "ignored" in door.warnings[0]
+    assert head.deployment is None
+    assert "ignored" in head.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,18 @@ def test_what_would_choose_an_upstream_or_is_malformed_is_refused(
 
 
 def test_metadata_are_tags_and_an_end_user() -> None:
-    door = read_head(x_portkey_metadata='{"_user": "u1", "team": "support"}')
+    head = read_head(x_portkey_metadata='{"_user": "u1", "team": "support"}')
 
-    assert (door.user, door.tags) == ("u1", (("team", "support"),))
+    assert (head.user, head.tags) == ("u1", (("team", "support"),))
 
 
 @pytest.mark.parametrize(
     ("given", "echoed"), [("tr-1", "tr-1"), ("", "req_1"), ("\u00e9", "req_1"), ("a\x01", "req_1")]
 )
 def test_a_trace_id_is_always_answered(given: str, echoed: str) -> None:
-    door = read_head(x_portkey_trace_id=given)
+    head = read_head(x_portkey_trace_id=given)
 
-    assert door.echo == (("x-portkey-trace-id", echoed),)
+    assert head.echo == (("x-portkey-trace-id", echoed),)
 
 
 def test_the_time_it_allows_is_milliseconds() -> None:

@@ -79,6 +79,6 @@ def test_an_all_zero_trace_starts_a_new_one() -> None:
 def test_our_own_headers_count_in_every_dialect() -> None:
     headers = {"x-headrace-deployment": "support-chat", "x-headrace-refresh-cache": "true"}
 
-    door = parse_head("POST", "/v5/completions", headers, Received("req_1"))
+    head = parse_head("POST", "/v5/completions", headers, Received("req_1"))
 
-    assert (door.deployment, door.refresh, door.dialect) == ("support-chat", True, "scale")
+    assert (head.deployment, head.refresh, head.dialect) == ("support-chat", True, "scale")

@@ -10,11 +10,11 @@ from proxy.dialects import DIALECTS, read_call, scale
 from proxy.errors import BadField, NotFound, UpstreamRefused
 from proxy.types import RequestHead
 
-DOOR = RequestHead("scale", "completions", "/v5/completions", "req_1")
+HEAD = RequestHead("scale", "completions", "/v5/completions", "req_1")
 
 
 def read(**fields: Any) -> Any:
-    return read_call(DOOR, {"model": "openai/gpt-4o-mini", "prompt": "p", **fields})
+    return read_call(HEAD, {"model": "openai/gpt-4o-mini", "prompt": "p", **fields})
 
 
 def test_aliases_become_the_fields_they_stand_for() -> None:

@@ -75,8 +75,8 @@ def test_a_chat_for_a_dialect_without_chat_goes_as_a_completion() -> None:
 
 
 def test_embeddings_are_refused_where_there_are_none() -> None:
-    door = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
-    call = read_call(door, {"model": "m", "input": "x"})
+    head = RequestHead("openai", "embeddings", "/v1/embeddings", "req_1")
+    call = read_call(head, {"model": "m", "input": "x"})
     scale = Target(replace(UPSTREAM, dialect="scale"), "served")
 
     with pytest.raises(BadField, match="no embeddings"):

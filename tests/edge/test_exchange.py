@@ -73,7 +73,7 @@ async def settled(measure: Any) -> int:
 
 async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
     class Broken:
-        async def read(self, door: Any) -> Any:
+        async def read(self, head: Any) -> Any:
             raise KeyError("hr-secret-inside")
 
     bugs: list[tuple[BaseException, str]] = []

@@ -144,7 +144,7 @@ async def test_another_path_is_a_404_in_openais_form(path: str, proxy: Proxy) ->
     assert got == 404
     assert b'"code":"not_found"' in said
     [record] = await proxy.sink.wait()
-    assert record.door is None
+    assert record.head is None
 
 
 async def test_a_wrong_method_names_the_right_one(client: aiohttp.ClientSession) -> None:

@@ -12,22 +12,22 @@ from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
 from proxy.types import Chunk, Head, RequestHead
 from tests.doubles import chat
 
-DOOR = RequestHead("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
+HEAD = RequestHead("openai", "chat", "guard", "req_2", deployment="judge-smol", guard="house")
 BODY = {"messages": [{"role": "user", "content": "Is it?"}]}
 
 
 async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> None:
-    exchange = OwnExchange(DOOR, BODY)
+    exchange = OwnExchange(HEAD, BODY)
     call = await exchange.read_call(exchange.read_head())
 
-    assert (call.door, call.models, call.stream) == (DOOR, ("judge-smol",), False)
+    assert (call.head, call.models, call.stream) == (HEAD, ("judge-smol",), False)
     assert call.body["messages"] == BODY["messages"]
     with pytest.raises(BadField):
-        await OwnExchange(DOOR, {"messages": []}).read_call(DOOR)
+        await OwnExchange(HEAD, {"messages": []}).read_call(HEAD)
 
 
 async def test_an_answer_is_its_first_choice() -> None:
-    exchange, record = OwnExchange(DOOR, BODY), new_record()
+    exchange, record = OwnExchange(HEAD, BODY), new_record()
     await exchange.begin(Head(streamed=False), record)
     await exchange.send(Chunk(chat("It is."), last=True))
 
@@ -38,7 +38,7 @@ async def test_an_answer_is_its_first_choice() -> None:
 
 @pytest.mark.parametrize("said", [None, {}, {"choices": []}, {"choices": [{}]}, chat(["x"])])  # type: ignore[arg-type]
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
-    exchange = OwnExchange(DOOR, BODY)
+    exchange = OwnExchange(HEAD, BODY)
     await exchange.begin(Head(streamed=False), new_record())
     await exchange.send(Chunk(said, last=True))
 
@@ -47,7 +47,7 @@ async def test_an_answer_without_a_text_is_none(said: Any) -> None:
 
 
 async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
-    exchange, record = OwnExchange(DOOR, BODY), new_record()
+    exchange, record = OwnExchange(HEAD, BODY), new_record()
     await exchange.refuse(LimitExceeded("No.", "two", "requests", 1.0), record)
 
     with pytest.raises(LimitExceeded):
@@ -56,4 +56,4 @@ async def test_a_refusal_is_raised_where_the_answer_is_wanted() -> None:
 
 
 def test_nobody_is_left_where_the_asking_is_cancelled() -> None:
-    assert OwnExchange(DOOR, BODY).gone
+    assert OwnExchange(HEAD, BODY).gone

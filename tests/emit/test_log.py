@@ -141,10 +141,10 @@ def test_money_is_a_number_that_reads_as_what_it_is(nano: int) -> None:
 
 def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
     record = new_record()
-    door = RequestHead("openai", "completions", "/v1/completions", "req_1")
+    head = RequestHead("openai", "completions", "/v1/completions", "req_1")
     body = {"max_tokens": 20, "temperature": 0.5, "n": "a text", "stop": "another", "seed": None}
-    record.join(door)
-    record.call = Call(door, body, models=("smol",))
+    record.join(head)
+    record.call = Call(head, body, models=("smol",))
     record.ended = record.started
 
     assert canonical(record)["parameters"] == {"max_tokens": 20, "temperature": 0.5}
@@ -153,9 +153,9 @@ def test_the_numbers_of_a_request_are_told_and_none_of_its_texts() -> None:
 
 def test_a_clients_words_are_cut_and_stay_on_one_line() -> None:
     record = new_record()
-    door = RequestHead("openai", "completions", "/v1/completions", "req_1")
-    record.join(door)
-    record.call = Call(door, {}, models=("a\n\x1b[31m\u2028" + "x" * 500,))
+    head = RequestHead("openai", "completions", "/v1/completions", "req_1")
+    record.join(head)
+    record.call = Call(head, {}, models=("a\n\x1b[31m\u2028" + "x" * 500,))
     record.ended = record.started
     lines: list[bytes] = []
 

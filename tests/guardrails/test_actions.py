@@ -119,8 +119,8 @@ def test_a_claim_is_of_the_dearest_target_that_a_guard_may_choose() -> None:
     cheap = Target(upstream, "smol", prices=(Price(Decimal(1), Decimal(1)),))
     dear = Target(upstream, "large", prices=(Price(Decimal(100), Decimal(100)),))
     routes = rule("hippo", action="route", to=(dear,))
-    door = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
-    call = Call(door, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10})
+    head = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
+    call = Call(head, {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 10})
 
     def cost(*rules: Any) -> int | None:
         plan = Plan("1", "k", "d", {}, (ModelCall("smol", (cheap,)),), guards=Guarding(rules))

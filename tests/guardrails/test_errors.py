@@ -50,7 +50,7 @@ async def test_guards_look_at_the_error_of_an_upstream(
     async with guarded(tmp_path, upstream, guards) as (proxy, client):
         status, _, said = await ask(client, "A question", stream=streamed)
         [record] = await proxy.sink.wait()
-        explained = await _explained(client, proxy.admin, record.door.request_id)
+        explained = await _explained(client, proxy.admin, record.head.request_id)
 
     assert (status, said["error"]["message"]) == (400, shown)
     assert message not in explained

@@ -252,7 +252,7 @@ async def test_who_cannot_tell_blocks_unless_the_policy_is_open(
             status, _, body = await ask(place.client, "A horse?", stream=streamed)
             records = await place.proxy.sink.wait(2 if kind == "judge" else 1)
         said[way] = status, body.get("error", {}).get("guard")
-        [record] = [each for each in records if each.door.guard is None]
+        [record] = [each for each in records if each.head.guard is None]
         [(_, result)] = record.verdicts()
 
         assert (result.verdict, bool(result.error)) == ("failed", True)
@@ -323,7 +323,7 @@ async def test_what_a_judge_costs_is_in_a_row_of_its_own(
         ("guard/judge", "judge-smol", trace, 5 * 1000 + 3 * 2000),
         ("support-widget", "search-answers", trace, None),
     ]
-    assert judged.door.parent.span_id == client.ids.server_span
+    assert judged.head.parent.span_id == client.ids.server_span
     for deployment in ("judge-smol", "search-answers"):
         counted = re.findall(
             rf'headrace_requests_total{{.*deployment="{deployment}".*}} (.*)', metrics

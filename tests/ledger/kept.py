@@ -24,7 +24,7 @@ from proxy.usage import Price
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream, usage
 
-DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1")
+HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1")
 PRICED = Target(
     Upstream("openai", "openai", "http://127.0.0.1:9", provider="openai"),
     "gpt-4o-mini",
@@ -37,8 +37,8 @@ def finished(*targets: Target, team: str = "support", said: dict[str, Any] | Non
     """A call that ended well: each target was asked, the last one answered, 5 tokens in and 3 out
     unless something else is said."""
     record = new_record()
-    record.join(DOOR)
-    record.call = Call(DOOR, {"prompt": "Hi"}, models=("gpt-4o-mini",))
+    record.join(HEAD)
+    record.call = Call(HEAD, {"prompt": "Hi"}, models=("gpt-4o-mini",))
     record.key, record.revision, record.status = "support-widget", "abc", 200
     record.plan = Plan("abc", "support-widget", "support-chat", {"team": team}, ())
     for number, target in enumerate(targets or (PRICED,)):

@@ -28,7 +28,7 @@ from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
-from tests.ledger.kept import DOOR, PRICED, UNPRICED, Told, finished, kept, ledger_at
+from tests.ledger.kept import HEAD, PRICED, UNPRICED, Told, finished, kept, ledger_at
 from tests.ledger.test_init import call
 from tests.limits.world import Clock
 from tests.test_pipeline import BEARER
@@ -134,8 +134,8 @@ class House:
             bounds=tuple(names),
         )
         record.plan = plan
-        door = replace(DOOR, nonce=f"n{number}", at=record.started_at)
-        return plan, Call(door, {"prompt": "Hi", "max_tokens": draw.randrange(40)}), record
+        head = replace(HEAD, nonce=f"n{number}", at=record.started_at)
+        return plan, Call(head, {"prompt": "Hi", "max_tokens": draw.randrange(40)}), record
 
     async def run(self, calls: int) -> int:
         refused = 0

@@ -18,7 +18,7 @@ from proxy.types import Call
 from proxy.usage import Price
 from proxy.words import MAX_WORD, MAX_WORDS
 from tests.doubles import usage
-from tests.ledger.kept import DOOR, PRICED, UNPRICED, finished
+from tests.ledger.kept import HEAD, PRICED, UNPRICED, finished
 
 
 def rows(record: Record) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -108,7 +108,7 @@ def test_what_another_attempt_replaced_is_retried_and_what_nobody_read_abandoned
 
 def test_a_clients_words_are_cut_and_printable() -> None:
     record = finished()
-    record.call = Call(DOOR, {}, models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
+    record.call = Call(HEAD, {}, models=("a\n\x1b[31m\udcff" + "x" * 500,) * 1000)
     record.plan = replace(finished().plan, tags={"feature": "a\u2028b"})  # type: ignore[type-var]
 
     call, _ = rows(record)

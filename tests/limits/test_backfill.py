@@ -77,10 +77,10 @@ class World:
     async def call(self, admission: Admission, *limits: Limit) -> None:
         self.calls += 1
         at = datetime.fromtimestamp(self.clock.seconds(), UTC)
-        door = RequestHead("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
+        head = RequestHead("openai", "completions", "/v1/completions", "r", f"n{self.calls}", at=at)
         body = {"model": "m", "prompt": "x", "max_tokens": 5}
         record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
-        async with admission.admit(plan(*limits), Call(door, body, ("m",)), record):
+        async with admission.admit(plan(*limits), Call(head, body, ("m",)), record):
             pass
 
 

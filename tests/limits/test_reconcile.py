@@ -219,9 +219,9 @@ async def test_what_calls_hold_is_theirs_under_later_policies_with_the_same_limi
     world: World,
 ) -> None:
     at = datetime.fromtimestamp(world.clock.seconds(), UTC)
-    door = RequestHead("openai", "completions", "/v1/completions", "r", "n", at=at)
+    head = RequestHead("openai", "completions", "/v1/completions", "r", "n", at=at)
     record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, at, lambda: 0.0)
-    call = Call(door, {"model": "m", "prompt": "x", "max_tokens": 5}, ("m",))
+    call = Call(head, {"model": "m", "prompt": "x", "max_tokens": 5}, ("m",))
     world.kept = [{}]
     async with world.admission.admit(plan(MONTH), call, record):
         for limit in (MONTH, replace(MONTH)):  # policies are read again: an equal limit

@@ -172,16 +172,16 @@ async def test_a_call_over_its_budget_that_may_have_a_kept_answer_leaves_no_debt
 ) -> None:
     spent = replace(MONTH, amount=10, on_store_error="closed")
     bounds = (ScopedLimit(spent), ScopedLimit(replace(ROOMY, on_store_error="closed")))
-    door = RequestHead("openai", "completions", "/v1/completions", "r", nonce="one-call")
+    head = RequestHead("openai", "completions", "/v1/completions", "r", nonce="one-call")
     plan = Plan("r", "widget", "chat", {}, (), bounds=bounds, cache=CacheRule(60))
     async with slow_wire(server.port) as wire, sheltered(wire, []) as store:
-        [claim] = [each for each in claims_of(plan, Call(door, {})) if each.limit is spent]
+        [claim] = [each for each in claims_of(plan, Call(head, {})) if each.limit is spent]
         await store.charge("before", [replace(claim, amount=50)])
         admission = Admission(store, lambda standing: None)
         held = asyncio.ensure_future(wire.pause(TIMEOUT_S + 0.02))
         await asyncio.sleep(0)
 
-        async with admission.admit(plan, Call(door, {}), new_record()) as permit:
+        async with admission.admit(plan, Call(head, {}), new_record()) as permit:
             await held
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()

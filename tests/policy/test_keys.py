@@ -46,9 +46,9 @@ def written(folder: Path, keys: str = TWO, **more: str) -> Path:
 
 def who(snapshot: Snapshot, text: str, at: datetime = BEFORE) -> str | None:
     """Name the key of a text at a moment; None for one that counts no more."""
-    door = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
+    head = RequestHead("openai", "chat", "/v1/chat/completions", "r", digest=Secret(text).digest)
     try:
-        return identify(snapshot, replace(door, at=at)).key.name
+        return identify(snapshot, replace(head, at=at)).key.name
     except Unauthorized:
         return None
 

@@ -23,7 +23,7 @@ from tests.conftest import KEY, Proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
-DOOR = RequestHead(
+HEAD = RequestHead(
     "openai", "completions", "/v1/completions", "r", digest=Secret(KEY).digest, refresh=True
 )
 
@@ -88,7 +88,7 @@ async def test_a_change_is_in_force_for_the_call_that_asks(stored: Stored) -> No
         + "  extra: {targets: []}\n".replace("[]", "[{upstream: openai, model: m}]")
     )
 
-    decided = await stored.store.read(DOOR)
+    decided = await stored.store.read(HEAD)
 
     assert decided.snapshot is stored.store.current
     assert decided.snapshot.revision != before.revision
@@ -226,7 +226,7 @@ async def test_a_broken_change_is_logged_and_the_last_good_stays(stored: Stored)
     before = stored.store.current
     stored.file.write_text("upstream: {}\n")
 
-    decided = await stored.store.read(DOOR)
+    decided = await stored.store.read(HEAD)
 
     assert decided.snapshot is before
     event, fields = stored.log.said[-1]
@@ -245,7 +245,7 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
     stored.readings = 0
     store = PolicyStore(broken, time.monotonic, let_others_come, stored.log, stored.tell)
 
-    decided = await store.read(DOOR)
+    decided = await store.read(HEAD)
 
     assert decided.snapshot is store.current
     assert stored.told[-1] == "rejected"
@@ -256,17 +256,17 @@ async def test_a_bug_in_reading_keeps_the_last_good_and_is_told(stored: Stored) 
 async def test_a_key_without_the_permission_does_not_touch_the_disk(
     key: str, stored: Stored
 ) -> None:
-    await stored.store.read(RequestHead(**{**_fields(DOOR), "digest": Secret(key).digest}))
+    await stored.store.read(RequestHead(**{**_fields(HEAD), "digest": Secret(key).digest}))
 
     assert stored.readings == 1
 
 
-def _fields(door: RequestHead) -> dict[str, Any]:
-    return {name: getattr(door, name) for name in door.__dataclass_fields__}
+def _fields(head: RequestHead) -> dict[str, Any]:
+    return {name: getattr(head, name) for name in head.__dataclass_fields__}
 
 
 async def test_many_who_ask_at_once_share_few_readings_a_second_apart(stored: Stored) -> None:
-    await asyncio.gather(*(stored.store.read(DOOR) for _ in range(50)))
+    await asyncio.gather(*(stored.store.read(HEAD) for _ in range(50)))
 
     assert stored.readings <= 3
     assert all(wait <= 1 for wait in stored.clock.slept)
@@ -280,12 +280,12 @@ async def test_a_secret_that_changed_is_in_force_though_the_files_are_the_same(
     secret.write_text("sk-old")
     stored = Stored(folder)
     stored.file.write_text(stored.file.read_text().replace("${UPSTREAM_KEY}", f"file:{secret}"))
-    before = (await stored.store.read(DOOR)).snapshot
+    before = (await stored.store.read(HEAD)).snapshot
 
     secret.write_text("sk-new")
-    after = (await stored.store.read(DOOR)).snapshot
+    after = (await stored.store.read(HEAD)).snapshot
 
-    target = identify(after, DOOR).key.deployments["support-chat"].deployment.routes.targets[0]
+    target = identify(after, HEAD).key.deployments["support-chat"].deployment.routes.targets[0]
     assert target.upstream.api_key == Secret("sk-new")
     assert after.revision == before.revision
 
@@ -312,7 +312,7 @@ class Interrupted:
     async def leave(self, store: PolicyStore) -> None:
         with suppress(TimeoutError):
             async with self.patience:
-                await store.read(DOOR)
+                await store.read(HEAD)
 
 
 async def let_others_come(seconds: float) -> None:
@@ -326,7 +326,7 @@ async def test_a_reading_whose_caller_left_is_not_taken_for_done(stored: Stored)
     before = store.current.revision
     stored.file.write_text(stored.file.read_text().replace("gpt-4o-mini", "gpt-renamed"))
 
-    _, decided = await asyncio.gather(slow.leave(store), store.read(DOOR))
+    _, decided = await asyncio.gather(slow.leave(store), store.read(HEAD))
 
     assert decided.snapshot.revision != before
     assert slow.patience.expired()
@@ -366,13 +366,13 @@ def blocks(stored: Stored) -> int:
 
 async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
-    call = Call(replace(DOOR, refresh=False), {}, models=("support-chat",))
+    call = Call(replace(HEAD, refresh=False), {}, models=("support-chat",))
     served: dict[str, set[str]] = {}
     done = asyncio.Event()
 
     async def decide() -> None:
         while not done.is_set():
-            plan = (await stored.store.read(call.door)).identify(call.door).decide(call)
+            plan = (await stored.store.read(call.head)).identify(call.head).decide(call)
             served.setdefault(plan.revision, set()).add(plan.legs[0].targets[0].model)
             await asyncio.sleep(0)
 

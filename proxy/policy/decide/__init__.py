@@ -28,8 +28,8 @@ class InForce:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def identify(self, door: RequestHead) -> KeyCaller:
-        found = identify(self.snapshot, door)
+    def identify(self, head: RequestHead) -> KeyCaller:
+        found = identify(self.snapshot, head)
         return KeyCaller(self.snapshot, found.key, found.label)
 
 
@@ -53,16 +53,16 @@ class KeyCaller:
         return decide_for(self.snapshot, self.known, call)
 
 
-def identify(snapshot: Snapshot, door: RequestHead) -> Credential:
+def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
     """Find the virtual key. Raises ``Unauthorized`` in the same words for none, a wrong one and one
     that counts no more."""
-    digest = door.digest
+    digest = head.digest
     if digest is None:
         raise Unauthorized
     found = snapshot.credentials.get(digest)
     if found is None or not hmac.compare_digest(found.digest, digest):
         raise _unauthorized(snapshot, digest)
-    if not found.is_in_force(door.at):
+    if not found.is_in_force(head.at):
         raise Unauthorized("expired", found.key.name)
     return found
 
@@ -77,24 +77,24 @@ def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
     """Say who calls, which deployment answers, with which tags and targets. Raises ``Refused``."""
-    return decide_for(snapshot, identify(snapshot, call.door).key, call)
+    return decide_for(snapshot, identify(snapshot, call.head).key, call)
 
 
 def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     """Decide a call of a known key. Raises ``Refused`` where it cannot be served under any rule;
     what a rule itself refuses is part of the plan."""
-    door = call.door
+    head = call.head
     warnings: tuple[str, ...] = ()
-    if door.refresh and not key.may_refresh:
+    if head.refresh and not key.may_refresh:
         warnings = ("refresh ignored: this key may not refresh",)
-    if door.endpoint == "models":
+    if head.endpoint == "models":
         said = (key.tags, (), key.listing, 0, warnings)
         return Plan(snapshot.revision, key.name, None, *said)
     reach = find(key, call)
     tags = reach.tags
     dropped: tuple[str, ...] = ()
-    if door.tags:
-        tags, dropped = join_tags(snapshot, reach, door)
+    if head.tags:
+        tags, dropped = join_tags(snapshot, reach, head)
         warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
     deployment = reach.deployment
     _check_number(call.models, deployment.max_models)
@@ -143,9 +143,9 @@ def _check_number(models: Sequence[str], most: int) -> None:
 
 def facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
     """Return what rules may know of a call, but for the names of the model that is asked."""
-    door = call.door
+    head = call.head
     return Facts(
-        key.name, door.dialect, door.endpoint, NAMELESS, call.stream, tags, door.headers, door.at
+        key.name, head.dialect, head.endpoint, NAMELESS, call.stream, tags, head.headers, head.at
     )
 
 
@@ -156,7 +156,7 @@ def _together(reach: Reach, rulings: Sequence[Effects]) -> Effects:
 
 def find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
-    asked = call.door.deployment or call.deployment
+    asked = call.head.deployment or call.deployment
     if asked is not None:
         found = key.deployments.get(asked)
         if found is None:
@@ -179,7 +179,7 @@ def find(key: VirtualKey, call: Call) -> Reach:
 
 
 def join_tags(
-    snapshot: Snapshot, reach: Reach, door: RequestHead
+    snapshot: Snapshot, reach: Reach, head: RequestHead
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Add what a caller may add to the tags of the key and the deployment.
 
@@ -187,7 +187,7 @@ def join_tags(
     """
     tags = dict(reach.tags)
     dropped: list[str] = []
-    for name, given in door.tags:
+    for name, given in head.tags:
         value = "true" if given is None else given
         rule = snapshot.tags.get(name)
         allowed = rule is not None and rule.caller and rule.allows(value)

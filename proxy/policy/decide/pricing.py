@@ -23,8 +23,8 @@ def is_priced(target: Target, call: Call) -> bool:
     """True if a whole price is in force on the call's day for what it asks."""
     if target.always_priced:
         return True
-    price = in_force(target.prices, call.door.at.date())
-    return price is not None and _lack(price, call.door.endpoint == "embeddings") is None
+    price = in_force(target.prices, call.head.at.date())
+    return price is not None and _lack(price, call.head.endpoint == "embeddings") is None
 
 
 def missing(target: Target, on: date | None = None) -> str | None:

@@ -78,8 +78,8 @@ class Sticky:
         if self.by == "key":
             return key
         if self.by == "header":
-            return call.door.headers.get(self.header)
-        user = call.door.user or call.body.get("user")
+            return call.head.headers.get(self.header)
+        user = call.head.user or call.body.get("user")
         return str(user) if user else None
 
 
@@ -88,6 +88,6 @@ def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
 
     What a client sends cannot steer it, save the name of its user or a header the policy names.
     """
-    seed = (sticky and sticky.seed(key, call)) or call.door.nonce
+    seed = (sticky and sticky.seed(key, call)) or call.head.nonce
     said = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())

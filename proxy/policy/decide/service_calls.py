@@ -40,7 +40,7 @@ class GuardPolicies:
 
     current: Callable[[], Snapshot]
 
-    async def read(self, door: RequestHead) -> GuardPolicy:
+    async def read(self, head: RequestHead) -> GuardPolicy:
         return GuardPolicy(self.current())
 
 
@@ -54,14 +54,14 @@ class GuardPolicy:
     def revision(self) -> str:
         return self.snapshot.revision
 
-    def identify(self, door: RequestHead) -> GuardCaller:
-        """Take the guard at its word: no client can write a door that names one."""
-        if door.guard is None:
+    def identify(self, head: RequestHead) -> GuardCaller:
+        """Take the guard at its word: no client can write a head that names one."""
+        if head.guard is None:
             raise Unauthorized
-        deployment = self.snapshot.deployments.get(door.deployment or "")
+        deployment = self.snapshot.deployments.get(head.deployment or "")
         if deployment is None:
             raise NotFound("The deployment that a guard asks does not exist any more.")
-        return GuardCaller(self.snapshot, key_of(door.guard), deployment)
+        return GuardCaller(self.snapshot, key_of(head.guard), deployment)
 
 
 @dataclass(frozen=True, slots=True)

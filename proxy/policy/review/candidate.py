@@ -40,20 +40,20 @@ class Candidate:
 
     def end(self, record: Record) -> None:
         found = self._divergences(record)
-        if found is None or record.door is None:
+        if found is None or record.head is None:
             return
         if not found:
             self._tell("same", "")
         for way, change in by_way(found).items():
             self._tell(*way)
-            self._note(record.door.request_id, way, change)
+            self._note(record.head.request_id, way, change)
 
     def _divergences(self, record: Record) -> list[Divergence] | None:
         """Decide the call once more; None for one that no policy decided."""
-        door, call = record.door, record.call
-        if door is None or door.guard is not None:  # what a guard asks, nobody has a key for
+        head, call = record.head, record.call
+        if head is None or head.guard is not None:  # what a guard asks, nobody has a key for
             return None
-        key = _known(self.current(), door)
+        key = _known(self.current(), head)
         if call is None:
             stranger = isinstance(record.error, Unauthorized) and key is not None
             return [other_key(key.name, "unknown", None)] if stranger and key else None
@@ -62,7 +62,7 @@ class Candidate:
             return None
         if key is None:
             name = str(record.key)
-            lapse = self.current().lapse_of(name, door.at, record.credential)
+            lapse = self.current().lapse_of(name, head.at, record.credential)
             return [other_key(name, None, lapse or "unknown")]
         return divergences(call, was, decided(self.current(), key, call))
 
@@ -91,8 +91,8 @@ class Candidate:
         return CallExplanation(self.current().revision, tuple(reasons))
 
 
-def _known(snapshot: Snapshot, door: RequestHead) -> VirtualKey | None:
+def _known(snapshot: Snapshot, head: RequestHead) -> VirtualKey | None:
     try:
-        return identify(snapshot, door).key
+        return identify(snapshot, head).key
     except Unauthorized:
         return None

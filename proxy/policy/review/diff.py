@@ -211,7 +211,7 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
             found.unknown += 1
             continue
         call = _call(old, key, said)
-        at = call.door.at
+        at = call.head.at
         if old.lapse_of(key.name, at) is not None and new.lapse_of(key.name, at) is not None:
             found.unknown += 1
             continue
@@ -232,11 +232,11 @@ def _compare(
         found.ways[way] += 1
         examples = found.examples.setdefault(way, [])
         if len(examples) < EXAMPLES:
-            examples.append(f"{call.door.request_id} ({change})")
+            examples.append(f"{call.head.request_id} ({change})")
 
 
 def _divergences(old: Snapshot, new: Snapshot, key: VirtualKey, call: Call) -> list[Divergence]:
-    lapses = [snapshot.lapse_of(key.name, call.door.at) for snapshot in (old, new)]
+    lapses = [snapshot.lapse_of(key.name, call.head.at) for snapshot in (old, new)]
     if any(lapses):
         return [other_key(key.name, *lapses)]
     return divergences(call, decided(old, key, call), decided(new, new.keys[key.name], call))
@@ -262,7 +262,7 @@ def _call(old: Snapshot, key: VirtualKey, said: Mapping[str, Any]) -> Call:
     request = str(said.get("request_id"))
     time = datetime.fromisoformat(str(said.get("time")))
     headers = {str(name).lower(): str(v) for name, v in (said.get("headers") or {}).items()}
-    door = RequestHead(
+    head = RequestHead(
         dialect=str(said.get("dialect")),
         endpoint=said["endpoint"],
         route=str(said.get("route")),
@@ -273,7 +273,7 @@ def _call(old: Snapshot, key: VirtualKey, said: Mapping[str, Any]) -> Call:
     )
     body = said.get("body", said.get("parameters"))
     call = Call(
-        door,
+        head,
         body if isinstance(body, dict) else {},
         models=tuple(map(str, said["models"])),
         stream=said.get("stream") is True,
@@ -285,9 +285,9 @@ def _as_it_came(old: Snapshot, key: VirtualKey, call: Call, said: Mapping[str, A
     deployment, tags = said.get("deployment"), said.get("tags") or {}
     plan = decided(old, key, call)
     if deployment and getattr(plan, "deployment", None) != deployment:
-        call = replace(call, door=replace(call.door, deployment=str(deployment)))
+        call = replace(call, head=replace(call.head, deployment=str(deployment)))
     if not deployment or deployment not in key.deployments:
         return call
     own = find(key, call).tags
     brought = tuple((name, str(v)) for name, v in tags.items() if own.get(name) != v)
-    return replace(call, door=replace(call.door, tags=brought))
+    return replace(call, head=replace(call.head, tags=brought))

@@ -33,7 +33,7 @@ def explain(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
 def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call that is yet to come: a key that is not in force then is refused, as calls of
     the past were not, whatever became of their key since."""
-    lapse = snapshot.lapse_of(key.name, call.door.at)
+    lapse = snapshot.lapse_of(key.name, call.head.at)
     if lapse is None:
         return explain(snapshot, key, call)
     explainer, error = _Explainer(snapshot, key, call), Unauthorized()
@@ -83,7 +83,7 @@ class _Explainer:
 
     def deployment(self, reach: Reach) -> Reason:
         name, call = reach.deployment.name, self.call
-        if call.door.deployment is not None:
+        if call.head.deployment is not None:
             why = "a header names it"
         elif call.deployment is not None:
             why = "the model's name has it as its last part"
@@ -104,7 +104,7 @@ class _Explainer:
             else:
                 why, at = "the caller may say so", self.at("tags", tag)
             parts.append(Reason("tag", f"{tag}={value}", why, at))
-        _, dropped = join_tags(self.snapshot, reach, self.call.door)
+        _, dropped = join_tags(self.snapshot, reach, self.call.head)
         parts += [
             Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
         ]
@@ -191,7 +191,7 @@ class _Explainer:
             if picked is not None:
                 at = self.at("policies", *picked)
             why = _chosen(leg, index, first, weighed=bool(weighed)) if served else "not asked"
-            price = in_force(target.prices, self.call.door.at.date())
+            price = in_force(target.prices, self.call.head.at.date())
             yield Reason("target", target.title, f"{why}; {_priced(price)}", at)
         for target in ruled.leg.targets:
             if target not in leg.targets and not is_priced(target, self.call):

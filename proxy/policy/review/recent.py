@@ -96,14 +96,14 @@ class CallHistory:
         return None
 
     def end(self, record: Record) -> None:
-        if record.door is None or not record.told:
+        if record.head is None or not record.told:
             return
         snapshot = self._find(record.revision or "")
         headers = snapshot.headers if snapshot is not None else frozenset[str]()
         calls, most = self._calls, MAX_CALLS
         if record.key is None:  # who is nobody pushes out nobody but others of the kind
             calls, most = self._strangers, MAX_STRANGERS
-        name = record.door.request_id, record.key  # whose id another key uses keeps its own
+        name = record.head.request_id, record.key  # whose id another key uses keeps its own
         calls[name] = _kept(record, headers)
         calls.move_to_end(name)  # a client may use an id again
         if len(calls) > most:
@@ -148,7 +148,7 @@ class CallHistory:
         if self._candidate is None:
             return
         candidate = self._candidate()
-        lapse = candidate.lapse_of(key.name, call.door.at, kept.credential)
+        lapse = candidate.lapse_of(key.name, call.head.at, kept.credential)
         if lapse is not None:
             found = [other_key(key.name, None, lapse)]
         else:
@@ -193,21 +193,21 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
 def facts_of(call: Call, headers: frozenset[str]) -> Call:
     """Return a call as the facts that policy decides by: no prompt, no credential, no header but
     those that a rule looks at."""
-    door = call.door
+    head = call.head
     facts = {name: call.body[name] for name in PARAMETERS & call.body.keys()}
     return Call(
-        door=RequestHead(
-            dialect=door.dialect,
-            endpoint=door.endpoint,
-            route=door.route,
-            request_id=door.request_id,
-            nonce=door.nonce,
-            deployment=door.deployment,
-            tags=door.tags,
-            user=door.user,
-            refresh=door.refresh,
-            headers={name: door.headers[name] for name in headers if name in door.headers},
-            at=door.at,
+        head=RequestHead(
+            dialect=head.dialect,
+            endpoint=head.endpoint,
+            route=head.route,
+            request_id=head.request_id,
+            nonce=head.nonce,
+            deployment=head.deployment,
+            tags=head.tags,
+            user=head.user,
+            refresh=head.refresh,
+            headers={name: head.headers[name] for name in headers if name in head.headers},
+            at=head.at,
         ),
         body={name: value for name, value in facts.items() if _short(value)},
         models=call.models,
@@ -218,9 +218,9 @@ def facts_of(call: Call, headers: frozenset[str]) -> Call:
 
 def _size(call: Call) -> int:
     """Return the bytes of what a client wrote, as far as it is kept."""
-    door = call.door
-    words = [*call.models, call.deployment, door.deployment, door.user, *door.headers.values()]
-    words += [text for tag in door.tags for text in tag]
+    head = call.head
+    words = [*call.models, call.deployment, head.deployment, head.user, *head.headers.values()]
+    words += [text for tag in head.tags for text in tag]
     return sum(map(sys.getsizeof, (*words, *call.body.values())))
 
 

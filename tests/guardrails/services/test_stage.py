@@ -24,14 +24,14 @@ from proxy.types import Call, Chunk, Json, Plan, RequestHead
 from proxy.types.guard import Egress, Finding, Guarding, GuardResult, GuardRule, Piece, Question
 from tests.guardrails.doubles import Elsewhere, Ticks, Words, pieces, rule
 
-DOOR = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
+HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
 BITS = ["secret", "sec", "ret", " ", "s e c r e t", "pin", "p", "é", "\u200b", "ok "]
 TEXT = st.lists(st.sampled_from(BITS), max_size=8).map("".join)
 CUTS = st.lists(st.integers(0, 200), max_size=8)
 
 
 def asking(body: Json, *, stream: bool = False) -> Call:
-    return Call(DOOR, body, ("smol",), stream=stream)
+    return Call(HEAD, body, ("smol",), stream=stream)
 
 
 def plan(*rules: GuardRule) -> Plan:

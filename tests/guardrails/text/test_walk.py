@@ -87,9 +87,9 @@ def fields() -> Iterator[tuple[str, str, str, Field]]:
 
 def hub(dialect: str, endpoint: str, body: dict[str, Any]) -> dict[str, Any]:
     headers = {"x-portkey-api-key": "k"} if dialect == "portkey" else {}
-    door = parse_head("POST", PATHS[dialect, endpoint], headers, Received("r"))
-    assert (door.dialect, door.endpoint) == (dialect, endpoint)
-    return read_call(door, body).body
+    head = parse_head("POST", PATHS[dialect, endpoint], headers, Received("r"))
+    assert (head.dialect, head.endpoint) == (dialect, endpoint)
+    return read_call(head, body).body
 
 
 def seen(body: dict[str, Any]) -> bool:

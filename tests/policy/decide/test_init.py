@@ -18,7 +18,7 @@ from tests.conftest import KEY, world
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]
 WRONG_KEYS.append(hashlib.sha256(KEY.encode()).hexdigest())  # what the policy keeps of it
-DOOR = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
+HEAD = RequestHead("openai", "completions", "/v1/completions", "req_1", digest=Secret(KEY).digest)
 
 
 @pytest.fixture(scope="module")
@@ -28,21 +28,21 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
     return read_folder(folder, {"UPSTREAM_KEY": "sk"})
 
 
-def call(*models: str, deployment: str | None = None, **door: Any) -> Call:
-    return Call(replace(DOOR, **door), {}, models=models, deployment=deployment)
+def call(*models: str, deployment: str | None = None, **head: Any) -> Call:
+    return Call(replace(HEAD, **head), {}, models=models, deployment=deployment)
 
 
 @pytest.mark.parametrize("token", WRONG_KEYS, ids=lambda token: ascii(token[:20]))
 def test_a_wrong_key_is_unauthorized_whatever_it_looks_like(token: str, snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized):
-        identify(snapshot, replace(DOOR, digest=Secret(token).digest))
+        identify(snapshot, replace(HEAD, digest=Secret(token).digest))
 
 
 def test_no_key_is_told_in_the_same_words(snapshot: Snapshot) -> None:
     with pytest.raises(Unauthorized) as none:
-        identify(snapshot, replace(DOOR, digest=None))
+        identify(snapshot, replace(HEAD, digest=None))
     with pytest.raises(Unauthorized) as wrong:
-        identify(snapshot, replace(DOOR, digest=Secret("x").digest))
+        identify(snapshot, replace(HEAD, digest=Secret("x").digest))
 
     assert str(none.value) == str(wrong.value)
 
@@ -69,7 +69,7 @@ def test_a_name_leads_to_a_deployment_and_its_targets(
 
 
 def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
-    asked = Call(replace(DOOR, deployment="search-answers"), {}, models=("support-chat",))
+    asked = Call(replace(HEAD, deployment="search-answers"), {}, models=("support-chat",))
 
     assert decide(snapshot, asked).deployment == "search-answers"
 

@@ -34,7 +34,7 @@ deployments:
       - {upstream: openai, model: m, weight: 9}
     fallback: [{upstream: openai, model: last}]
 """
-DOOR = RequestHead("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
+HEAD = RequestHead("openai", "completions", "/v1/completions", "r", digest=Secret("k").digest)
 
 
 def test_without_weights_the_first_is_tried_alone() -> None:
@@ -59,10 +59,10 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
     )
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
-    named = Call(replace(DOOR, deployment="split"), {}, models=("old",))
+    named = Call(replace(HEAD, deployment="split"), {}, models=("old",))
 
     with pytest.raises(NotFound):
-        decide(snapshot, Call(DOOR, {}, models=("old",)))
+        decide(snapshot, Call(HEAD, {}, models=("old",)))
     assert [t.model for t in decide(snapshot, named).legs[0].targets] == ["m", "last"]
 
 
@@ -73,7 +73,7 @@ def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
 
 
 def chosen(snapshot: Snapshot, **said: Any) -> list[str]:
-    call = Call(replace(DOOR, nonce=said.pop("nonce", "")), said, models=("m",))
+    call = Call(replace(HEAD, nonce=said.pop("nonce", "")), said, models=("m",))
     return [t.upstream.name for t in decide(snapshot, call).legs[0].targets]
 
 
@@ -113,7 +113,7 @@ def test_a_canary_of_another_model_gets_calls_once_a_rule_names_the_deployment(
     (tmp_path / "p.yaml").write_text(text)
     snapshot = read_folder(tmp_path, {})
 
-    asked = (Call(replace(DOOR, nonce=f"n{n}"), {}, models=("m",)) for n in range(200))
+    asked = (Call(replace(HEAD, nonce=f"n{n}"), {}, models=("m",)) for n in range(200))
     first = Counter(decide(snapshot, call).legs[0].targets[0].model for call in asked)
 
     assert first["m"] > 150

@@ -34,14 +34,14 @@ def policies(folder: Path) -> GuardPolicies:
 
 
 def call(guard: str | None = "house", deployment: str = "judge-smol") -> Call:
-    door = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
+    head = RequestHead("openai", "chat", "guard", "req_2", deployment=deployment, guard=guard)
     body = {"model": deployment, "messages": [{"role": "user", "content": "x"}]}
-    return read_call(door, body)
+    return read_call(head, body)
 
 
 async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(call().door)
-    caller = policy.identify(call().door)
+    policy = await policies(tmp_path).read(call().head)
+    caller = policy.identify(call().head)
     plan = caller.decide(call())
 
     assert (caller.key, plan.key, plan.deployment) == ("guard/house", "guard/house", "judge-smol")
@@ -51,8 +51,8 @@ async def test_a_guard_is_a_caller_under_the_policy_of_the_deployment(tmp_path: 
 
 
 async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(call().door)
-    plan = policy.identify(call().door).decide(call())
+    policy = await policies(tmp_path).read(call().head)
+    plan = policy.identify(call().head).decide(call())
 
     assert plan.rules == ("judged/strict",)
     assert not plan.guards
@@ -60,14 +60,14 @@ async def test_no_guard_and_no_cache_is_left_whoever_brings_them(tmp_path: Path)
 
 
 async def test_a_client_s_call_is_no_guard_s(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(call().door)
+    policy = await policies(tmp_path).read(call().head)
 
     with pytest.raises(Unauthorized):
-        policy.identify(call(guard=None).door)
+        policy.identify(call(guard=None).head)
 
 
 async def test_a_deployment_that_is_not_there_is_not_found(tmp_path: Path) -> None:
-    policy = await policies(tmp_path).read(call().door)
+    policy = await policies(tmp_path).read(call().head)
 
     with pytest.raises(NotFound):
-        policy.identify(call(deployment="judge-big").door)
+        policy.identify(call(deployment="judge-big").head)

@@ -21,7 +21,7 @@ from proxy.types.windows import Calendar
 from proxy.usage import NANO
 from tests.conftest import KEY, world
 
-DOOR = RequestHead(
+HEAD = RequestHead(
     "openai",
     "chat",
     "/v1/chat/completions",
@@ -30,7 +30,7 @@ DOOR = RequestHead(
     headers={"authorization": f"Bearer {KEY}", "x-region": "eu"},
 )
 CALL = Call(
-    DOOR,
+    HEAD,
     {"model": "support-chat", "messages": [{"role": "user", "content": "words"}], "n": 1},
     models=("support-chat",),
 )
@@ -45,7 +45,7 @@ def snapshot(tmp_path: Path) -> Snapshot:
 def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str = "r") -> Record:
     ids = TraceIds("a" * 32, "b" * 16, "c" * 16)
     record = Record(ids, 0.0, datetime(2026, 1, 1, tzinfo=UTC), lambda: 0.0)
-    record.join(replace(DOOR, request_id=request))
+    record.join(replace(HEAD, request_id=request))
     if snapshot is not None:
         record.revision = snapshot.revision
     if snapshot is not None and call is not None:
@@ -61,8 +61,8 @@ def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snaps
 
     assert key is not None
     assert kept.body == {"n": 1}
-    assert kept.door.headers == {"x-region": "eu"}
-    assert kept.door.digest is None
+    assert kept.head.headers == {"x-region": "eu"}
+    assert kept.head.digest is None
     assert "words" not in repr(kept)
 
 
@@ -76,10 +76,10 @@ def test_no_long_parameter_is_kept() -> None:
 def test_of_a_call_no_fact_is_kept_but_those_that_are_named() -> None:
     """A field that somebody adds to a call is not kept with it, whatever it holds."""
     long = "x" * 100_000
-    door = replace(DOOR, echo=(("x-trace", long),), warnings=(long,), via=(long,), parent=None)
+    head = replace(HEAD, echo=(("x-trace", long),), warnings=(long,), via=(long,), parent=None)
     call = replace(
         CALL,
-        door=door,
+        head=head,
         body={**CALL.body, long: 1},
         names=frozenset({long}),
         quarters={long: 1},
