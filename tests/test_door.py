@@ -105,3 +105,16 @@ def test_every_recipe_loads_and_its_cases_pass(title: str, tmp_path: Path) -> No
     assert "good, revision" in checked
     assert "warning" not in checked
     assert ", 0 failed" in tested, tested
+
+
+def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
+    lines = (TOP / "docs" / "glossary.md").read_text().splitlines()
+    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ")][1:]
+    code = "".join(file.read_text() for file in (TOP / "proxy").rglob("*.py"))
+
+    assert len(lines) <= 60
+    assert [word for word, *_ in rows] == sorted(word for word, *_ in rows)
+    for word, _, places in rows:
+        for place in re.findall(r"`([^`]+)`", places):
+            there = (TOP / place).exists() if "/" in place else f"class {place}" in code
+            assert there, f"{word}: {place}"
