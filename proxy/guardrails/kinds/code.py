@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.types.guard import Finding
 
 REACH = 2000
@@ -83,7 +83,7 @@ class Code:
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
-        self._sieve = Sieve([FENCE, *cues])
+        self._sieve = PatternSet([FENCE, *cues])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
         self._closes = {

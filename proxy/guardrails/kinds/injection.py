@@ -14,7 +14,8 @@ from functools import lru_cache
 from proxy.guardrails.matching import injection_model
 from proxy.guardrails.matching.injection_model import WINDOW, Window
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
-from proxy.guardrails.matching.phrase_rules import Rule, Rulebook, apart
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.phrase_rules import Rule, Rulebook
 from proxy.types.guard import Finding
 
 MODEL = "model"

@@ -17,7 +17,8 @@ from typing import Any
 
 import orjson
 
-from proxy.guardrails.matching.phrase_rules import apart, encodable
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.phrase_rules import encodable
 from proxy.types.guard import Egress, Finding, Piece, Question
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"

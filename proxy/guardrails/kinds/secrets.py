@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, Rule
-from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
@@ -69,10 +69,10 @@ class Secrets:
         self._known = [*_own(), *(rule for rule in rules if not rule.names)]
         names = [rule.names for rule in rules if rule.names]
         assignment = gitleaks.assignments(names)
-        self._names = Sieve(f"(?i){name}" for name in names)
+        self._names = PatternSet(f"(?i){name}" for name in names)
         self._assignment = Pattern(assignment)
         # Their order is that of `find`: first the assignment, then the long ones, then all others.
-        self._sieve = Sieve(
+        self._sieve = PatternSet(
             [
                 assignment,
                 *OPENINGS.values(),

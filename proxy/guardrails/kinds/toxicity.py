@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.guardrails.matching import wordlist
-from proxy.guardrails.matching.phrase_rules import Rule, Rulebook, apart
+from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.phrase_rules import Rule, Rulebook
 from proxy.guardrails.matching.phrases import phrase
 from proxy.types.guard import Finding
 

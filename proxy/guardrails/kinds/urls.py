@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from proxy.guardrails.matching.re2set import Characters, Pattern, Sieve, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.guardrails.text.hosts import entry_of, hosts, is_listed
 from proxy.types.guard import Finding
 
@@ -37,7 +37,7 @@ class Urls:
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
-        self._seen, self._sieve = Pattern(SEEN), Sieve([SEEN])
+        self._seen, self._sieve = Pattern(SEEN), PatternSet([SEEN])
         self._rest = Pattern(rf"[^{STOPS}]*")
 
     @property

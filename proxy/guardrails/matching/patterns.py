@@ -1,6 +1,6 @@
 """Regular expressions over a text, in linear time: RE2, which cannot backtrack.
 
-One pass of an ``re2.Set`` tells which patterns occur; only those are then searched one by one. On
+One pass of a ``PatternSet`` tells which patterns occur; only those are then searched one by one. On
 a clean text, which nearly all are, nothing but that pass runs. A pattern that would be slow for
 all that (linear is not fast, and finding *all* matches is not linear) is refused when it is loaded.
 """
@@ -20,6 +20,7 @@ import re2
 
 from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet
 from proxy.types.guard import Finding
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -29,7 +30,6 @@ UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
 # Letters of one word, for certain: between two of them no word begins.
 RUN = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
 
-MEMORY_BYTES = 64 << 20
 PROBE_CHARACTERS = 16 << 10
 BOUND_S = 0.010
 FINDING_S = 0.000_005  # what a finding may cost beside it: a text of digits is full of them
@@ -78,12 +78,12 @@ class Patterns:
         patterns: Sequence[Pattern],
         *,
         bound_s: float | None = BOUND_S,
-        memory_bytes: int = MEMORY_BYTES,
+        memory_bytes: int = MANY_BYTES,
         clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.patterns = tuple(patterns)
         self._singles = tuple(_Single(pattern) for pattern in patterns)
-        self._set = _set([pattern.trigger for pattern in patterns], memory_bytes)
+        self._set = PatternSet([pattern.trigger for pattern in patterns], memory_bytes)
         lengths = [single.longest for single in self._singles]
         known = [length for length in lengths if length is not None]
         # One more on each side: for ^, $, \b and whole words.
@@ -96,7 +96,7 @@ class Patterns:
 
     def which(self, text: str) -> Sequence[int]:
         """Tell which patterns may occur, by their places in ``patterns``; the others do not."""
-        return self._which(_encoded(text))
+        return self._set.hits(_encoded(text))
 
     def hits(self, text: str) -> list[Finding]:
         """Give all findings of each pattern, one pattern after the other: they may overlap."""
@@ -105,21 +105,13 @@ class Patterns:
         data = _encoded(text)
         return [
             finding
-            for index in self._which(data)
+            for index in self._set.hits(data)
             for finding in self._singles[index].find(text, data)
         ]
 
     def find(self, text: str) -> Sequence[Finding]:
         """Give all findings by their start, put apart."""
         return apart(self.hits(text))
-
-    def _which(self, data: bytes) -> Sequence[int]:
-        # The set's last pattern always matches. If it does not, RE2 ran out of memory, of which
-        # it says nothing here: then no pattern is known to be absent.
-        matched: list[int] | None = self._set.Match(data)
-        if matched is None:
-            return range(len(self._singles))
-        return sorted(matched)[:-1]
 
     def _probe(self, bound_s: float, clock: Callable[[], float]) -> None:
         for single in self._singles:
@@ -241,23 +233,10 @@ def _in_word(character: str) -> bool:
     )
 
 
-def _options(memory_bytes: int | None = None) -> Any:
+def _options() -> Any:
     options = re2.Options()
     options.log_errors = False  # RE2 would write patterns, and places in texts, to stderr
-    if memory_bytes is not None:
-        options.max_mem = memory_bytes
     return options
-
-
-def _set(regexes: Sequence[str], memory_bytes: int) -> Any:
-    made = re2.Set.SearchSet(_options(memory_bytes))
-    try:
-        for regex in [*regexes, r"\z"]:  # the last one matches every text: see Patterns._which
-            made.Add(regex)
-        made.Compile()  # uncompiled, it would find nothing, and not say so
-    except re2.error:
-        raise ValueError("these patterns together are too large") from None
-    return made
 
 
 def _said(error: Exception) -> str:

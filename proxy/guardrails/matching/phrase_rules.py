@@ -5,12 +5,13 @@ RE2 only: no text makes a match slow, and while one is matched other threads run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import re2
 
+from proxy.guardrails.matching.re2set import PatternSet
 from proxy.types.guard import Finding
 
 MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one pattern
@@ -58,17 +59,14 @@ class Rulebook:
 
     def _matching(self, text: str) -> Iterator[tuple[Rule, Any]]:
         for several, each in self._parts:
-            for index in several.Match(text) or ():  # None when nothing matches
+            for index in several.hits(text.encode()):
                 yield each[index]
 
 
-def _part(rules: Sequence[Rule], options: Any) -> tuple[Any, list[tuple[Rule, Any]]]:
-    """Compile rules to match at once, and each to say where; raises RE2's error."""
-    several = re2.Set.SearchSet(options)
-    for rule in rules:
-        several.Add(rule.pattern)
-    several.Compile()  # without it, nothing would ever match
-    return several, [(rule, re2.compile(rule.pattern, options)) for rule in rules]
+def _part(rules: Sequence[Rule], options: Any) -> tuple[PatternSet, list[tuple[Rule, Any]]]:
+    """Compile rules to match at once, and each to find where; raises RE2's error."""
+    alone = [(rule, re2.compile(rule.pattern, options)) for rule in rules]
+    return PatternSet(f"(?i){rule.pattern}" for rule in rules), alone
 
 
 def encodable(text: str) -> str:
@@ -76,18 +74,3 @@ def encodable(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def apart(findings: Iterable[Finding]) -> list[Finding]:
-    """Keep of findings that overlap the surest, the longest of equals; give them by their start."""
-    kept: list[Finding] = []
-    for finding in sorted(findings, key=lambda f: (f.start, f.end)):
-        if not kept or kept[-1].end <= finding.start:
-            kept.append(finding)
-        elif _weight(finding) > _weight(kept[-1]):
-            kept[-1] = finding
-    return kept
-
-
-def _weight(finding: Finding) -> tuple[float, int]:
-    return finding.score, finding.end - finding.start

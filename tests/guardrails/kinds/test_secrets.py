@@ -132,7 +132,9 @@ def test_what_only_looks_like_a_secret_is_left_alone(secrets: Secrets, text: str
 # Passwords of tests about passwords, in addresses and log lines; the token says sub: 1234567890.
 EXAMPLES = frozenset(
     {
-        "hr-word", "p%2Fw", "p,w", "hunter22", "0123456789abcdef",
+        "hr-word", "AKIA" + "Q3EGRTZ7LB5XK2WN",
+        "sk-proj-" + "Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7",
+        "p%2Fw", "p,w", "hunter22", "0123456789abcdef",
         "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
     }
 )  # fmt: skip

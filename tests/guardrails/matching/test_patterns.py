@@ -175,10 +175,8 @@ def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str])
 
 
 def test_a_set_that_gives_up_hides_nothing() -> None:
-    # What RE2 answers when it runs out of memory is what it answers for a clean text.
-    assert re2.Set.SearchSet().Match("mill") is None
     patterns = one("mill")
-    patterns._set = re2.Set.SearchSet()
+    patterns._set._set = re2.Set.SearchSet()
 
     assert patterns.which("a mill") == range(1)
     assert spans(patterns, "a mill") == ["mill"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.matching.phrase_rules import TOGETHER, Rule, Rulebook, apart, encodable
+from proxy.guardrails.matching.phrase_rules import TOGETHER, Rule, Rulebook, encodable
 from proxy.types.guard import Finding
 
 BOOK = Rulebook([Rule("fruit", 0.5, r"app?le"), Rule("word", 0.7, r"[a-z]+ pie")], longest=10)
@@ -45,13 +45,3 @@ def test_half_a_character_is_no_obstacle() -> None:
 def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="not a pattern"):
         Rulebook([Rule("bad", 1, pattern)], longest=10)
-
-
-def test_of_findings_that_overlap_the_surest_stays() -> None:
-    low, high, far = Finding(0, 9, "a", 0.5), Finding(4, 6, "b", 0.9), Finding(6, 8, "c", 0.1)
-
-    assert apart([far, high, low]) == [high, far]
-
-
-def test_of_equals_the_longest_stays() -> None:
-    assert apart([Finding(0, 4, "a"), Finding(2, 9, "b")]) == [Finding(2, 9, "b")]
