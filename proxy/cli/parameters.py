@@ -31,14 +31,14 @@ class Listen(click.ParamType[Address]):
             self.fail(str(error), param, ctx)
 
 
-class KeyName(click.ParamType[str]):
-    """A name that `keys:` may have."""
+class PolicyName(click.ParamType[str]):
+    """A name that a key or a deployment may have."""
 
     name = "NAME"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if not re.fullmatch(NAME, value):
-            said = "a key's name is of lower case letters, digits, '.', '_' and '-'"
+            said = "a name is of lower case letters, digits, '.', '_' and '-'"
             self.fail(f"{value!r}: {said}, begins with a letter or digit, at most 64", param, ctx)
         return str(value)
 

@@ -10,7 +10,7 @@ import click
 import orjson
 
 from proxy import settings
-from proxy.cli.parameters import FOLDER, MOMENTS, KeyName
+from proxy.cli.parameters import FOLDER, MOMENTS, PolicyName
 from proxy.dialects import strict
 from proxy.emit import declared
 from proxy.errors import ProxyError
@@ -24,6 +24,8 @@ from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
 from proxy.policytest import report, run_cases
 from proxy.policytest.cases import Suite
+
+HERE = Path("policies")
 
 
 @click.command()
@@ -160,16 +162,27 @@ def metrics_command(folder: Path) -> None:
 
 
 @click.command()
-@click.argument("name", type=KeyName())
-@click.option("--deployment", "deployments", multiple=True, help="It may call; may be repeated.")
-@click.option("--policies", type=FOLDER, default="policies", show_default=True)
-def key(name: str, deployments: tuple[str, ...], policies: Path) -> None:
+@click.argument("name", type=PolicyName())
+@click.option(
+    "--deployment",
+    "deployments",
+    type=PolicyName(),
+    multiple=True,
+    help="It may call; may be repeated.",
+)
+@click.option("--policies", type=FOLDER, help="Folder of policy files; policies, if it is there.")
+def key(name: str, deployments: tuple[str, ...], policies: Path | None) -> None:
     """Draw a virtual key: the secret to hand out, and the lines for keys.yaml.
 
     Where no --deployment is given, they name all deployments of the policies.
     """
+    if policies is None and HERE.is_dir():
+        policies = HERE
+    if policies is None and not deployments:
+        raise click.UsageError(f"there is no folder {HERE}: say --deployment or --policies")
     try:
-        text, lines = new_key.draw(name, deployments, read_folder(policies, None).deployments)
+        known = read_folder(policies, None).deployments if policies else deployments
+        text, lines = new_key.draw(name, deployments, known)
     except (PolicyError, ValueError) as error:
         raise click.ClickException(f"{policies}: {error}") from None
     click.echo(f"{text}\n", err=True)

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +174,20 @@ def test_no_key_is_drawn_whose_lines_a_check_refuses(
     assert drawn.exit_code != 0
     assert why in drawn.output
     assert "hr-" not in drawn.output
+
+
+def test_a_key_with_named_deployments_needs_no_folder(tmp_path: Path) -> None:
+    with chdir(tmp_path):
+        drawn = CliRunner().invoke(main, ["key", "new", "--deployment", "support-chat"])
+        unnamed = CliRunner().invoke(main, ["key", "new"])
+        wrong = CliRunner().invoke(main, ["key", "new", "--deployment", "a", "--policies", "mine"])
+        no_name = CliRunner().invoke(main, ["key", "new", "--deployment", "a, b"])
+
+    assert drawn.exit_code == 0, drawn.output
+    assert "deployments: [support-chat]" in drawn.stdout
+    assert (unnamed.exit_code, "--deployment or --policies" in unnamed.output) == (2, True)
+    assert (wrong.exit_code, "'mine' does not exist" in wrong.output) == (2, True)
+    assert (no_name.exit_code, "hr-" in no_name.output) == (2, False)
 
 
 async def test_a_drawn_key_is_shown_once_and_kept_as_a_digest() -> None:
