@@ -16,11 +16,9 @@ from typing import Any
 from proxy.errors import BadField, BadRequest
 from proxy.types import Json
 from proxy.types.spelling import folded, squeezed
-from proxy.words import MAX_NAME
+from proxy.words import MAX_NAME, ascii_word
 
 Check = Callable[[Any], str | None]
-
-SPELLED = "must be written just so"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def check_spelling(
     small = folded(name)
     known = small if small in fields else spellings.get(squeezed(name))
     if known is not None:
-        raise BadField(path + known, SPELLED)
+        raise BadField(path + known, f"must be spelled so, and not {ascii_word(name)}")
 
 
 def _check_absent(name: str, body: Json, field: Field) -> None:

@@ -15,6 +15,7 @@ from proxy.types import Json, Upstream
 from proxy.types.nested import NestedNames
 from proxy.types.spelling import squeezed
 from proxy.types.target import CHOSEN_IN_GROUPS, USUAL
+from proxy.words import ascii_word
 
 NOT_YOURS = "is not for a client to say"
 DEARER = "asks for more than the price of the model says"
@@ -38,7 +39,7 @@ def permitted(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
                 dropped[known] = None
             continue
         if known is not None and name not in upstream.accepts:
-            _check(known, value, upstream)
+            _check(known, value, upstream, name)
         inner = nested.get(spelled)
         if inner is not None and (unsent := _check_within([value], inner, upstream, "")):
             dropped |= dict.fromkeys(sorted(unsent))
@@ -50,12 +51,18 @@ def permitted(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
     return allowed, list(dropped)
 
 
-def _check(known: str, value: Any, upstream: Upstream, path: str = "") -> None:
+def _check(known: str, value: Any, upstream: Upstream, name: str, path: str = "") -> None:
     """Raise ``BadField`` for a field that a client may not say, or not with this value."""
     if known in upstream.refuses or known in upstream.drops:
-        raise BadField(path + known, NOT_YOURS)
+        raise _not_yours(known, name, path)
     if isinstance(value, str) and value not in USUAL.get(known, (value,)):
         raise BadField(path + known, DEARER)
+
+
+def _not_yours(known: str, name: str, path: str) -> BadField:
+    """Return the refusal of a field, which the client may have spelled otherwise."""
+    other = "" if name == known else f", nor as {ascii_word(name)}"
+    return BadField(path + known, NOT_YOURS + other)
 
 
 def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
@@ -65,10 +72,10 @@ def _check_groups(name: str, value: Json, upstream: Upstream) -> None:
             spelled = squeezed(inner)
             chosen = CHOSEN_IN_GROUPS.get(spelled)
             if chosen:
-                raise BadField(path + chosen, NOT_YOURS)
+                raise _not_yours(chosen, inner, path)
             known = upstream.banned.get(spelled)
             if known is not None and known not in upstream.accepts:
-                _check(known, member, upstream, path)
+                _check(known, member, upstream, inner, path)
             names = upstream.nested.within.get(spelled)
             for listed in _check_within([member], names, upstream, path) if names else ():
                 raise BadField(path + listed, NOT_YOURS)

@@ -9,10 +9,23 @@ from typing import Any, NoReturn
 import orjson
 
 from proxy.dialects.counting import count_values
-from proxy.dialects.pieces import PieceReader, check_pieces, decode_pieces
+from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
+
+TOO_DEEP = f"The body has more than {MOST_DEPTH} levels of objects and lists."
+UNWRITABLE = {
+    "Integer exceeds 64-bit range": "The body holds an integer beyond 64 bits.",
+    "Recursion limit reached": TOO_DEEP,
+    "str is not valid UTF-8: surrogates not allowed": "The body holds half of a surrogate pair.",
+    "too deep": TOO_DEEP,
+}
+"""What a client is told of JSON that cannot be written again, by the words of the writers."""
+
+
+def _unwritable(error: Exception) -> str:
+    return UNWRITABLE.get(str(error), "The body cannot be written as JSON again.")
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -70,8 +83,12 @@ def read_json(raw: bytes, most_values: int | None = None) -> Json:
         counted(raw, most_values)
     try:
         whole = _read_large(raw) if len(raw) > LARGE_BYTES else _read_small(raw)
-    except (ValueError, RecursionError, TypeError):
+    except ValueError:
         raise BadRequest("The body is not valid JSON in UTF-8.") from None
+    except RecursionError:
+        raise BadRequest(TOO_DEEP) from None
+    except TypeError as error:
+        raise BadRequest(_unwritable(error)) from None
     if not isinstance(whole, dict):
         raise BadRequest("The body must be a JSON object.")
     return whole

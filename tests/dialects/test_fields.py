@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.dialects import DIALECTS
-from proxy.dialects.fields import Field, check_body, optional, required, string
+from proxy.dialects.fields import Field, check_body, integer, optional, required, string
 from proxy.errors import BadField
 
 BASE: dict[str, dict[str, Any]] = {
@@ -124,6 +124,12 @@ def test_null_is_legal_for_every_optional_field(dialect: str, endpoint: Any) -> 
     nulls = {name: None for name, field in fields.items() if not field.required}
 
     check_body(fields, {**nulls, **BASE[endpoint]})
+
+
+def test_a_name_in_another_spelling_is_told_with_the_one_to_write() -> None:
+    fields = {"max_output_tokens": integer()}
+    with pytest.raises(BadField, match=r"^max_output_tokens: must be spelled so, and not maxO"):
+        check_body(fields, {"maxOutputTokens": 5}, {"maxoutputtokens": "max_output_tokens"})
 
 
 def test_required_fields_come_first_in_every_table() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
-from proxy.types import Upstream
+from proxy.types import Json, Upstream
 from proxy.types.target import NOT_THE_CLIENTS, USUAL
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
@@ -60,6 +60,12 @@ def test_an_outer_name_stands_for_all_that_is_within_it() -> None:
 
     accepting = upstream(accepts={"tools[].retrieval"})
     assert permitted(body, accepting) == (body, [])
+
+
+@pytest.mark.parametrize("body", [{"apiKey": "a"}, {"extra_body": {"apiKey": "a"}}], ids=str)
+def test_another_spelling_is_told_beside_the_name_that_it_stands_for(body: Json) -> None:
+    with pytest.raises(BadField, match=r"api_key: is not for a client to say, nor as apiKey$"):
+        permitted(body, upstream())
 
 
 @pytest.mark.parametrize("name", USUAL)

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.dialects.strict import read_json
 from proxy.errors import BadRequest
+from proxy.offload import LARGE_BYTES
 
 REFUSED = {
     "two of a name": b'{"a": 1, "a": 2}',
@@ -32,6 +33,23 @@ REFUSED = {
 def test_it_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest):
         read_json(raw)
+
+
+VALID_JSON = {
+    "an integer beyond 64 bits": "an integer beyond 64 bits",
+    "a lone surrogate": "half of a surrogate pair",
+    "300 levels": "more than 254 levels",
+    "too deep": "more than 254 levels",
+}
+
+
+@pytest.mark.parametrize("size", [0, LARGE_BYTES], ids=["small", "large"])
+@pytest.mark.parametrize("name", VALID_JSON)
+def test_what_is_json_and_refused_is_told_for_what_it_is(name: str, size: int) -> None:
+    raw = {**REFUSED, "300 levels": b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}"}[name]
+
+    with pytest.raises(BadRequest, match=VALID_JSON[name]):
+        read_json(raw + b" " * size)
 
 
 def test_values_keep_what_they_are() -> None:
