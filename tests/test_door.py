@@ -118,3 +118,17 @@ def test_the_glossary_is_short_in_order_and_names_what_is_there() -> None:
         for place in re.findall(r"`([^`]+)`", places):
             there = (TOP / place).exists() if "/" in place else f"class {place}" in code
             assert there, f"{word}: {place}"
+
+
+def test_the_recipes_of_contributing_name_what_is_there() -> None:
+    page = (TOP / "CONTRIBUTING.md").read_text()
+    code = "".join(
+        file.read_text()
+        for room in ("proxy", "tests", "tools")
+        for file in (TOP / room).rglob("*.py")
+    )
+
+    for place in re.findall(r"`((?:proxy|tests|tools|docs|dashboards|policies)/[^`]*)`", page):
+        assert "NAME" in place or (TOP / place).exists(), place
+    for name in re.findall(r"`([A-Z][A-Za-z]+)`", page):
+        assert re.search(rf"^(?:class )?{name}\b", code, re.MULTILINE), name
