@@ -8,7 +8,7 @@ import pytest
 
 from proxy.dialects.hub import LegacyToChat
 from proxy.guardrails.capture import Capturing
-from proxy.guardrails.stream.chunk_parts import spot_of
+from proxy.guardrails.stream.chunk_parts import text_place
 from proxy.index import index_of
 from proxy.types import Chunk
 from proxy.types.guard import Capture
@@ -67,7 +67,7 @@ def test_all_who_read_an_index_read_the_same(index: object) -> None:
     assert "Hydrogen" in captured(pieces)  # an index that is a word is another text
     assert metered([{**piece, "finish_reason": "stop"} for piece in pieces]) == {number: "stop"}
     assert roles_of_chat(pieces) == ["assistant", None]
-    assert spot_of({"choices": pieces[:1]}, ("choices", 0, "text"))[0] == number
+    assert text_place({"choices": pieces[:1]}, ("choices", 0, "text"))[0] == number
 
 
 def captured(pieces: list[Json]) -> list[str]:

@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from proxy.guardrails.matching import injection_model
-from proxy.guardrails.matching.injection_model import SCALE, WINDOW, Model, features, tokens
+from proxy.guardrails.matching.injection_model import (
+    SCALE,
+    WINDOW,
+    InjectionModel,
+    features,
+    tokens,
+)
 from tools import injection_data
 from tools.injection_data import Example, Source
 
@@ -58,7 +64,7 @@ def learned(read: Read) -> tuple[list[list[str]], list[int], list[float]]:
     return windows, labels, weights
 
 
-def fit(windows: list[list[str]], labels: list[int], weights: list[float]) -> Model:
+def fit(windows: list[list[str]], labels: list[int], weights: list[float]) -> InjectionModel:
     text = importlib.import_module("sklearn.feature_extraction.text")
     linear = importlib.import_module("sklearn.linear_model")
     scipy = importlib.import_module("scipy.sparse")
@@ -74,19 +80,19 @@ def fit(windows: list[list[str]], labels: list[int], weights: list[float]) -> Mo
     return pruned(dict(zip(names, fitted.coef_[0], strict=True)), float(fitted.intercept_[0]))
 
 
-def pruned(weights: dict[str, float], bias: float) -> Model:
+def pruned(weights: dict[str, float], bias: float) -> InjectionModel:
     """Keep the heaviest features, as the file can say them."""
     heavy = sorted(weights.items(), key=lambda pair: (-abs(pair[1]), pair[0]))[:MOST]
     rounded = {name: round(weight * SCALE) / SCALE for name, weight in heavy}
-    return Model({n: w for n, w in rounded.items() if w}, round(bias, 4), 1.0, 0.0)
+    return InjectionModel({n: w for n, w in rounded.items() if w}, round(bias, 4), 1.0, 0.0)
 
 
-def peak(model: Model, text: str) -> float:
+def peak(model: InjectionModel, text: str) -> float:
     """Give the highest score of a text's windows, as the guard sees it."""
     return max((window.score for window in model.windows(text)), default=0.0)
 
 
-def calibrated(model: Model, read: Read) -> Model:
+def calibrated(model: InjectionModel, read: Read) -> InjectionModel:
     """Fit the curve from a text's highest window to a probability, at even odds."""
     linear = importlib.import_module("sklearn.linear_model")
     rows: list[list[float]] = []
@@ -103,7 +109,7 @@ def calibrated(model: Model, read: Read) -> Model:
                    shift=round(float(curve.intercept_[0]), 4))  # fmt: skip
 
 
-def written(model: Model) -> str:
+def written(model: InjectionModel) -> str:
     """Give the file: features of one weight share a line."""
     by_weight: dict[int, list[str]] = {}
     for name, weight in sorted(model.weights.items()):
@@ -117,7 +123,7 @@ def written(model: Model) -> str:
     return "\n".join(lines) + "\n"
 
 
-def threshold(model: Model, read: Read) -> float:
+def threshold(model: InjectionModel, read: Read) -> float:
     """Give the score that so few benign texts of calibration reach."""
     benign = sorted(
         peak(model, e.text)
@@ -133,7 +139,7 @@ def share(scores: Sequence[float], bound: float) -> float:
     return sum(score >= bound for score in scores) / len(scores) if scores else float("nan")
 
 
-def told(model: Model, read: Read, bound: float) -> Iterator[str]:
+def told(model: InjectionModel, read: Read, bound: float) -> Iterator[str]:
     yield f"threshold {bound:.3f}"
     for name, (source, examples) in read.items():
         if source.use == "learn":

@@ -36,7 +36,7 @@ from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.run import Guards
+from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.pipeline import Pipeline
@@ -186,7 +186,7 @@ async def _rooms(
     answers = Bodies(site.settings.answers_bytes, "answers")
     site.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
     upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
-    bare = Rooms(limits, Guards(Engine(time.monotonic)), cache.NullCache(), upstreams)
+    bare = Rooms(limits, PolicyGuards(Engine(time.monotonic)), cache.NullCache(), upstreams)
     asks = assembled(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
@@ -195,7 +195,7 @@ async def _rooms(
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
     alike = vectors.alike(site, vectors.embeddings(site))
     kept = cache.AnswerCache(await stores.shelves(site), since_epoch, alike, offload)
-    return Rooms(limits, Guards(engine), kept, upstreams)
+    return Rooms(limits, PolicyGuards(engine), kept, upstreams)
 
 
 def _access(settings: Settings) -> Access:

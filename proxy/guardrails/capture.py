@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.mask import masked, named, spots
-from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.findings.mask import find_matches, masked, named
+from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, answer_walk, request_walk
@@ -89,13 +89,13 @@ def redacted(rules: Sequence[GuardRule], text: str, clock: Clock) -> str:
     views = readings(text)
     try:
         found = [
-            spot
+            match
             for number, rule in enumerate(rules)
-            for spot in spots(Tally(rule, clock), number, views)
+            for match in find_matches(RuleTally(rule, clock), number, views)
         ]
     except GuardBlocked:
         return WITHHELD
-    return masked(text, sorted(found, key=lambda spot: spot.order), rules, named)
+    return masked(text, sorted(found, key=lambda match: match.order), rules, named)
 
 
 def _is_shown(text: Text) -> bool:
@@ -104,5 +104,5 @@ def _is_shown(text: Text) -> bool:
 
 def _lane(data: Json, text: Text) -> int:
     """Return by what guards know which texts of a stream are one."""
-    spot = going_on(data, text)
-    return hash(text.path if spot is None else spot)
+    place = going_on(data, text)
+    return hash(text.path if place is None else place)

@@ -24,7 +24,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 @dataclass(frozen=True, slots=True)
-class Raising:
+class FailedDetector:
     """A detector in the place of one that could not be made."""
 
     error: Exception
@@ -56,9 +56,9 @@ def _about(rule: GuardRule, way: ContextualDetector, question: Question) -> Guar
     try:
         detector = way.about(question)
     except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
-        return replace(rule, detector=Raising(bug))
+        return replace(rule, detector=FailedDetector(bug))
     if detector is None:
-        return replace(rule, detector=Raising(LookupError()), fields=NOWHERE)
+        return replace(rule, detector=FailedDetector(LookupError()), fields=NOWHERE)
     return replace(rule, detector=detector)
 
 

@@ -16,15 +16,22 @@ from typing import TypeVar
 from proxy.errors import GuardBlocked
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.context import parted, question_of
-from proxy.guardrails.findings.mask import Replace, Spot, masked, named, within_json
-from proxy.guardrails.findings.tally import Clock, Tally
-from proxy.guardrails.services.stage import Asking, Inquiry, Nowhere, Read, seen, unasked
+from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
+from proxy.guardrails.findings.tally import Clock, RuleTally
+from proxy.guardrails.services.stage import (
+    NoEgress,
+    Reading,
+    ServiceCalls,
+    ServiceStage,
+    seen,
+    unasked,
+)
 from proxy.guardrails.stream.feeding import Beside, Feeding
-from proxy.guardrails.stream.filter import Deltas
-from proxy.guardrails.stream.first_content import Opening
+from proxy.guardrails.stream.filter import StreamFilter
+from proxy.guardrails.stream.first_content import FirstContent
 from proxy.guardrails.text.walk import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
-from proxy.guardrails.whole.sheets import Look, part_of, sheets
+from proxy.guardrails.whole.sheets import RuleLook, part_of, sheets
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
 from proxy.ports import GuardEgress
@@ -66,7 +73,7 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: GuardEgress = Nowhere()  # noqa: RUF009  # it is frozen
+    outsides: GuardEgress = NoEgress()  # noqa: RUF009  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
 
@@ -81,7 +88,7 @@ class Engine:
         ``Inspection.permit``."""
         unread = texts.unread if isinstance(texts, Texts) else None
         texts, opaque = _told(texts)
-        tallies = [Tally(rule, self.clock, opaque=opaque) for rule in rules]
+        tallies = [RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
         if unread is not None:
             return _inspection(_failed(tallies, unread), texts, replace)
         if self.pool is not None and _weight(rules, texts) > self.above:
@@ -121,7 +128,7 @@ class Engine:
         self,
         rules: Sequence[GuardRule],
         texts: Texts | Sequence[Text],
-        inquiry: Inquiry,
+        inquiry: ServiceCalls,
         replace: Replace = named,
         caller: object = None,
     ) -> Inspection:
@@ -141,9 +148,9 @@ class Engine:
 
         return await self.aside(weight, looked, caller)
 
-    def inquiry(self, body: Json, record: Record) -> Inquiry:
+    def inquiry(self, body: Json, record: Record) -> ServiceCalls:
         """Prepare to ask about one call, whose request this is."""
-        return Inquiry(question_of(body), self.outsides.of(record), self.clock)
+        return ServiceCalls(question_of(body), self.outsides.of(record), self.clock)
 
     def unasked(self, services: Sequence[GuardRule]) -> list[GuardResult]:
         """Give what is to be told of services when a call is stopped before they are asked."""
@@ -152,19 +159,19 @@ class Engine:
     def watch(
         self,
         rules: Sequence[GuardRule],
-        inquiry: Callable[[], Inquiry],
+        inquiry: Callable[[], ServiceCalls],
         replace: Replace = named,
         caller: object = None,
     ) -> Watching:
         """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
         asks somebody."""
         own, services = parted(rules)
-        tallies = [Tally(rule, self.clock, most_texts=self.most_texts) for rule in own]
+        tallies = [RuleTally(rule, self.clock, most_texts=self.most_texts) for rule in own]
         beside = self.beside(caller)
         if not services:
             return Watching(tallies, replace, beside)
         ask = partial(inquiry().tallies, services)
-        asking = Asking(
+        asking = ServiceStage(
             services,
             clock=self.clock,
             ask=ask,
@@ -179,7 +186,7 @@ class Engine:
 class InTime:
     """Looks at one heavy chunk at a time beside the loop, with no rule beyond its deadline."""
 
-    tallies: Sequence[Tally]
+    tallies: Sequence[RuleTally]
     beside: Beside
 
     async def __call__(self, job: Callable[[], T]) -> T:
@@ -202,16 +209,16 @@ class Watching:
 
     def __init__(
         self,
-        tallies: Sequence[Tally],
+        tallies: Sequence[RuleTally],
         replace: Replace,
         beside: Beside,
-        asking: Asking | None = None,
+        asking: ServiceStage | None = None,
     ) -> None:
         self._tallies = tallies
-        self._feeding = Feeding(Deltas.under(tallies, replace), InTime(tallies, beside))
+        self._feeding = Feeding(StreamFilter.under(tallies, replace), InTime(tallies, beside))
         self._asking = asking
         holds = any(tally.rule.enforces for tally in tallies)
-        self._opening = Opening(waits=holds or (asking is not None and asking.holds))
+        self._opening = FirstContent(waits=holds or (asking is not None and asking.holds))
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
@@ -240,9 +247,9 @@ def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     return beside + sum(EACH + weight_of(text.text) for text in texts)
 
 
-def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:
+def _looked(tallies: Sequence[RuleTally], texts: Sequence[Text]) -> list[RuleLook]:
     """Look here and now."""
-    looks = [Look(tally, number) for number, tally in enumerate(tallies)]
+    looks = [RuleLook(tally, number) for number, tally in enumerate(tallies)]
     for sheet in sheets(texts, looks):
         for look in looks:
             if not look.done:
@@ -250,35 +257,35 @@ def _looked(tallies: Sequence[Tally], texts: Sequence[Text]) -> list[Look]:
     return looks
 
 
-def _failed(tallies: Sequence[Tally], error: str) -> list[Look]:
+def _failed(tallies: Sequence[RuleTally], error: str) -> list[RuleLook]:
     """Return looks that have seen nothing, as there is what nobody reads."""
-    looks = [Look(tally, number) for number, tally in enumerate(tallies)]
+    looks = [RuleLook(tally, number) for number, tally in enumerate(tallies)]
     for look in looks:
         look.fail(error)
     return looks
 
 
-def _reads(texts: Sequence[Text]) -> list[Read]:
+def _reads(texts: Sequence[Text]) -> list[Reading]:
     """Return what services see of texts: of data its text alone."""
     parts = (part_of(place, text) for place, text in enumerate(texts) if not text.placed)
     return [each for part in parts for each in seen(part.views, part.text.kind, part.text.role)]
 
 
-def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) -> Inspection:
+def _inspection(found: Sequence[RuleLook], texts: Sequence[Text], replace: Replace) -> Inspection:
     rules = [each.tally.rule for each in found]
     blocked = _first_block(found)
-    by_text: dict[int, list[Spot]] = {}
+    by_text: dict[int, list[TextMatch]] = {}
     for each in found:
         if _has_to_mask(each):
-            for place, spot in each.spots:
-                by_text.setdefault(place, []).append(spot)
+            for place, match in each.matches:
+                by_text.setdefault(place, []).append(match)
     changes: dict[Path, str] = {}
     if blocked is None:
         for place, its in by_text.items():
             text = texts[place]
             put = within_json(replace) if text.escaped else replace
             changes[text.path] = masked(text.text, sorted(its, key=_order), rules, put)
-    routed = (each.tally.rule for each in found if each.spots and each.tally.error is None)
+    routed = (each.tally.rule for each in found if each.matches and each.tally.error is None)
     to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
     return Inspection(
         results=tuple(each.tally.result() for each in found),
@@ -288,26 +295,26 @@ def _inspection(found: Sequence[Look], texts: Sequence[Text], replace: Replace) 
     )
 
 
-def _has_to_mask(look: Look) -> bool:
-    return bool(look.spots) and look.tally.rule.masks and look.tally.error is None
+def _has_to_mask(look: RuleLook) -> bool:
+    return bool(look.matches) and look.tally.rule.masks and look.tally.error is None
 
 
-def _is_to_mask(found: Sequence[Look]) -> bool:
+def _is_to_mask(found: Sequence[RuleLook]) -> bool:
     """True if texts are to be masked: all else that follows from looks is no work, and a call that
     is blocked as its turn was late waits for no other."""
     return any(map(_has_to_mask, found)) and _first_block(found) is None
 
 
-def _first_block(found: Sequence[Look]) -> GuardBlocked | None:
+def _first_block(found: Sequence[RuleLook]) -> GuardBlocked | None:
     """Give the first block in the order of the rules; one that broke counts like one that found."""
     for each in found:
         if each.failure is not None:
             return each.failure
         rule = each.tally.rule
-        if rule.stops and each.spots and each.tally.error is None:
-            return each.tally.block(each.spots[0][1].kind)
+        if rule.stops and each.matches and each.tally.error is None:
+            return each.tally.block(each.matches[0][1].kind)
     return None
 
 
-def _order(spot: Spot) -> tuple[int, int, int]:
-    return spot.order
+def _order(match: TextMatch) -> tuple[int, int, int]:
+    return match.order

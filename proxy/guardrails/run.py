@@ -21,7 +21,7 @@ from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.text.weight import EACH
-from proxy.guardrails.watch import Back, Look, Watched, nothing
+from proxy.guardrails.watch import AnswerWatch, Look, ValueRestorer, nothing
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.turn import Turn
@@ -33,17 +33,17 @@ NONCE_LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Guards:
+class PolicyGuards:
     """The guards of the policy, run by an engine."""
 
     engine: Engine
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
-        return Gate(engine=self.engine, plan=plan, call=call, record=record)
+    def gate(self, plan: Plan, call: Call, record: Record) -> CallGate:
+        return CallGate(engine=self.engine, plan=plan, call=call, record=record)
 
 
 @dataclass(slots=True)
-class Gate:
+class CallGate:
     """The guards of one call: what its question meets on its way in, its answer on its way out."""
 
     engine: Engine
@@ -51,7 +51,7 @@ class Gate:
     call: Call
     record: Record
     _masks: Masks | None = field(default=None, repr=False)
-    _watch: Watched | None = None
+    _watch: AnswerWatch | None = None
 
     async def inspect(self) -> tuple[Plan, Call]:
         """Give the plan, with other targets where a guard routes the call, and the call, with texts
@@ -64,23 +64,23 @@ class Gate:
         opaque = read.opaque
         if opaque and not guards.opaque and any(rule.enforces for rule in rules):
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
-        stead: Replace = named
+        replacement: Replace = named
         if any(rule.restore for rule in rules):
             self._masks = Masks(_nonce(call.head.nonce))
-            stead = self._masks.stead
-        desk = Desk(
+            replacement = self._masks.replacement
+        inspector = WholeInspector(
             engine=self.engine,
             record=self.record,
             stage="input",
             walk=request_walk,
-            stead=stead,
+            replacement=replacement,
             size=call.size,
         )
-        body = await desk.cleared(rules, call.body, read=read)
+        body = await inspector.inspect(rules, call.body, read=read)
         safe = replace(call, body=body, quarters={})
-        if desk.routed is not None:
+        if inspector.routed is not None:
             self.record.decided = self.plan
-            self.plan = self.record.plan = _elsewhere(self.plan, desk.routed)
+            self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed)
         return self.plan, safe
 
     async def review(self, error: ProxyError) -> None:
@@ -109,13 +109,13 @@ class Gate:
         look = self._captured(call, self._look(call, rules))
         back = self._back(call)
         guarded = any(not rule.shadow for rule in rules)
-        self._watch = Watched(look, back, holds=holds, guarded=guarded)
+        self._watch = AnswerWatch(look, back, holds=holds, guarded=guarded)
         return self._watch
 
-    def _back(self, call: Call) -> Back | None:
+    def _back(self, call: Call) -> ValueRestorer | None:
         if not self._masks:  # nothing was masked
             return None
-        return Back(self._masks, self.engine, self.record.key, streamed=call.stream)
+        return ValueRestorer(self._masks, self.engine, self.record.key, streamed=call.stream)
 
     def _captured(self, call: Call, look: Look) -> Look:
         """Show the answer in the call's trace, where it may be: as guards leave it, and before
@@ -128,15 +128,17 @@ class Gate:
             capture=capture, rules=rules, asked=call.body, clock=self.engine.clock
         )
         self.record.captured = capturing.shown
-        return Seen(look, capturing).feed
+        return CapturedAnswer(look, capturing).feed
 
     def _look(self, call: Call, rules: Sequence[GuardRule]) -> Look:
         if not rules:
             return nothing
         rules = bound(rules, call.body)
         if not call.stream:
-            desk = Desk(engine=self.engine, record=self.record, stage="output", walk=answer_walk)
-            return Whole(desk, rules, call.body).feed
+            inspector = WholeInspector(
+                engine=self.engine, record=self.record, stage="output", walk=answer_walk
+            )
+            return WholeAnswer(inspector, rules, call.body).feed
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         watching = self.engine.watch(rules, inquiry, caller=self.record.key)
         self.record.watched = watching.results
@@ -149,7 +151,7 @@ def _nonce(drawn: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CapturedAnswer:
     """An answer that may be shown in the trace of its call."""
 
     look: Look
@@ -175,7 +177,7 @@ def _elsewhere(plan: Plan, by: GuardRule) -> Plan:
 
 
 @dataclass(slots=True)
-class Desk:
+class WholeInspector:
     """Where whole documents of one call are looked at, question or answers. ``routed`` is the first
     rule that says where the call goes; ``size`` is that of the question in bytes."""
 
@@ -183,11 +185,11 @@ class Desk:
     record: Record
     stage: Stage
     walk: Callable[[Json], Iterator[Found]]
-    stead: Replace = named
+    replacement: Replace = named
     size: int = 0
     routed: GuardRule | None = None
 
-    async def cleared(
+    async def inspect(
         self,
         rules: Sequence[GuardRule],
         data: Json,
@@ -201,7 +203,7 @@ class Desk:
         caller = self.record.key
         read = read or await self.engine.read(self.walk, data, self.size, caller)
         if own:
-            looked = await self.engine.inspect(own, read, self.stead, caller)
+            looked = await self.engine.inspect(own, read, self.replacement, caller)
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
@@ -211,7 +213,7 @@ class Desk:
             data = safe
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
-            told = await self.engine.ask(services, read, inquiry, self.stead, caller)
+            told = await self.engine.ask(services, read, inquiry, self.replacement, caller)
             self.record.guarded(self.stage, told.results)
             data = await self._allowed(told, data)
         return data
@@ -226,16 +228,16 @@ class Desk:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class WholeAnswer:
     """An answer of one document for each leg: each is looked at as a whole. What says why a leg
     failed was reviewed as an error."""
 
-    desk: Desk
+    inspector: WholeInspector
     rules: Sequence[GuardRule]
     asked: Json
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         if chunk.data is None or chunk.failed:
             return (chunk,)
-        data = await self.desk.cleared(self.rules, chunk.data, self.asked)
+        data = await self.inspector.inspect(self.rules, chunk.data, self.asked)
         return (chunk,) if data is chunk.data else (replace(chunk, data=data, raw=None),)

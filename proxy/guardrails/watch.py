@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.findings.tally import Again
+from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.stream.feeding import Feeding
-from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.types import Chunk
 
@@ -27,7 +27,7 @@ async def nothing(chunk: Chunk) -> Sequence[Chunk]:
     return (chunk,)
 
 
-class Back:
+class ValueRestorer:
     """The way back of what was masked in a question, into one answer."""
 
     __slots__ = ("_caller", "_engine", "_feeding", "_masks")
@@ -36,7 +36,7 @@ class Back:
         self._masks = masks
         self._engine = engine
         self._caller = caller
-        self._feeding = Feeding(Deltas(masks), engine.beside(caller)) if streamed else None
+        self._feeding = Feeding(StreamFilter(masks), engine.beside(caller)) if streamed else None
 
     async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Give chunks with the values put back, as far as they are certain."""
@@ -53,7 +53,7 @@ class Back:
         return self._feeding.flush() if self._feeding is not None else ()
 
 
-class Watched:
+class AnswerWatch:
     """One answer on its way out. ``holds`` keeps all of it back to its end, for a guard that may
     want another: ``again`` says that one does, and then nothing of this one is shown. Where it is
     ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
@@ -62,7 +62,7 @@ class Watched:
     __slots__ = ("_back", "_guarded", "_kept", "_look", "_shown", "again")
 
     def __init__(
-        self, look: Look, back: Back | None, *, holds: bool = False, guarded: bool = False
+        self, look: Look, back: ValueRestorer | None, *, holds: bool = False, guarded: bool = False
     ) -> None:
         self.again = False
         self._guarded = guarded
@@ -74,7 +74,7 @@ class Watched:
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         try:
             safe = await self._look(chunk)
-        except Again:
+        except RetryWanted:
             self.again = True
             return ()
         if self._guarded:

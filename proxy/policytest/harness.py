@@ -27,7 +27,7 @@ from proxy.errors import (
 )
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.run import Guards
+from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.memory import MemoryStore
@@ -83,7 +83,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
-    guards = _Alone(Guards(Engine(loop.time)))
+    guards = _Alone(PolicyGuards(Engine(loop.time)))
     rooms = Rooms(admission, guards, NullCache(), upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
     exchange = _Exchange(given, played)
@@ -120,7 +120,7 @@ def _raise(sink: object, error: BaseException) -> None:
 class _Alone:
     """The guards of the policy but for those that ask somebody else: nobody is there to ask."""
 
-    guards: Guards
+    guards: PolicyGuards
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
         return self.guards.gate(_alone(plan), call, record)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow
-from proxy.guardrails.stream.window import Piece, Window
+from proxy.guardrails.stream.window import ReleasedPiece, Window
 from proxy.types.guard import Action, GuardRule
 from tests.adversary.places import FORMS, PLANTS, says
 from tests.guardrails.doubles import Ticks
@@ -47,7 +47,7 @@ class PieceByPiece(Window):
 
     __slots__ = ()
 
-    def take(self, text: str) -> list[Piece]:
+    def take(self, text: str) -> list[ReleasedPiece]:
         return [*self.feed(text), *self.flush()]
 
 
@@ -61,13 +61,13 @@ def read(window: ArgumentsWindow, parts: Sequence[str]) -> tuple[str, str]:
         return "", f"{blocked.guard} {blocked.kind}"
 
 
-def window(kind: type[Window], tallies: Sequence[Tally]) -> ArgumentsWindow:
+def window(kind: type[Window], tallies: Sequence[RuleTally]) -> ArgumentsWindow:
     return ArgumentsWindow(kind(tallies, escaped=True), kind(tallies), tallies)
 
 
-def at_work(names: Sequence[str], action: Action) -> list[Tally]:
+def at_work(names: Sequence[str], action: Action) -> list[RuleTally]:
     rules = [GuardRule(each, FINDERS[each], action, cased=each != "keywords") for each in names]
-    return [Tally(each, Ticks()) for each in rules]
+    return [RuleTally(each, Ticks()) for each in rules]
 
 
 @pytest.mark.parametrize("action", ["mask", "flag", "block"])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.frame import is_silent
 from proxy.types import Chunk
 from proxy.types.guard import Action
@@ -125,7 +125,7 @@ def test_no_chunk_is_a_fault_of_ours_and_none_shows_what_is_masked(
     @settings(max_examples=examples * 3, deadline=None)
     @given(CHUNKS)
     def tried(chunks: list[dict[str, Any]]) -> None:
-        deltas = Deltas.under(tallies(rule_of(WORD, action=action)))
+        deltas = StreamFilter.under(tallies(rule_of(WORD, action=action)))
         shown: list[Chunk] = []
         try:
             for data in copy.deepcopy(chunks):

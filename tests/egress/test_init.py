@@ -17,7 +17,7 @@ from proxy.egress import MOST_BYTES, Egress, GuardEgress, TooMuch
 from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.run import Guards
+from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.memory import MemoryStore
 from proxy.policy.decide.service_calls import GuardPolicies
@@ -80,7 +80,7 @@ async def inside(
         health = Health(now, lambda target, endpoint, state: None)
         rooms = Rooms(
             Admission(MemoryStore(now, now), lambda standing: None),
-            Guards(Engine(now)),
+            PolicyGuards(Engine(now)),
             NullCache(),
             Upstreams(http, "us", new_span_id, health),
         )

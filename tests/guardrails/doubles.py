@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.types.guard import Detector, Egress, Finding, GuardRule, Piece, Question
 
 
@@ -86,8 +86,8 @@ def rule(*words: str, name: str = "words", edges: bool = False, **keys: Any) -> 
     return GuardRule(name, Words(words, edges, kind, unbounded), **keys)
 
 
-def tallies(*rules: GuardRule) -> list[Tally]:
-    return [Tally(each, Ticks()) for each in rules]
+def tallies(*rules: GuardRule) -> list[RuleTally]:
+    return [RuleTally(each, Ticks()) for each in rules]
 
 
 def pieces(text: str, cuts: Sequence[int]) -> list[str]:

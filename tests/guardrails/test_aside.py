@@ -18,7 +18,7 @@ from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.walk import request_texts, request_walk
 from proxy.guardrails.text.weight import LIGHT, SHEET
-from proxy.guardrails.watch import Back
+from proxy.guardrails.watch import ValueRestorer
 from proxy.offload import LARGE_BYTES
 from proxy.turns import Turns
 from proxy.types import Chunk
@@ -52,12 +52,12 @@ def streamed(engine: Engine) -> Awaitable[object]:
 
 def put_back(engine: Engine) -> Awaitable[object]:
     masks = Masks("nonce")
-    masks.stead(patient(), "word", "word")
-    return Back(masks, engine, "many", streamed=True).restored([HEAVY])
+    masks.replacement(patient(), "word", "word")
+    return ValueRestorer(masks, engine, "many", streamed=True).restored([HEAVY])
 
 
 def put_back_whole(engine: Engine) -> Awaitable[object]:
-    return Back(Masks("nonce"), engine, "many", streamed=False).restored([HEAVY])
+    return ValueRestorer(Masks("nonce"), engine, "many", streamed=False).restored([HEAVY])
 
 
 def read(engine: Engine) -> Awaitable[object]:

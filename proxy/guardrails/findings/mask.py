@@ -9,13 +9,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.normalize import View
 from proxy.types.guard import GuardRule
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class TextMatch:
     """A finding of the rule at ``rule``, in characters of the original text."""
 
     start: int
@@ -52,14 +52,14 @@ def within_json(replace: Replace) -> Replace:
     return replaced
 
 
-def spots(
-    tally: Tally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
-) -> list[Spot]:
+def find_matches(
+    tally: RuleTally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
+) -> list[TextMatch]:
     """Give what a rule finds in all readings of a text from a place of the original on.
 
     What readings find alike, or one finds inside of what another does, is found once.
     """
-    found: set[Spot] = set()
+    found: set[TextMatch] = set()
     for view in views:
         if since and view.whole is not None and view.whole[0] < since:
             continue
@@ -67,33 +67,37 @@ def spots(
         for each in tally.find(view, cut, left_s):
             if each.end > each.start:
                 start, end = view.span(cut + each.start, cut + each.end)
-                found.add(Spot(start=start, end=end, rule=rule, kind=each.kind, score=each.score))
+                found.add(
+                    TextMatch(start=start, end=end, rule=rule, kind=each.kind, score=each.score)
+                )
     if not found:
         return []
-    kept: list[Spot] = []
-    for spot in sorted(found, key=_order):
-        if not kept or spot.end > kept[-1].end:
-            kept.append(spot)
+    kept: list[TextMatch] = []
+    for match in sorted(found, key=_order):
+        if not kept or match.end > kept[-1].end:
+            kept.append(match)
     return kept
 
 
-def _order(spot: Spot) -> tuple[int, int, int, str]:
-    return (*spot.order, spot.kind)
+def _order(match: TextMatch) -> tuple[int, int, int, str]:
+    return (*match.order, match.kind)
 
 
-def masked(text: str, spots: Sequence[Spot], rules: Sequence[GuardRule], replace: Replace) -> str:
-    """Put replacements for spots, which come in their order.
+def masked(
+    text: str, matches: Sequence[TextMatch], rules: Sequence[GuardRule], replace: Replace
+) -> str:
+    """Put replacements for matches, which come in their order.
 
-    Where spots overlap, the later one counts from where the earlier one ends; so a replacement
+    Where matches overlap, the later one counts from where the earlier one ends; so a replacement
     that can be undone loses nothing, and a stream can be masked before its end is known.
     """
     parts: list[str] = []
     past = 0
-    for spot in spots:
-        start = max(spot.start, past)
-        if spot.end <= past:
+    for match in matches:
+        start = max(match.start, past)
+        if match.end <= past:
             continue
-        parts += (text[past:start], replace(rules[spot.rule], spot.kind, text[start : spot.end]))
-        past = spot.end
+        parts += (text[past:start], replace(rules[match.rule], match.kind, text[start : match.end]))
+        past = match.end
     parts.append(text[past:])
     return "".join(parts)

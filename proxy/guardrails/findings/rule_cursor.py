@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from proxy.guardrails.findings.mask import Spot, spots
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.mask import TextMatch, find_matches
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.clusters import MOST
 from proxy.guardrails.text.normalize import Beginning, View
 
@@ -19,11 +19,11 @@ MARGIN = MOST + 10
 
 
 @dataclass(slots=True)
-class Eye:
+class RuleCursor:
     """How far one rule has looked. Findings that begin before ``decided`` are known for good;
     ``since`` is where looking goes on from, far enough back to see what the next depend on."""
 
-    tally: Tally
+    tally: RuleTally
     rule: int
     reach: int | None
     since: int = 0
@@ -42,17 +42,17 @@ class Eye:
 
     def see(
         self, views: tuple[View, ...], base: int, decided: int, left_s: float | None = None
-    ) -> list[Spot]:
+    ) -> list[TextMatch]:
         """Return what is found before ``decided`` in a piece that begins at ``base``, and was not
         found before. Raises ``GuardBlocked``."""
-        fresh: list[Spot] = []
-        for spot in spots(self.tally, self.rule, views, self.since - base, left_s):
-            start, end = spot.start + base, spot.end + base
+        fresh: list[TextMatch] = []
+        for match in find_matches(self.tally, self.rule, views, self.since - base, left_s):
+            start, end = match.start + base, match.end + base
             if not self.decided <= start < decided or end <= self.until:
                 continue
             self.until = end
             self.recent.append((start, end))
-            fresh.append(replace(spot, start=start, end=end))
+            fresh.append(replace(match, start=start, end=end))
         self.decided = decided
         since = base + _context(views, decided - base, self.reach or 0)
         for start, end in reversed(self.recent):

@@ -24,7 +24,7 @@ from proxy.types.guard import (
 )
 
 Clock = Callable[[], float]
-SAID: dict[Action, Verdict] = {
+VERDICT_OF: dict[Action, Verdict] = {
     "block": "blocked",
     "mask": "masked",
     "flag": "flagged",
@@ -37,12 +37,12 @@ RETRY_AFTER_S = 1.0
 PASSING = frozenset({"deadline", "not_ready"})  # failures that another try may not meet
 
 
-class Again(GuardBlocked):
+class RetryWanted(GuardBlocked):
     """A guard wants the answer to be asked for once more; nothing of this one is shown."""
 
 
 @dataclass(slots=True)
-class Tally:
+class RuleTally:
     """One rule at work on one call: runs its detector and counts what came of it.
 
     ``waited`` are the seconds that somebody else took to answer; ``opaque`` says that beside the
@@ -119,7 +119,7 @@ class Tally:
     def block(self, kind: str) -> GuardBlocked:
         """Give the error that stops the call, or this answer to it."""
         self.blocked = True
-        stops = Again if self.rule.action == "retry" else GuardBlocked
+        stops = RetryWanted if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)
 
     def result(self) -> GuardResult:
@@ -142,7 +142,7 @@ class Tally:
             return "failed"
         if not self.findings and not self.blocked:
             return "passed" if self.bytes and not self.opaque else "unseen"
-        return SAID[self.rule.action]
+        return VERDICT_OF[self.rule.action]
 
 
 def _error(bug: Exception) -> str:

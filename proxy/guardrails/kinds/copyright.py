@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.guardrails.matching.passages import Passages, said
+from proxy.guardrails.matching.passages import Passages, compared_words
 from proxy.types.guard import Finding
 
 GRAM = 5  # words of a sequence by which likeness is told
@@ -30,7 +30,7 @@ class Copyright:
         if sum(map(len, texts)) > MOST:
             raise ValueError(f"its texts have more than {MOST} characters")
         for number, text in enumerate(texts, 1):
-            if sum(1 for _ in said(text)) < words:
+            if sum(1 for _ in compared_words(text)) < words:
                 raise ValueError(f"text {number} has fewer than {words} words")
         self._passages = Passages(texts, words)
         self._share = share

@@ -39,7 +39,7 @@ class Grounded:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ContextFacts:
     """What a context says, as far as it can be compared."""
 
     sentences: tuple[Sentence, ...]
@@ -59,7 +59,7 @@ class GroundedIn:
     def __init__(self, threshold: float, context: str) -> None:
         self._threshold = threshold
         self._context = context
-        self._read: Known | None = None
+        self._read: ContextFacts | None = None
 
     @property
     def reach(self) -> None:
@@ -70,11 +70,11 @@ class GroundedIn:
         return len(self._context)
 
     @property
-    def known(self) -> Known:
+    def known(self) -> ContextFacts:
         if self._read is None:
             said = tuple(word_overlap.sentences(self._context))
             stems = frozenset[str]().union(*(sentence.stems for sentence in said))
-            self._read = Known(said, stems, frozenset(word_overlap.numbers(self._context)))
+            self._read = ContextFacts(said, stems, frozenset(word_overlap.numbers(self._context)))
         return self._read
 
     def find(self, text: str) -> Sequence[Finding]:

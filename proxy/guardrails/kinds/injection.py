@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.guardrails.matching import injection_model
-from proxy.guardrails.matching.injection_model import WINDOW, Window
+from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import Rule, Rulebook
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.types.guard import Finding
 
 MODEL = "model"
@@ -59,7 +59,7 @@ class Injection:
         )
 
 
-def highest(windows: Sequence[Window]) -> Iterator[Window]:
+def highest(windows: Sequence[ScoredWindow]) -> Iterator[ScoredWindow]:
     """Give the windows that no window overlapping them exceeds, the first of equals.
 
     So what is given does not hang on where the text was cut, nor do two of them overlap.
@@ -92,6 +92,6 @@ def _together(sure: Sequence[Finding], others: Sequence[Finding]) -> list[Findin
 
 
 @lru_cache(maxsize=1)
-def _book() -> Rulebook:
+def _book() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
-    return Rulebook([Rule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)
+    return PhraseRules([PhraseRule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import re2
 
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.types.guard import Finding
 
 MAX_WORD = 200
@@ -38,10 +38,10 @@ class Keywords:
         if not listed and not regexes:
             raise ValueError(f"{name}: a list of no words finds nothing")
         self._words = Patterns(
-            [Pattern(name, regex, whole_words=whole_words) for regex in listed], bound_s=None
+            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed], bound_s=None
         )
         self._regexes = Patterns(
-            [Pattern(name, regex, whole_words=whole_words) for regex in regexes]
+            [NamedPattern(name, regex, whole_words=whole_words) for regex in regexes]
         )
         reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
         self.reach: int | None = max(reaches) if len(reaches) == 2 else None

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import Rule, Rulebook
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
 from proxy.types.guard import Finding
 
@@ -25,14 +25,14 @@ _MINOR = (
 )
 # Prevention and law speak so too, but a miss costs more here: the lowest score that is found.
 RULES = (
-    Rule(
+    PhraseRule(
         "sexual",
         0.34,
         r"\b(?:sex|sexual|sexually|sexy|porn\w*|penis\w*|vaginas?|genitals?|orgasm\w*|erotic\w*|"
         r"nudes?|naked|masturbat\w*|intercourse|foreplay|striptease|fetish\w*|horny|lingerie)\b",
     ),
-    Rule("minors", 0.5, phrase(rf"\b{_SEX} <4>{_MINOR}\b")),
-    Rule("minors", 0.5, phrase(rf"\b{_MINOR} <4>{_SEX}\b")),
+    PhraseRule("minors", 0.5, phrase(rf"\b{_SEX} <4>{_MINOR}\b")),
+    PhraseRule("minors", 0.5, phrase(rf"\b{_MINOR} <4>{_SEX}\b")),
 )
 
 
@@ -59,7 +59,7 @@ class Nsfw:
 
 
 @lru_cache(maxsize=32)
-def _book(threshold: float) -> Rulebook:
+def _book(threshold: float) -> PhraseRules:
     """Compile what guards of the same threshold share."""
     wanted = [*wordlist.rules({"sexual"}, threshold), *RULES]
-    return Rulebook([rule for rule in wanted if rule.score >= threshold], LONGEST)
+    return PhraseRules([rule for rule in wanted if rule.score >= threshold], LONGEST)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from proxy.guardrails.matching import numbers, payments
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
-from proxy.guardrails.matching.numbers import Part
-from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.guardrails.matching.numbers import DigitRun
+from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
 from proxy.types.guard import Finding
 
@@ -69,7 +69,7 @@ class Pii:
         shapes = list(_shapes(frozenset(entities), regions))
         self._judges = [judge for _, judge in shapes]
         self._patterns = Patterns(
-            [Pattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], bound_s=None
+            [NamedPattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], bound_s=None
         )
 
     @property
@@ -105,14 +105,14 @@ def _shapes(entities: frozenset[str], regions: Sequence[str]) -> Iterator[tuple[
                 yield each.regex, _part(each.find)
 
 
-def _part(find: Callable[[Part], Iterable[Finding]]) -> Judge:
-    return lambda text, start, end: find(Part(text, start, end))
+def _part(find: Callable[[DigitRun], Iterable[Finding]]) -> Judge:
+    return lambda text, start, end: find(DigitRun(text, start, end))
 
 
 def _run(phones: Phones | None, *, cards: bool) -> Judge:
     def judge(text: str, start: int, end: int) -> Iterator[Finding]:
         if cards:
-            yield from payments.cards(Part(text, start, end))
+            yield from payments.cards(DigitRun(text, start, end))
         if phones is not None:
             for part in numbers.runs(text, start, end):
                 yield from phones.find(part)
@@ -129,7 +129,7 @@ def _email(text: str, start: int, end: int) -> Iterator[Finding]:
 
 
 def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
-    part = Part(text, start, end)
+    part = DigitRun(text, start, end)
     try:
         ipaddress.ip_address(part.raw)
     except ValueError:
@@ -140,4 +140,4 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         following[:1] == "." and following[1:].isdigit()
     ):
         return
-    yield Finding(start=start, end=end, kind="ip", score=0.3 if part.said(VERSION) else 0.9)
+    yield Finding(start=start, end=end, kind="ip", score=0.3 if part.is_named(VERSION) else 0.9)

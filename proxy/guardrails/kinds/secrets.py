@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.gitleaks import Allowed, Rule
+from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.types.guard import Finding
 
@@ -106,7 +106,7 @@ class Secrets:
             return self._lasting(self._long[hit - 1], data)
         return self._shaped(self._known[hit - 1 - len(self._long)], data)
 
-    def _shaped(self, rule: Rule, data: bytes) -> Iterator[Place]:
+    def _shaped(self, rule: SecretRule, data: bytes) -> Iterator[Place]:
         for spans in rule.found.every(data):
             if place := rule.secret(data, spans):
                 yield place[0], min(place[1], place[0] + self._reach), rule.kind, rule.score
@@ -130,7 +130,7 @@ class Secrets:
             # The value may be the name of the next one.
             start = max(end - HEAD_BYTES, begin + 1)
 
-    def _value(self, rule: Rule, data: bytes, begin: int) -> Iterator[Place]:
+    def _value(self, rule: SecretRule, data: bytes, begin: int) -> Iterator[Place]:
         limit = min(begin + ASSIGNED_BYTES, len(data))
         spans = rule.found.search(data, begin, limit)
         # What ends where we stopped looking may go on.
@@ -174,7 +174,7 @@ def _longs() -> Sequence[Long]:
     return [Long(kind, Pattern(OPENINGS[kind]), Pattern(wholes[kind])) for kind in OPENINGS]
 
 
-def _own() -> Sequence[Rule]:
+def _own() -> Sequence[SecretRule]:
     """What gitleaks leaves out, or looks for in commands of curl alone."""
     return [
         _rule(
@@ -197,8 +197,8 @@ def _own() -> Sequence[Rule]:
     ]
 
 
-def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> Rule:
-    return Rule(
+def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> SecretRule:
+    return SecretRule(
         kind=kind,
         pattern=pattern,
         found=Pattern(pattern),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from proxy.guardrails.matching.passages import Passages, said
+from proxy.guardrails.matching.passages import Passages, compared_words
 from proxy.types.guard import Question
 
 WORDS, LEAST_WORDS = 12, 5
@@ -31,5 +31,5 @@ class SystemPrompt:
         return self._made(question.system[:LONGEST])
 
     def _passages(self, prompt: str) -> Passages | None:
-        count = sum(1 for _ in said(prompt))
+        count = sum(1 for _ in compared_words(prompt))
         return Passages([prompt], min(self._words, count)) if count >= LEAST_WORDS else None

@@ -27,7 +27,7 @@ from proxy.guardrails.kinds.topic import Topic
 from proxy.guardrails.kinds.toxicity import Toxicity
 from proxy.guardrails.kinds.urls import Urls
 from proxy.guardrails.services import factory
-from proxy.guardrails.services.wire import SAID
+from proxy.guardrails.services.wire import SPOKEN_KINDS
 from proxy.guardrails.text.normalize import folded
 from proxy.types.guard import Looking
 
@@ -90,10 +90,10 @@ KINDS: dict[str, Kind] = {
     "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
     "grounded": Kind(_grounded, fields=CONTENT, answers=True),
     "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
-    "judge": Kind(factory.judge, fields=SAID, asks=True),
-    "policy_violation": Kind(factory.policy_violation, fields=SAID, asks=True),
-    "bias": Kind(factory.bias, fields=SAID, asks=True),
+    "judge": Kind(factory.judge, fields=SPOKEN_KINDS, asks=True),
+    "policy_violation": Kind(factory.policy_violation, fields=SPOKEN_KINDS, asks=True),
+    "bias": Kind(factory.bias, fields=SPOKEN_KINDS, asks=True),
     "webhook": Kind(factory.webhook, asks=True),
     "presidio": Kind(factory.presidio, asks=True),
-    "moderation": Kind(factory.moderation, fields=SAID, asks=True),
+    "moderation": Kind(factory.moderation, fields=SPOKEN_KINDS, asks=True),
 }

@@ -12,14 +12,14 @@ from functools import lru_cache
 
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.phrase_rules import Rule, Rulebook
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
 from proxy.types.guard import Finding
 
 KINDS = ("insult", "profanity", "slur", "threat")
 LONGEST = 80  # characters of a finding
 RULES = (
-    Rule(
+    PhraseRule(
         "threat",
         0.9,
         phrase(
@@ -27,7 +27,7 @@ RULES = (
             r"(?:kill|murder|stab|shoot|strangle|rape|butcher) (?:you|him|her|them|your)\b"
         ),
     ),
-    Rule(
+    PhraseRule(
         "threat",
         0.9,
         phrase(
@@ -35,12 +35,12 @@ RULES = (
             r"to) (?:die|be (?:shot|killed|hanged)))\b"
         ),
     ),
-    Rule(
+    PhraseRule(
         "insult",
         0.34,
         r"\b(?:idiots?|idiotic|morons?|moronic|imbeciles?|stupid|dumb|losers?|scumbags?|creeps?)\b",
     ),
-    Rule(
+    PhraseRule(
         "insult",
         0.6,
         phrase(
@@ -77,7 +77,7 @@ class Toxicity:
 
 
 @lru_cache(maxsize=32)
-def _book(kinds: tuple[str, ...], threshold: float) -> Rulebook:
+def _book(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
     """Compile what guards of the same keys share."""
     wanted = [*wordlist.rules(kinds, threshold), *RULES]
-    return Rulebook([r for r in wanted if r.kind in kinds and r.score >= threshold], LONGEST)
+    return PhraseRules([r for r in wanted if r.kind in kinds and r.score >= threshold], LONGEST)

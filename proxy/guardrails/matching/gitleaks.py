@@ -58,7 +58,7 @@ class Allowed:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class SecretRule:
     """One kind of secret.
 
     ``names`` is the pattern of the names it is assigned to, None where a secret is known by itself.
@@ -103,7 +103,7 @@ def entropy(data: bytes) -> float:
     return -sum(n / size * math.log2(n / size) for n in Counter(data).values())
 
 
-def rules(path: Path = RULES) -> Sequence[Rule]:
+def rules(path: Path = RULES) -> Sequence[SecretRule]:
     """All rules of the file that look at text; ``ValueError`` if RE2 cannot compile one."""
     told = tomllib.loads(path.read_text())
     everywhere = _allowed([told["allowlist"]])
@@ -118,12 +118,12 @@ def assignments(names: Iterable[str]) -> str:
     )
 
 
-def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> Rule:
+def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule:
     regex = entry["regex"]
     # A rule that also knows the value by itself is looked for by itself.
     named = None if r"|\b(" in regex else ASSIGNED.match(regex)
     pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{RUN}}}", _without_lead(regex))
-    return Rule(
+    return SecretRule(
         kind=entry["id"],
         pattern=pattern,
         found=Pattern(pattern),

@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScoredWindow:
     """A part of a text and the probability that it is an injection."""
 
     start: int
@@ -86,7 +86,7 @@ def damped(total: float, words: int) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class InjectionModel:
     """Weights by feature; ``slope`` and ``shift`` calibrate a window's sum to a probability."""
 
     weights: Mapping[str, float]
@@ -95,7 +95,7 @@ class Model:
     shift: float
     _known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
-    def windows(self, text: str, least: float = 0.0) -> list[Window]:
+    def windows(self, text: str, least: float = 0.0) -> list[ScoredWindow]:
         """Judge the window that begins at each word; give those of at least a probability.
 
         Takes time linear in the text.
@@ -111,7 +111,7 @@ class Model:
             total = single[last] - single[first] + pairs[last - 1] - pairs[first]
             score = self._probability(total, last - first)
             if score >= least:
-                judged.append(Window(start, ends[last - 1], score))
+                judged.append(ScoredWindow(start, ends[last - 1], score))
         return judged
 
     def score(self, words: Sequence[str]) -> float:
@@ -138,7 +138,7 @@ class Model:
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, exponent))))
 
 
-def read(path: Path) -> Model:
+def read(path: Path) -> InjectionModel:
     """Read a file of weights: a line of calibration, then a whole number and a feature a line."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.startswith("#")]
     bias, slope, shift = (float(part) for part in lines[0].split("\t"))
@@ -147,10 +147,10 @@ def read(path: Path) -> Model:
         weight, features_ = line.split("\t", 1)
         for feature in features_.split("\t"):
             weights[feature] = int(weight) / SCALE
-    return Model(weights=weights, bias=bias, slope=slope, shift=shift)
+    return InjectionModel(weights=weights, bias=bias, slope=slope, shift=shift)
 
 
 @lru_cache(maxsize=1)
-def shipped() -> Model:
+def shipped() -> InjectionModel:
     """Give the model of the package; read once, as every guard has the same."""
     return read(FILE)

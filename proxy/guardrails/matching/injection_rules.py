@@ -6,15 +6,15 @@ to judge. The languages beside English know only the commonest two tricks.
 
 from __future__ import annotations
 
-from proxy.guardrails.matching.phrase_rules import Rule
+from proxy.guardrails.matching.phrase_rules import PhraseRule
 from proxy.guardrails.matching.phrases import phrase
 
 # docs/guard-quality.md counts what they hit. What may be meant well is below the default threshold.
 SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
 
 
-def _rule(kind: str, score: float, written: str) -> Rule:
-    return Rule(kind, score, phrase(written))
+def _rule(kind: str, score: float, written: str) -> PhraseRule:
+    return PhraseRule(kind, score, phrase(written))
 
 
 ENGLISH = (

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
-from proxy.guardrails.matching.numbers import Part, words
+from proxy.guardrails.matching.numbers import DigitRun, words
 from proxy.types.guard import Finding
 
 # One in ten numbers of the right length is valid where there is one check digit: such a number
@@ -127,7 +127,7 @@ class NationalId:
         valid: Callable[[str], bool] = importlib.import_module(f"stdnum.{form.module}").is_valid
         self._valid = valid
 
-    def find(self, part: Part) -> Iterator[Finding]:
+    def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the number that the part is, if its check digits are right."""
         raw = part.raw.upper()
         after = part.text[part.end : part.end + 2]
@@ -141,8 +141,8 @@ class NationalId:
             start=part.start, end=part.end, kind=self._kind, score=self._score(part, self._called)
         )
 
-    def _score(self, part: Part, called: Set[str]) -> float:
-        if part.said(called):
+    def _score(self, part: DigitRun, called: Set[str]) -> float:
+        if part.is_named(called):
             return 1.0
         return 0.8 if SEPARATED.search(part.raw) else self._bare
 

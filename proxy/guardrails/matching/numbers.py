@@ -36,7 +36,7 @@ def words(listed: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DigitRun:
     """Some digits of a text, from ``start`` up to ``end``; both ends are digits, or a + or (."""
 
     text: str
@@ -55,9 +55,9 @@ class Part:
     def grouped(self) -> bool:
         return len(GROUP.findall(self.raw)) > 1
 
-    def said(self, listed: Set[str]) -> bool:
+    def is_named(self, listed: Set[str]) -> bool:
         """Tell whether one of the words stands shortly before or after."""
-        return said(self.text, self.start, self.end, listed)
+        return is_named(self.text, self.start, self.end, listed)
 
     @property
     def inside_before(self) -> bool:
@@ -88,7 +88,7 @@ INSIDE_AFTER = re.compile(
 )
 
 
-def said(text: str, start: int, end: int, listed: Set[str]) -> bool:
+def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
     """Tell whether one of the words stands shortly before or after a place in a text.
 
     Of alphabets with case whole words count, of others, which may put no space between them, any.
@@ -101,10 +101,10 @@ def said(text: str, start: int, end: int, listed: Set[str]) -> bool:
     )
 
 
-def runs(text: str, start: int, end: int) -> Iterator[Part]:
+def runs(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """The run from ``start`` to ``end``, cut at dates, and where another number must begin."""
     if end - start > LONG:
-        yield Part(text, start, end)
+        yield DigitRun(text, start, end)
         return
     begin = start
     for match in DATE.finditer(text, start, end):
@@ -113,7 +113,7 @@ def runs(text: str, start: int, end: int) -> Iterator[Part]:
     yield from _cut(text, begin, end)
 
 
-def _cut(text: str, start: int, end: int) -> Iterator[Part]:
+def _cut(text: str, start: int, end: int) -> Iterator[DigitRun]:
     begin = start
     for border in BORDER.finditer(text, start, end):
         yield from _cut_softly(text, begin, border.start())
@@ -121,7 +121,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[Part]:
     yield from _cut_softly(text, begin, end)
 
 
-def _cut_softly(text: str, start: int, end: int) -> Iterator[Part]:
+def _cut_softly(text: str, start: int, end: int) -> Iterator[DigitRun]:
     """Cut where a 0 or a bracket begins what is long enough, after what is long enough."""
     groups = list(GROUP.finditer(text, start, end))
     rest = sum(len(group[0]) for group in groups)
@@ -137,16 +137,20 @@ def _cut_softly(text: str, start: int, end: int) -> Iterator[Part]:
         yield _part(text, groups[first:], start)
 
 
-def _part(text: str, groups: Sequence[re.Match[str]], least: int) -> Part:
+def _part(text: str, groups: Sequence[re.Match[str]], least: int) -> DigitRun:
     start = groups[0].start()
     while start > least and text[start - 1] in "+(":
         start -= 1
-    return Part(text, start, groups[-1].end())
+    return DigitRun(text, start, groups[-1].end())
 
 
 def within(
-    part: Part, least: int, most: int, score: Callable[[Part], float], shape: re.Pattern[str]
-) -> Iterator[tuple[Part, float]]:
+    part: DigitRun,
+    least: int,
+    most: int,
+    score: Callable[[DigitRun], float],
+    shape: re.Pattern[str],
+) -> Iterator[tuple[DigitRun, float]]:
     """The numbers of ``least`` to ``most`` digits in a part, as ``score`` sees them; none at 0.
 
     It is asked about the part, then less and less of its end, then of its beginning, by whole
@@ -157,7 +161,7 @@ def within(
     groups = [] if long else list(GROUP.finditer(part.text, part.start, part.end))
     if long or sum(len(group[0]) for group in groups) > MOST_DIGITS:
         for match in shape.finditer(part.text, part.start, part.end):
-            shaped = Part(part.text, match.start(), match.end())
+            shaped = DigitRun(part.text, match.start(), match.end())
             if sure := score(shaped):
                 yield shaped, sure
         return
@@ -177,8 +181,8 @@ def _first(
     groups: Sequence[re.Match[str]],
     bounds: tuple[int, int],
     start: int,
-    score: Callable[[Part], float],
-) -> tuple[Part, float] | None:
+    score: Callable[[DigitRun], float],
+) -> tuple[DigitRun, float] | None:
     count = len(groups)
     ends = [(0, end) for end in range(count, 0, -1)]
     for begin, end in ends + [(begin, count) for begin in range(1, count)]:

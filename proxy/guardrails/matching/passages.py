@@ -32,7 +32,7 @@ class Passages:
         known: set[str] = set()
         sequences: set[int] = set()
         for text in texts:
-            spoken = tuple(said(text))
+            spoken = tuple(compared_words(text))
             known.update(spoken)
             sequences.update(grams(spoken, words))
         self._known = frozenset(known)
@@ -49,7 +49,7 @@ class Passages:
 
     def share(self, text: str) -> tuple[float, int]:
         """Give how many of a text's sequences are known, from 0 to 1, and how many it has."""
-        all_of_it = grams(tuple(said(text)), self._words)
+        all_of_it = grams(tuple(compared_words(text)), self._words)
         known = sum(each in self._sequences for each in all_of_it)
         return (known / len(all_of_it) if all_of_it else 0.0), len(all_of_it)
 
@@ -92,7 +92,7 @@ def grams(words: tuple[str, ...], size: int) -> list[int]:
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
-def said(text: str) -> Iterator[str]:
+def compared_words(text: str) -> Iterator[str]:
     """Give the words of a text, as they are compared."""
     return (word for _, _, word in _words(text))
 

@@ -39,7 +39,7 @@ MOST_UNBOUNDED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class NamedPattern:
     """An RE2 pattern, and what its matches are called.
 
     ``whole_words`` passes a match over whose edge is within a word, of any alphabet; the ``\\b``
@@ -75,7 +75,7 @@ class Patterns:
 
     def __init__(
         self,
-        patterns: Sequence[Pattern],
+        patterns: Sequence[NamedPattern],
         *,
         bound_s: float | None = BOUND_S,
         memory_bytes: int = MANY_BYTES,
@@ -129,7 +129,7 @@ class _Single:
 
     __slots__ = ("_regex", "longest", "pattern")
 
-    def __init__(self, pattern: Pattern) -> None:
+    def __init__(self, pattern: NamedPattern) -> None:
         self.pattern = pattern
         try:
             self._regex = re2.compile(pattern.regex, _options())
@@ -150,7 +150,7 @@ class _Single:
         return sum(1 for _ in self._steps(text, _encoded(text)))
 
     def _steps(self, text: str, data: bytes) -> Iterator[Finding | None]:
-        place, searches = _Place(text, data), 0
+        place, searches = _TextPosition(text, data), 0
         while place.character < len(text):
             for match in self._regex.finditer(data, place.byte):
                 searches += 1
@@ -171,7 +171,7 @@ class _Single:
         return Finding(start=start, end=end, kind=self.pattern.kind, score=self.pattern.score)
 
 
-class _Place:
+class _TextPosition:
     """A place in a text that only moves on, in characters and in bytes of its UTF-8."""
 
     __slots__ = ("_ascii", "_data", "_text", "byte", "character")

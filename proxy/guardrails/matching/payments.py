@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stdnum import iban as ibans
 
-from proxy.guardrails.matching.numbers import Part, within, words
+from proxy.guardrails.matching.numbers import DigitRun, within, words
 from proxy.types.guard import Finding
 
 # Of each brand how its numbers begin, how many digits they have, and how sure that makes: of two
@@ -52,13 +52,13 @@ ACCOUNT_LENGTHS = {
 SPACED = re.compile(r"[A-Z0-9](?:[ -]?[A-Z0-9]){3,33}", re.IGNORECASE)
 
 
-def cards(part: Part) -> Iterator[Finding]:
+def cards(part: DigitRun) -> Iterator[Finding]:
     """Find card numbers: of a known brand, of its length, and valid by Luhn's formula."""
     for number, score in within(part, 12, 19, _card, CARD_SHAPE):
         yield Finding(start=number.start, end=number.end, kind="card", score=score)
 
 
-def _card(part: Part) -> float:
+def _card(part: DigitRun) -> float:
     digits = part.digits
     score = max(
         (sure for begin, lengths, sure in BRANDS if len(digits) in lengths and begin.match(digits)),
@@ -66,7 +66,7 @@ def _card(part: Part) -> float:
     )
     if not score or not part.alone or not luhn(digits):
         return 0.0
-    if part.said(CARD_WORDS):
+    if part.is_named(CARD_WORDS):
         return 1.0
     return score if score > 0.5 or (part.grouped and len(digits) >= 15) else 0.3
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import phonenumbers
 
-from proxy.guardrails.matching.numbers import GROUP, STAMP, Part, within, words
+from proxy.guardrails.matching.numbers import GROUP, STAMP, DigitRun, within, words
 from proxy.types.guard import Finding
 
 WORDS = words(
@@ -50,7 +50,7 @@ class Phones:
             raise ValueError(f"{unknown[0]!r} is no region of two capital letters with phones")
         self._regions = tuple(_Region(region) for region in regions)
 
-    def find(self, part: Part) -> Iterator[Finding]:
+    def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the phone numbers in a part of a run."""
         # What begins within a code or a path is one to its end, whatever its last digits are.
         if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
@@ -58,14 +58,14 @@ class Phones:
         for number, score in within(part, 7, 15, self._score, SHAPE):
             yield Finding(start=number.start, end=_extended(number), kind="phone", score=score)
 
-    def _score(self, part: Part) -> float:
+    def _score(self, part: DigitRun) -> float:
         world = part.raw.startswith(("+", "(+"))
         if world or (part.digits.startswith("00") and len(part.digits) > 9):
             return _abroad(part, part.digits if world else part.digits[2:])
-        if part.inside_before or Part(part.text, part.start, _extended(part)).inside_after:
+        if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
             return 0.0
-        called = part.said(WORDS)
-        if not called and (part.said(OTHERS) or not _usual(part)):
+        called = part.is_named(WORDS)
+        if not called and (part.is_named(OTHERS) or not _usual(part)):
             return 0.0
         if any(region.has(part.digits) for region in self._regions):
             return 0.9 if called or part.grouped else 0.6 if part.digits.startswith("0") else 0.3
@@ -105,7 +105,7 @@ def _valid(number: str, region: str | None) -> bool:
         return False
 
 
-def _abroad(part: Part, digits: str) -> float:
+def _abroad(part: DigitRun, digits: str) -> float:
     if not part.alone:
         return 0.0
     if _valid(f"+{digits}", None):
@@ -113,12 +113,12 @@ def _abroad(part: Part, digits: str) -> float:
     return 0.6 if part.raw.startswith("+") and len(digits) > 7 and _usual(part) else 0.0
 
 
-def _plausible(part: Part) -> bool:
+def _plausible(part: DigitRun) -> bool:
     """Tell whether digits that a text calls a phone could be one: not 1-1-1-1-1-1-1."""
     return len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
 
 
-def _usual(part: Part) -> bool:
+def _usual(part: DigitRun) -> bool:
     """Tell whether digits are grouped as phones are: not as an SSN, a fraction, or a series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
     if groups == [3, 2, 4] or FRACTION.search(part.raw):
@@ -127,6 +127,6 @@ def _usual(part: Part) -> bool:
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
 
 
-def _extended(part: Part) -> int:
+def _extended(part: DigitRun) -> int:
     extension = EXTENSION.match(part.text, part.end)
     return extension.end() if extension else part.end

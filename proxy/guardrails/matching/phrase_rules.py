@@ -21,7 +21,7 @@ TOGETHER = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PhraseRule:
     """A pattern, in letters of either case; the kind of what it finds, and how sure that is."""
 
     kind: str
@@ -29,10 +29,10 @@ class Rule:
     pattern: str
 
 
-class Rulebook:
+class PhraseRules:
     """Compiled rules. Raises ValueError for a pattern that RE2 does not take."""
 
-    def __init__(self, rules: Sequence[Rule], longest: int) -> None:
+    def __init__(self, rules: Sequence[PhraseRule], longest: int) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
         options = re2.Options()
@@ -57,13 +57,15 @@ class Rulebook:
                     found.append(Finding(start=start, end=end, kind=rule.kind, score=rule.score))
         return sorted(found, key=lambda finding: finding.start)
 
-    def _matching(self, text: str) -> Iterator[tuple[Rule, Any]]:
+    def _matching(self, text: str) -> Iterator[tuple[PhraseRule, Any]]:
         for several, each in self._parts:
             for index in several.hits(text.encode()):
                 yield each[index]
 
 
-def _part(rules: Sequence[Rule], options: Any) -> tuple[PatternSet, list[tuple[Rule, Any]]]:
+def _part(
+    rules: Sequence[PhraseRule], options: Any
+) -> tuple[PatternSet, list[tuple[PhraseRule, Any]]]:
     """Compile rules to match at once, and each to find where; raises RE2's error."""
     alone = [(rule, re2.compile(rule.pattern, options)) for rule in rules]
     return PatternSet(f"(?i){rule.pattern}" for rule in rules), alone

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import re2
 
-from proxy.guardrails.matching.phrase_rules import Rule
+from proxy.guardrails.matching.phrase_rules import PhraseRule
 
 FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
 
@@ -28,11 +28,11 @@ def lines() -> tuple[tuple[str, float, tuple[str, ...]], ...]:
     return tuple(read)
 
 
-def rules(kinds: Collection[str], least: float) -> Iterator[Rule]:
+def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
     """Give a rule for the words of each kind and severity, of those that are at least so bad."""
     for kind, severity, words in lines():
         if kind in kinds and severity >= least:
-            yield Rule(kind, severity, "|".join(map(whole, longest_first(words))))
+            yield PhraseRule(kind, severity, "|".join(map(whole, longest_first(words))))
 
 
 def longest_first(words: Collection[str]) -> list[str]:

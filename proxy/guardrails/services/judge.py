@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter
 
 from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.services.wire import Agreed, BadAnswer, TooLong, Unsure, read, telling
+from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, TooLong, Unsure, read, telling
 from proxy.types.guard import Egress, Finding, Piece, Question
 
 ANSWER_TOKENS = 512
@@ -67,7 +67,7 @@ SCHEMA = {
 }
 
 
-class Judged(Agreed):
+class Judged(StrictAnswer):
     """The judge's answer. Its reason helps it to think; it may quote, so nobody gets to see it."""
 
     reason: str
@@ -80,7 +80,7 @@ ANSWER = TypeAdapter(Judged)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JudgedText:
     """What the judge is shown under one number: a text, or a sentence of it."""
 
     text: int
@@ -126,24 +126,24 @@ class Judge:
         said = await outside.complete(self.name, self.deployment, body)
         return self._findings(texts, places, read(ANSWER, said))
 
-    def _places(self, texts: Sequence[Piece]) -> Iterator[Place]:
+    def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
         for number in telling(texts):
             piece = texts[number]
             if self.check == "criteria":
                 role = piece.role if piece.role in ROLES else None
                 title = ", ".join(each for each in (role, piece.kind) if each)
-                yield Place(
+                yield JudgedText(
                     text=number, start=0, end=len(piece.text), said=piece.text, title=f" ({title})"
                 )
             elif piece.kind in ("content", "prompt"):
                 yield from self._parts(number, piece.text)
 
-    def _parts(self, number: int, text: str) -> Iterator[Place]:
+    def _parts(self, number: int, text: str) -> Iterator[JudgedText]:
         if self.check == "relevant":
-            yield Place(text=number, start=0, end=len(text), said=text)
+            yield JudgedText(text=number, start=0, end=len(text), said=text)
             return
         for each in word_overlap.sentences(text):
-            yield Place(
+            yield JudgedText(
                 text=number, start=each.start, end=each.end, said=text[each.start : each.end]
             )
 
@@ -155,7 +155,7 @@ class Judge:
             return question.asked.strip()
         return ""
 
-    def _body(self, places: Sequence[Place], evidence: str) -> dict[str, Any]:
+    def _body(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
         mark = self.mark()
         asked = [
             f"TEXT {number} {mark}{place.title}\n{place.said}\nEND {mark}"
@@ -180,7 +180,7 @@ class Judge:
         }
 
     def _findings(
-        self, texts: Sequence[Piece], places: Sequence[Place], said: Judged
+        self, texts: Sequence[Piece], places: Sequence[JudgedText], said: Judged
     ) -> list[list[Finding]]:
         """Give what breaks the rule: all that was shown, where the judge does not say what."""
         found: list[list[Finding]] = [[] for _ in texts]

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.upstream_request import beside
-from proxy.guardrails.services.wire import Answer, BadAnswer, post, read, telling
+from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.types import Upstream
 from proxy.types.guard import Egress, Finding, Piece, Question
 
@@ -26,7 +26,7 @@ CATEGORIES = (
 OTHER = "other"  # the kind of a category that is not among them, nor in the policy
 
 
-class Moderated(Answer):
+class Moderated(ServiceAnswer):
     """What the endpoint says of one text. It may leave out what it does not do."""
 
     flagged: bool
@@ -34,7 +34,7 @@ class Moderated(Answer):
     category_scores: dict[str, float | None]
 
 
-class Moderations(Answer):
+class Moderations(ServiceAnswer):
     """The endpoint's answer: a result for each text, in their order."""
 
     results: list[Moderated]

@@ -14,14 +14,14 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.services.wire import Answer, BadAnswer, post, read, telling
+from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.types.guard import Egress, Finding, Piece, Question
 
 AT_ONCE = 4  # texts of one call that the analyzer is given at the same time
 OTHER = "other"  # the kind of what was not asked for
 
 
-class Recognized(Answer):
+class Recognized(ServiceAnswer):
     """One result of the analyzer, as far as it is read."""
 
     entity_type: str

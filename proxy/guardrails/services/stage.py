@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.guardrails.context import Raising
+from proxy.guardrails.context import FailedDetector
 from proxy.guardrails.findings.mask import Replace
-from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.feeding import Beside, Feeding
-from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.walk import KINDS
 from proxy.guardrails.text.weight import MOST_TEXTS
@@ -35,7 +35,7 @@ from proxy.types.guard import (
 
 
 @dataclass(frozen=True, slots=True)
-class Nowhere:
+class NoEgress:
     """The ways out of a process that has none."""
 
     request_id: str = ""
@@ -51,7 +51,7 @@ class Nowhere:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Reading:
     """One reading of a text, as a service sees it."""
 
     text: str
@@ -60,7 +60,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServiceFindings:
     """What a service has said of texts, as the detector of those texts; of others it cannot."""
 
     findings: Mapping[str, Sequence[Finding]]
@@ -75,14 +75,16 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Inquiry:
+class ServiceCalls:
     """One call's questions to services: what they may know of it, and the ways to them."""
 
     question: Question
     outside: Egress
     clock: Clock
 
-    async def tallies(self, rules: Sequence[GuardRule], reads: Iterable[Read]) -> list[Tally]:
+    async def tallies(
+        self, rules: Sequence[GuardRule], reads: Iterable[Reading]
+    ) -> list[RuleTally]:
         """Ask all services at once, each about the texts that its rule applies to and until its
         deadline. One that cannot tell becomes a detector that raises what it has raised."""
         each_once = [*dict.fromkeys(reads)]
@@ -90,7 +92,7 @@ class Inquiry:
             jobs = [group.create_task(self._told(rule, each_once)) for rule in rules]
         return [job.result() for job in jobs]
 
-    async def _told(self, rule: GuardRule, reads: Sequence[Read]) -> Tally:
+    async def _told(self, rule: GuardRule, reads: Sequence[Reading]) -> RuleTally:
         about = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
         if not about or not is_service(service):
@@ -99,15 +101,15 @@ class Inquiry:
         try:
             async with asyncio.timeout(rule.deadline_s):
                 said = await self._asked(service, about)
-            told: Told | Raising = Told(said)
+            told: ServiceFindings | FailedDetector = ServiceFindings(said)
         except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
-            told = Raising(error, reach=None)
-        tally = Tally(replace(rule, detector=told), self.clock)
+            told = FailedDetector(error, reach=None)
+        tally = RuleTally(replace(rule, detector=told), self.clock)
         tally.waited = self.clock() - began
         return tally
 
     async def _asked(
-        self, service: Service, about: Sequence[Read]
+        self, service: Service, about: Sequence[Reading]
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = about
         said = await service.ask(pieces, self.question, self.outside)
@@ -121,30 +123,30 @@ class Inquiry:
         return found
 
 
-def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[Tally]:
+def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[RuleTally]:
     """Give what is to be told of services that nothing was asked of."""
-    return [Tally(replace(rule, detector=Told({})), clock) for rule in rules]
+    return [RuleTally(replace(rule, detector=ServiceFindings({})), clock) for rule in rules]
 
 
-def seen(views: Iterable[View], kind: str, role: str | None) -> list[Read]:
+def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
     """Give the readings of one text as services see them."""
-    return [Read(view.cased, kind, role) for view in views]
+    return [Reading(view.cased, kind, role) for view in views]
 
 
 @dataclass(frozen=True, slots=True)
-class Ear:
+class TextCollector:
     """Hears the texts of one kind in a stream, when each is whole."""
 
     kind: str
-    heard: list[Read]
+    heard: list[Reading]
     reach: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        self.heard.append(Read(text, self.kind, "assistant"))
+        self.heard.append(Reading(text, self.kind, "assistant"))
         return ()
 
 
-class Asking:
+class ServiceStage:
     """A stream as other guards leave it, of which services are asked when all of it is there.
 
     Where one of them enforces, nothing is shown before; else all but the end of the stream is.
@@ -159,7 +161,7 @@ class Asking:
         self,
         rules: Sequence[GuardRule],
         clock: Clock,
-        ask: Callable[[Iterable[Read]], Awaitable[list[Tally]]],
+        ask: Callable[[Iterable[Reading]], Awaitable[list[RuleTally]]],
         replace: Replace,
         beside: Beside,
         most_texts: int = MOST_TEXTS,
@@ -171,12 +173,12 @@ class Asking:
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Chunk] = []
-        self._heard: list[Read] = []
+        self._heard: list[Reading] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
         hearing = (_ear(kind, rules, self._heard) for kind in kinds)
-        ears = [Tally(rule, clock, most_texts=most_texts) for rule in hearing]
-        self._ears = Feeding(Deltas.under(ears, to_last=True), beside)
+        ears = [RuleTally(rule, clock, most_texts=most_texts) for rule in hearing]
+        self._ears = Feeding(StreamFilter.under(ears, to_last=True), beside)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
@@ -194,7 +196,7 @@ class Asking:
         for tally in self._tallies:
             tally.opaque = self._ears.opaque
             tally.most_texts = self._most_texts
-        deltas = Deltas.under(self._tallies, self._replace, to_last=True)
+        deltas = StreamFilter.under(self._tallies, self._replace, to_last=True)
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
 
 
@@ -202,9 +204,11 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
     return any(rule.applies("assistant", kind) for rule in rules)
 
 
-def _ear(kind: str, rules: Sequence[GuardRule], heard: list[Read]) -> GuardRule:
+def _ear(kind: str, rules: Sequence[GuardRule], heard: list[Reading]) -> GuardRule:
     """Return the rule that hears what the others will look at: what is left out for one that acts
     is left out for it."""
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
-    return GuardRule("ear", Ear(kind, heard), action, fields=frozenset({kind}), cased=True)
+    return GuardRule(
+        "ear", TextCollector(kind, heard), action, fields=frozenset({kind}), cased=True
+    )

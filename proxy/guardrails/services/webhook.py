@@ -17,7 +17,7 @@ import orjson
 from pydantic import Field, TypeAdapter, model_validator
 
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.services.wire import Agreed, BadAnswer, post, read
+from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.types import Secret
 from proxy.types.guard import Egress, Finding, Piece, Question
 
@@ -29,7 +29,7 @@ OTHER = "other"  # of one whose kind the policy does not name
 Whole = Annotated[int, Field(ge=0)]
 
 
-class Found(Agreed):
+class WebhookFinding(StrictAnswer):
     """One finding: of the text with a number, from one character to another, or all of it."""
 
     text: Whole
@@ -45,13 +45,13 @@ class Found(Agreed):
         return self
 
 
-class Answered(Agreed):
+class WebhookAnswer(StrictAnswer):
     """What the service answers."""
 
-    findings: Annotated[list[Found], Field(max_length=MOST_FINDINGS)]
+    findings: Annotated[list[WebhookFinding], Field(max_length=MOST_FINDINGS)]
 
 
-ANSWER = TypeAdapter(Answered)
+ANSWER = TypeAdapter(WebhookAnswer)
 
 
 def _now() -> float:
@@ -102,7 +102,7 @@ class Webhook:
             found[each.text].append(self._finding(each, len(texts[each.text].text)))
         return [apart(each) for each in found]
 
-    def _finding(self, said: Found, length: int) -> Finding:
+    def _finding(self, said: WebhookFinding, length: int) -> Finding:
         start, end = said.start or 0, length if said.end is None else said.end
         if end > length or (start >= end and said.end is not None):
             raise BadAnswer

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from proxy.types.guard import Egress, Piece
 
-SAID = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
+SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """The kinds of text that somebody says to somebody: what is judged by its sense."""
 
 HEADERS = {
@@ -41,13 +41,13 @@ class Unsure(Exception):
     """It says itself that it cannot tell."""
 
 
-class Answer(BaseModel):
+class ServiceAnswer(BaseModel):
     """An answer, in whose JSON every type must be the very one."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
 
 
-class Agreed(Answer):
+class StrictAnswer(ServiceAnswer):
     """An answer that says what was agreed on, and nothing else."""
 
     model_config = ConfigDict(extra="forbid")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from proxy.guardrails.findings.mask import Replace, named
-from proxy.guardrails.findings.tally import Tally
-from proxy.guardrails.stream.window import Piece, WholePane, Window
+from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.stream.window import ReleasedPiece, WholeTextFilter, Window
 from proxy.guardrails.text.json_strings import _LITERALS, MOST_BARE, Kind, Splitter, _stead
 from proxy.guardrails.text.weight import EACH, weight_of
 
@@ -29,9 +29,9 @@ class _Released:
     """Pieces in their order; those that are as they came are put together, as there are many."""
 
     unchanged: list[str] = field(default_factory=list)
-    _pieces: list[Piece] = field(default_factory=list)
+    _pieces: list[ReleasedPiece] = field(default_factory=list)
 
-    def add(self, pieces: Sequence[Piece]) -> None:
+    def add(self, pieces: Sequence[ReleasedPiece]) -> None:
         for piece in pieces:
             if piece.changed:
                 self._join()
@@ -39,14 +39,14 @@ class _Released:
             else:
                 self.unchanged.append(piece.text)
 
-    def all(self) -> list[Piece]:
+    def all(self) -> list[ReleasedPiece]:
         self._join()
         return self._pieces
 
     def _join(self) -> None:
         if self.unchanged:
             text = "".join(self.unchanged)
-            self._pieces.append(Piece(text, len(text), changed=False))
+            self._pieces.append(ReleasedPiece(text, len(text), changed=False))
             self.unchanged.clear()
 
 
@@ -56,7 +56,9 @@ class ArgumentsWindow:
 
     __slots__ = ("_bare", "_goes_on", "_plain", "_splitter", "_string", "_tallies")
 
-    def __init__(self, string: WholePane, plain: WholePane, tallies: Sequence[Tally] = ()) -> None:
+    def __init__(
+        self, string: WholeTextFilter, plain: WholeTextFilter, tallies: Sequence[RuleTally] = ()
+    ) -> None:
         self._tallies = tallies
         self._splitter = Splitter()
         self._string = string
@@ -65,7 +67,7 @@ class ArgumentsWindow:
         self._goes_on = False  # a string of which some was fed
 
     @classmethod
-    def under(cls, tallies: Sequence[Tally], replace: Replace = named) -> Self:
+    def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
         string = Window(tallies, escaped=True, replace=replace)
         return cls(string, Window(tallies, replace=replace), tallies)
 
@@ -86,7 +88,7 @@ class ArgumentsWindow:
         ends = self._string.weight_of_end() + self._plain.weight_of_end()
         return ends + weight_of(self._bare)
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, give what they release. A string that begins and ends in them
         is read once."""
         released = _Released()
@@ -109,12 +111,12 @@ class ArgumentsWindow:
             released.add(self._going_on(begun))
         return released.all()
 
-    def _going_on(self, text: str) -> list[Piece]:
+    def _going_on(self, text: str) -> list[ReleasedPiece]:
         """Take the beginning of a string that goes on."""
         self._goes_on = True
         return self._string.feed(text)
 
-    def _fed(self, kind: Kind, part: str) -> list[Piece]:
+    def _fed(self, kind: Kind, part: str) -> list[ReleasedPiece]:
         if kind == "string":
             return self._string.feed(part)
         if kind == "plain":
@@ -126,7 +128,7 @@ class ArgumentsWindow:
             return pieces
         return []
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[ReleasedPiece]:
         """The arguments have ended: give all that is left of them."""
         self._splitter = Splitter()
         return [*self._ended(), *self._plain.flush()]
@@ -137,15 +139,15 @@ class ArgumentsWindow:
             if tally.fields > tally.most_texts and tally.error is None:
                 tally.fail("too_many_texts")
 
-    def _ended(self) -> list[Piece]:
+    def _ended(self) -> list[ReleasedPiece]:
         if not self._bare:
             self._goes_on = False
             return self._string.flush()
         said, self._bare = self._bare, ""
         if said in _LITERALS:
-            return [Piece(said, len(said), changed=False)]
+            return [ReleasedPiece(said, len(said), changed=False)]
         pieces = self._plain.take(said)
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [Piece(_stead("bare", text), len(said), changed=True)]
+        return [ReleasedPiece(_stead("bare", text), len(said), changed=True)]

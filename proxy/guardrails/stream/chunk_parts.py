@@ -9,7 +9,7 @@ from typing import Any
 from proxy.guardrails.text.frame import Level, is_silent, is_silent_choice, is_silent_head
 from proxy.guardrails.text.payloads import Payload
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import Key, Path, Text, answer_texts, parts_of
+from proxy.guardrails.text.walk import MemberName, Path, Text, answer_texts, parts_of
 from proxy.index import index_of
 from proxy.types import Json
 
@@ -21,7 +21,8 @@ _SAID: Path = ("delta", "content")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
-Spot = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
+TextPlace = tuple[int, Path]  # a choice's index, and where in the choice its text goes on
+PlacedText = tuple[TextPlace, Text]
 
 
 def texts_of(data: Json) -> Sequence[Text]:
@@ -70,17 +71,22 @@ def finished(data: Json) -> set[int]:
     return {index for index, choice in _choices(data) if choice.get("finish_reason")}
 
 
-def going_on(data: Json, text: Text) -> Spot | None:
+def going_on(data: Json, text: Text) -> TextPlace | None:
     """Tell the choice and the place whose text this is a part of; None for what is never cut."""
     path = text.path
-    if path[0] != "choices" or len(path) < 3 or isinstance(path[-1], Key) or path[-1] in AT_ONCE:
+    if (
+        path[0] != "choices"
+        or len(path) < 3
+        or isinstance(path[-1], MemberName)
+        or path[-1] in AT_ONCE
+    ):
         return None
     if path[2] in _ENDS:
         return None
-    return spot_of(data, path)
+    return text_place(data, path)
 
 
-def spot_of(data: Json, path: Path) -> Spot:
+def text_place(data: Json, path: Path) -> TextPlace:
     place = path[1]
     if path[2:] == _SAID and isinstance(place, int):  # as nearly always
         return index_of(data["choices"][place], place), _SAID
@@ -88,10 +94,10 @@ def spot_of(data: Json, path: Path) -> Spot:
     return choice, steps[: parts_of(steps)]
 
 
-def place_of(data: Json, path: Path) -> Path | Spot:
+def place_of(data: Json, path: Path) -> Path | TextPlace:
     """Return where a text is that does not go on, whatever chunk it is in."""
-    within = path[0] == "choices" and len(path) > 2 and not isinstance(path[-1], Key)
-    return spot_of(data, path) if within else path
+    within = path[0] == "choices" and len(path) > 2 and not isinstance(path[-1], MemberName)
+    return text_place(data, path) if within else path
 
 
 def part_of(data: Json, path: Path) -> int | None:
@@ -108,10 +114,10 @@ def part_of(data: Json, path: Path) -> int | None:
     return index_of(value, 0)
 
 
-def _numbered(data: Json, path: Path) -> Spot:
+def _numbered(data: Json, path: Path) -> TextPlace:
     """Return a path with the numbers of items in the place of where they stand."""
     value: Any = data
-    steps: list[str | int | Key | Payload] = []
+    steps: list[str | int | MemberName | Payload] = []
     for step in path:
         value = value[step]
         steps.append(index_of(value, step) if isinstance(step, int) else step)
@@ -134,7 +140,7 @@ def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
     for step in path[:-1]:
         values.append(values[-1][step])
     made: Any = text
-    new: list[str | int | Key | Payload] = []
+    new: list[str | int | MemberName | Payload] = []
     for depth in range(len(path) - 1, 0, -1):
         step, above = path[depth], values[depth]
         if isinstance(step, int):
@@ -162,7 +168,7 @@ def _is_kept(name: str, item: Json, level: Level) -> bool:
     return isinstance(value, str | int | float)
 
 
-def frame(data: Json, going: Sequence[tuple[Spot, Text]], finished: set[int]) -> Json:
+def frame(data: Json, going: Sequence[tuple[TextPlace, Text]], finished: set[int]) -> Json:
     """Give a chunk without the texts that go on, nor the end of what they are of."""
     bare = replaced(data, {text.path: "" for _, text in going})
     if not finished:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from proxy.guardrails.stream.chunk_parts import content
-from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.walk import Text, answer_walk, in_steps
 from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
 from proxy.turn import Turn
@@ -33,7 +33,7 @@ class Feeding:
 
     __slots__ = ("_beside", "_deltas", "opaque")
 
-    def __init__(self, deltas: Deltas, beside: Beside) -> None:
+    def __init__(self, deltas: StreamFilter, beside: Beside) -> None:
         self._deltas = deltas
         self._beside = beside
         self.opaque = False

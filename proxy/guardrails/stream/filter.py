@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import NamedTuple, Protocol, Self
 
 from proxy.guardrails.findings.mask import Replace, named
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow, weight_of_parts
 from proxy.guardrails.stream.chunk_parts import (
-    Spot,
+    PlacedText,
+    TextPlace,
     finished,
     frame,
     going_on,
@@ -29,13 +31,13 @@ from proxy.guardrails.stream.chunk_parts import (
     texts_of,
 )
 from proxy.guardrails.stream.first_values import FirstValues, acting, is_filling, says_more
-from proxy.guardrails.stream.window import Pane, Piece, Window
+from proxy.guardrails.stream.window import ReleasedPiece, TextFilter, Window
 from proxy.guardrails.text.replace import moved, replaced
-from proxy.guardrails.text.walk import Key, Path, Text
+from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
 from proxy.types import Chunk, Json
 
-MOST_LANES = 1024  # texts of one answer that are held at once
+MOST_STREAMS = 1024  # texts of one answer that are held at once
 MOST_NAME = 1024  # characters of the names on the way to one
 
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
@@ -54,12 +56,12 @@ class _Held:
     split: bool = False
 
 
-class _Lane:
+class _TextStream:
     """One text that goes on from chunk to chunk, and the chunks that wait for it."""
 
     __slots__ = ("_queue", "_window", "ends")
 
-    def __init__(self, window: Pane, *, ends: bool) -> None:
+    def __init__(self, window: TextFilter, *, ends: bool) -> None:
         self._window = window
         self.ends = ends
         self._queue: deque[_Held] = deque()
@@ -77,7 +79,7 @@ class _Lane:
     def flush(self) -> list[Chunk]:
         return self._taken(self._window.flush())
 
-    def _taken(self, pieces: Iterable[Piece]) -> list[Chunk]:
+    def _taken(self, pieces: Iterable[ReleasedPiece]) -> list[Chunk]:
         out: list[Chunk] = []
         for piece in pieces:
             self._take(piece, out)
@@ -85,7 +87,7 @@ class _Lane:
             out.append(_first_part(self._queue[0]))
         return out
 
-    def _take(self, piece: Piece, out: list[Chunk]) -> None:
+    def _take(self, piece: ReleasedPiece, out: list[Chunk]) -> None:
         """Spread a piece over the chunks that it is of; a replacement goes to the first of them."""
         text, size = piece.text, piece.size
         while size:
@@ -117,7 +119,7 @@ def _first_part(held: _Held) -> Chunk:
     return replace(held.chunk, data=data, raw=None, last=False)
 
 
-class Panes(Protocol):
+class TextFilters(Protocol):
     """What the texts of a stream go through, each through one of its own."""
 
     def concerns(self, text: Text) -> bool:
@@ -138,15 +140,15 @@ class Panes(Protocol):
     def leave_unread(self, text: Text) -> None:
         """Note that what several chunks say in the place of a text is not read together."""
 
-    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
         """Make one; ``crowded`` where there are as many texts as may be held at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class RuleFilters:
     """Windows of rules."""
 
-    tallies: Sequence[Tally]
+    tallies: Sequence[RuleTally]
     replace: Replace = named
     to_last: bool = False  # all that is shown of a text is read as one, whether it has ended or not
 
@@ -170,10 +172,10 @@ class Ruled:
         for tally in self._applying(text):
             tally.opaque = True
 
-    def _applying(self, text: Text) -> list[Tally]:
+    def _applying(self, text: Text) -> list[RuleTally]:
         return [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
 
-    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
         tallies = self._applying(text)
         if crowded:
             for tally in tallies:
@@ -183,17 +185,17 @@ class Ruled:
         return Window(tallies, replace=self.replace)
 
 
-class Step(NamedTuple):
+class ChunkTexts(NamedTuple):
     """What one chunk brings: its texts, each with where it goes on if it does, and the choices
     that it ends. ``weight`` is how much there is to read for that."""
 
     chunk: Chunk
-    texts: Sequence[tuple[Spot | None, Text]]
+    texts: Sequence[tuple[TextPlace | None, Text]]
     ends: set[int]
     weight: int
 
 
-class Deltas:
+class StreamFilter:
     """Feed it chunks; it gives those that may be shown. Raises ``GuardBlocked``.
 
     What it has given before it raises may have been shown; nothing of what blocks is among it.
@@ -203,60 +205,57 @@ class Deltas:
     nor from a part of a message with another number than the first.
     """
 
-    __slots__ = ("_ended", "_firsts", "_forms", "_lanes", "_panes", "_parts")
+    __slots__ = ("_ended", "_filters", "_firsts", "_forms", "_parts", "_streams")
 
-    def __init__(self, panes: Panes) -> None:
-        self._panes = panes
-        self._lanes: dict[Spot, _Lane] = {}
+    def __init__(self, filters: TextFilters) -> None:
+        self._filters = filters
+        self._streams: dict[TextPlace, _TextStream] = {}
         self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
-        self._parts: dict[Spot, int] = {}
+        self._parts: dict[TextPlace, int] = {}
 
     @classmethod
     def under(
-        cls, tallies: Sequence[Tally], replace: Replace = named, *, to_last: bool = False
+        cls, tallies: Sequence[RuleTally], replace: Replace = named, *, to_last: bool = False
     ) -> Self:
-        return cls(Ruled(tallies, replace, to_last))
+        return cls(RuleFilters(tallies, replace, to_last))
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
         """Take the next chunk, give what it releases."""
         return self.take(self.read(chunk))
 
-    def read(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> Step:
+    def read(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> ChunkTexts:
         """Return what the next chunk brings; ``texts`` are its own where they are read already."""
         data = chunk.data
         if data is None:
-            lanes = () if chunk.is_keepalive else self._lanes.values()
-            weight = sum(lane.weight_of_end() for lane in lanes)
-            return Step(chunk, texts=(), ends=set(), weight=weight)
-        placed: list[tuple[Spot | None, Text]] = []
+            streams = () if chunk.is_keepalive else self._streams.values()
+            weight = sum(stream.weight_of_end() for stream in streams)
+            return ChunkTexts(chunk, texts=(), ends=set(), weight=weight)
+        placed: list[tuple[TextPlace | None, Text]] = []
         weight = 0
         for text in texts_of(data) if texts is None else texts:
-            if self._panes.concerns(text):
-                spot = going_on(data, text)
-                placed.append((spot, text))
-                weight += self._weight(data, spot, text)
+            if self._filters.concerns(text):
+                place = going_on(data, text)
+                placed.append((place, text))
+                weight += self._weight(data, place, text)
         ends = finished(data)
         if ends or chunk.last:
-            weight += sum(
-                lane.weight_of_end()
-                for spot, lane in self._lanes.items()
-                if chunk.last or spot[0] in ends
-            )
-        return Step(chunk=chunk, texts=placed, ends=ends, weight=weight)
+            ending = (chunk.last or place[0] in ends for place in self._streams)
+            weight += sum(one.weight_of_end() for one in compress(self._streams.values(), ending))
+        return ChunkTexts(chunk=chunk, texts=placed, ends=ends, weight=weight)
 
-    def _weight(self, data: Json, spot: Spot | None, text: Text) -> int:
-        if spot is None:  # one that is there a second time is read as said again and again
+    def _weight(self, data: Json, place: TextPlace | None, text: Text) -> int:
+        if place is None:  # one that is there a second time is read as said again and again
             again = self._firsts.is_unsure(place_of(data, text.path))
             return EACH + weight_of(text.text) + (LIGHT if again else 0)
-        lane = self._lanes.get(spot)
-        if lane is not None:
-            return EACH + lane.weight(text.text)
-        parts = weight_of_parts(text.text) if _is_arguments(spot) else 0
+        stream = self._streams.get(place)
+        if stream is not None:
+            return EACH + stream.weight(text.text)
+        parts = weight_of_parts(text.text) if _is_arguments(place) else 0
         return EACH + weight_of(text.text) + parts
 
-    def take(self, step: Step) -> list[Chunk]:
+    def take(self, step: ChunkTexts) -> list[Chunk]:
         """Take what the next chunk brings, give what it releases."""
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
         if data is None:  # a sign of life ends no text
@@ -268,81 +267,79 @@ class Deltas:
         ending = self._ending(chunk, ends)
         if not going:
             return [*self._flushed(ending), chunk]
-        (spot, text), *_ = going
-        out = self._flushed(each for each in ending if each != spot)
-        out += self._fed(spot, text, chunk, text.path)
-        return out + self._flushed(each for each in self._ending(chunk, ends) if each == spot)
+        (place, text), *_ = going
+        out = self._flushed(each for each in ending if each != place)
+        out += self._fed(place, text, chunk, text.path)
+        return out + self._flushed(each for each in self._ending(chunk, ends) if each == place)
 
-    def _ending(self, chunk: Chunk, ends: set[int]) -> list[Spot]:
+    def _ending(self, chunk: Chunk, ends: set[int]) -> list[TextPlace]:
         """Return the texts that end with a chunk."""
-        if not (ends or chunk.last):  # as nearly always: there may be a thousand lanes
+        if not (ends or chunk.last):  # as nearly always: there may be a thousand streams
             return []
-        lanes = self._lanes.items()
-        return [spot for spot, lane in lanes if chunk.last or (lane.ends and spot[0] in ends)]
+        streams = self._streams.items()
+        return [place for place, one in streams if chunk.last or (one.ends and place[0] in ends)]
 
     def flush(self) -> list[Chunk]:
         """Give all that is held, as no more of it comes."""
-        return self._flushed(self._lanes)
+        return self._flushed(self._streams)
 
-    def _flushed(self, spots: Iterable[Spot]) -> list[Chunk]:
-        return [chunk for spot in spots for chunk in self._lanes[spot].flush()]
+    def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:
+        return [chunk for place in places for chunk in self._streams[place].flush()]
 
     def _at_once(
-        self, chunk: Chunk, texts: Iterable[tuple[Spot | None, Text]]
-    ) -> tuple[Chunk, list[tuple[Spot, Text]]]:
+        self, chunk: Chunk, texts: Iterable[tuple[TextPlace | None, Text]]
+    ) -> tuple[Chunk, list[PlacedText]]:
         """Look at what is never cut; give the chunk with it masked, and the texts that go on."""
-        going: dict[Spot, list[Text]] = {}
+        going: dict[TextPlace, list[Text]] = {}
         changes: dict[Path, str] = {}
-        for spot, text in texts:
-            if spot is not None:
-                if self._is_second(chunk.data or {}, spot, text):
+        for place, text in texts:
+            if place is not None:
+                if self._is_second(chunk.data or {}, place, text):
                     changes[text.path] = ""
                 else:
-                    going.setdefault(spot, []).append(text)
+                    going.setdefault(place, []).append(text)
                 continue
-            pane = self._panes.pane(text, arguments=False, crowded=False)
-            pieces = [*pane.feed(text.text), *pane.flush()]
+            text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
+            pieces = [*text_filter.feed(text.text), *text_filter.flush()]
             if any(piece.changed for piece in pieces):
                 changes[text.path] = "".join(piece.text for piece in pieces)
             if self._goes_unread(chunk.data or {}, text):
                 changes[text.path] = ""
-        on = [each for spot, parts in going.items() for each in self._joined(spot, parts, changes)]
+        on = [one for place, parts in going.items() for one in self._joined(place, parts, changes)]
         if changes and chunk.data is not None:
             data = replaced(chunk.data, changes)
-            if any(isinstance(path[-1], Key) for path in changes):
+            if any(isinstance(path[-1], MemberName) for path in changes):
                 paths = moved(chunk.data, data, [text.path for _, text in on])
-                on = [
-                    (spot, text._replace(path=path))
-                    for (spot, text), path in zip(on, paths, strict=True)
-                ]
+                pairs = zip(on, paths, strict=True)
+                on = [(place, text._replace(path=path)) for (place, text), path in pairs]
             chunk = replace(chunk, data=data, raw=None)
         return chunk, on
 
     def _joined(
-        self, spot: Spot, parts: list[Text], changes: dict[Path, str]
-    ) -> list[tuple[Spot, Text]]:
+        self, place: TextPlace, parts: list[Text], changes: dict[Path, str]
+    ) -> list[PlacedText]:
         """Return the parts of one text: as one where they are read as one, and shown so."""
         first, *others = parts
-        if not others or not self._panes.acts(first):
-            return [(spot, part) for part in parts]
+        if not others or not self._filters.acts(first):
+            return [(place, part) for part in parts]
         text = first._replace(text="".join(part.text for part in parts))
         changes |= {part.path: "" for part in others}
         changes[first.path] = text.text
-        return [(spot, text)]
+        return [(place, text)]
 
-    def _is_second(self, data: Json, spot: Spot, text: Text) -> bool:
+    def _is_second(self, data: Json, place: TextPlace, text: Text) -> bool:
         """True if it would be read together with what was read as a text of its own: a choice has
         one end, and either deltas, or messages, or texts."""
-        index, (form, *_) = spot
-        if not self._panes.acts(text):
-            if index in self._ended and self._panes.ends(text):
-                self._panes.miss(text)
+        index, (form, *_) = place
+        if not self._filters.acts(text):
+            if index in self._ended and self._filters.ends(text):
+                self._filters.miss(text)
             return False
         part = part_of(data, text.path)
-        if part is not None and self._parts.get(spot, part) != part:
+        if part is not None and self._parts.get(place, part) != part:
             return True
-        if part is not None and len(self._parts) < MOST_LANES and _size(spot) <= MOST_NAME:
-            self._parts[spot] = part
+        if part is not None and len(self._parts) < MOST_STREAMS and _size(place) <= MOST_NAME:
+            self._parts[place] = part
         if form in _FORMS:
             told = data["choices"][text.path[1]]
             first = "delta" if isinstance(told.get("delta"), dict) else str(form)
@@ -354,46 +351,48 @@ class Deltas:
         """True if what is looked at chunk by chunk may say something across chunks, and is to be
         left out; where no rule acts it is noted."""
         path = text.path
-        if isinstance(path[-1], Key):
+        if isinstance(path[-1], MemberName):
             return False
-        acts = self._panes.acts(text)
+        acts = self._filters.acts(text)
         place = place_of(data, path)
         hides = acts and place is not path and path[-1] == "logprobs"
-        across = hides or not self._firsts.passes(place, text, self._panes.says_more)
+        across = hides or not self._firsts.passes(place, text, self._filters.says_more)
         if across and not acts and not is_filling(text):
-            self._panes.leave_unread(text)
+            self._filters.leave_unread(text)
         return across and acts
 
-    def _parted(self, chunk: Chunk, going: list[tuple[Spot, Text]], ends: set[int]) -> list[Chunk]:
+    def _parted(self, chunk: Chunk, going: list[PlacedText], ends: set[int]) -> list[Chunk]:
         """Part a chunk with several texts: what is no text first, each text, and the end."""
         data = chunk.data or {}
         out = [replace(chunk, data=frame(data, going, ends), raw=None, last=False)]
-        for spot, text in going:
+        for place, text in going:
             alone, path = only(data, text.path, text.text, "logprobs")
             part = replace(chunk, data=alone, raw=None, last=False)
-            out += self._fed(spot, text, part, path)
+            out += self._fed(place, text, part, path)
         out += self._flushed(self._ending(chunk, ends))
         if ends or chunk.last:
             out.append(replace(chunk, data=tail(data, ends), raw=None))
         return out
 
-    def _fed(self, spot: Spot, text: Text, chunk: Chunk, path: Path) -> list[Chunk]:
-        """Feed a chunk to the lane of its text; one that there is no room for ends with it."""
-        lane = self._lanes.get(spot)
-        if lane is not None:
-            return lane.feed(chunk, path, text.text)
-        crowded = len(self._lanes) >= MOST_LANES or _size(spot) > MOST_NAME
-        pane = self._panes.pane(text, arguments=_is_arguments(spot), crowded=crowded)
-        lane = _Lane(pane, ends=self._panes.ends(text))
+    def _fed(self, place: TextPlace, text: Text, chunk: Chunk, path: Path) -> list[Chunk]:
+        """Feed a chunk to the stream of its text; one that there is no room for ends with it."""
+        stream = self._streams.get(place)
+        if stream is not None:
+            return stream.feed(chunk, path, text.text)
+        crowded = len(self._streams) >= MOST_STREAMS or _size(place) > MOST_NAME
+        text_filter = self._filters.text_filter(
+            text, arguments=_is_arguments(place), crowded=crowded
+        )
+        stream = _TextStream(text_filter, ends=self._filters.ends(text))
         if crowded:
-            return [*lane.feed(chunk, path, text.text), *lane.flush()]
-        self._lanes[spot] = lane
-        return lane.feed(chunk, path, text.text)
+            return [*stream.feed(chunk, path, text.text), *stream.flush()]
+        self._streams[place] = stream
+        return stream.feed(chunk, path, text.text)
 
 
-def _size(spot: Spot) -> int:
-    return sum(len(step) if isinstance(step, str) else 1 for step in spot[1])
+def _size(place: TextPlace) -> int:
+    return sum(len(step) if isinstance(step, str) else 1 for step in place[1])
 
 
-def _is_arguments(spot: Spot) -> bool:
-    return spot[1][-1] == "arguments"
+def _is_arguments(place: TextPlace) -> bool:
+    return place[1][-1] == "arguments"

@@ -16,7 +16,7 @@ MOST = 16  # chunks that wait; a stream that still says nothing goes on as it co
 MOST_VALUES = 1024  # that are looked through for a text; a chunk of more says something
 
 
-class Opening:
+class FirstContent:
     """Feed it what may be shown; it gives that as soon as something is said, or the end is."""
 
     __slots__ = ("_open", "_waiting")

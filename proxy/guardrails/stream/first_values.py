@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.walk import Path, Text
 
@@ -55,15 +55,15 @@ class FirstValues:
         return self._repeats[at]
 
 
-def acting(tallies: Iterable[Tally], text: Text) -> list[Tally]:
+def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules at work that may keep back what they find in a text."""
     working = (each for each in tallies if each.error is None and each.rule.enforces)
     return [each for each in working if each.rule.applies(text.role, text.kind)]
 
 
-def says_more(text: str, tallies: Sequence[Tally]) -> bool:
+def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:
     """True if rules that look for places find one in a text that is said again and again."""
-    anew = [Tally(each.rule, each.clock) for each in tallies if each.detector.reach is not None]
+    anew = [RuleTally(each.rule, each.clock) for each in tallies if each.detector.reach is not None]
     if not anew:
         return False
     window = Window(anew)

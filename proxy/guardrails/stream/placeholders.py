@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.stream.arguments import ArgumentsWindow
-from proxy.guardrails.stream.window import Pane, Piece
+from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
 from proxy.guardrails.text.replace import replaced
@@ -53,7 +53,7 @@ class Masks:
     def __repr__(self) -> str:
         return f"Masks({len(self)})"
 
-    def stead(self, rule: GuardRule, kind: str, text: str) -> str:
+    def replacement(self, rule: GuardRule, kind: str, text: str) -> str:
         """Give what stands for a text that a rule masks; its name alone where there is no way
         back from it."""
         if not rule.restore:
@@ -121,7 +121,7 @@ class Masks:
     def leave_unread(self, text: Text) -> None:
         """Nothing is left: a placeholder stands in one chunk, or stays."""
 
-    def pane(self, text: Text, *, arguments: bool, crowded: bool) -> Pane:
+    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
         """Make what one text of a stream goes through to have its values back."""
         plain = self.unmasker()
         return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
@@ -171,25 +171,25 @@ class Unmasker:
         """Return that there is nothing to read at the end."""
         return 0
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReleasedPiece]:
         """Give what is certain, ``text`` included; it may be nothing yet."""
         text = self._held + text
         certain = self._certain(text)
         self._held = text[certain:]
         return self._restored(text[:certain])
 
-    def take(self, text: str) -> list[Piece]:
+    def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, give all of it with its values back."""
         return [*self.feed(text), *self.flush()]
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[ReleasedPiece]:
         """Give what was held back, as it is: no more text comes."""
         held, self._held = self._held, ""
         self._addresses = self._addresses_of()
-        return [Piece(held, len(held), changed=False)] if held else []
+        return [ReleasedPiece(held, len(held), changed=False)] if held else []
 
-    def _restored(self, text: str) -> list[Piece]:
-        pieces: list[Piece] = []
+    def _restored(self, text: str) -> list[ReleasedPiece]:
+        pieces: list[ReleasedPiece] = []
         past = 0
         for match in self._given.finditer(text):
             value = self._known.get(match[0])
@@ -198,14 +198,14 @@ class Unmasker:
             between = text[past : match.start()]
             self._addresses.feed(between)
             past = match.end()
-            pieces.append(Piece(between, len(between), changed=False))
+            pieces.append(ReleasedPiece(between, len(between), changed=False))
             stays = self._addresses.within and not self._may_leave(match[0])
             said = match[0] if stays else value
             if self._addresses.within:
                 self._addresses.feed(match[0])
-            pieces.append(Piece(said, len(match[0]), changed=not stays))
+            pieces.append(ReleasedPiece(said, len(match[0]), changed=not stays))
         self._addresses.feed(text[past:])
-        pieces.append(Piece(text[past:], len(text) - past, changed=False))
+        pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
         return [piece for piece in pieces if piece.size]
 
     def _may_leave(self, placeholder: str) -> bool:

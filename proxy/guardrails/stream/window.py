@@ -17,9 +17,9 @@ from dataclasses import replace as copied
 from itertools import takewhile
 from typing import NamedTuple, Protocol
 
-from proxy.guardrails.findings.mask import Replace, Spot, named, spots, within_json
-from proxy.guardrails.findings.rule_cursor import Eye, settled
-from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.findings.mask import Replace, TextMatch, find_matches, named, within_json
+from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
+from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET
 from proxy.guardrails.text.normalize import View, beginning, readings
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
@@ -33,7 +33,7 @@ PACE = 8  # how often a letter may be read that has to be read by itself
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
 
 
-class Piece(NamedTuple):
+class ReleasedPiece(NamedTuple):
     """What became of the next ``size`` characters; they are the text itself unless ``changed``."""
 
     text: str
@@ -41,7 +41,7 @@ class Piece(NamedTuple):
     changed: bool
 
 
-class Pane(Protocol):
+class TextFilter(Protocol):
     """What a text goes through that comes in pieces. ``reach`` is what it may hold for long."""
 
     @property
@@ -57,17 +57,17 @@ class Pane(Protocol):
     def weight_of_end(self) -> int:
         """Return how much there is to read when the text ends."""
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, give what they release."""
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[ReleasedPiece]:
         """The text has ended: give all that is left of it. What is fed next is another text."""
 
 
-class WholePane(Pane, Protocol):
+class WholeTextFilter(TextFilter, Protocol):
     """One that takes texts that do not come in pieces, too."""
 
-    def take(self, text: str) -> list[Piece]:
+    def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give."""
 
 
@@ -79,15 +79,37 @@ class Window:
     """
 
     __slots__ = (
-        "_base", "_before", "_begun", "_beside", "_clean", "_cursor", "_done", "_escaped", "_eyes",
-        "_fresh", "_in_turn", "_last", "_limit", "_longest", "_near", "_parts", "_pause",
-        "_pending", "_plain", "_replace", "_seen", "_spent", "_tallies", "_text", "_unread",
+        "_base",
+        "_before",
+        "_begun",
+        "_beside",
+        "_clean",
+        "_cursors",
+        "_done",
+        "_escaped",
+        "_fresh",
+        "_in_turn",
+        "_last",
+        "_limit",
+        "_longest",
+        "_near",
+        "_parts",
+        "_pause",
+        "_pending",
+        "_plain",
+        "_replace",
+        "_seen",
+        "_shown",
+        "_spent",
+        "_tallies",
+        "_text",
+        "_unread",
         "_whole",
     )  # fmt: skip
 
     def __init__(
         self,
-        tallies: Sequence[Tally],
+        tallies: Sequence[RuleTally],
         *,
         escaped: bool = False,
         replace: Replace = named,
@@ -96,36 +118,38 @@ class Window:
         self._tallies = tallies
         self._escaped = escaped
         self._replace = within_json(replace) if escaped else replace
-        self._eyes = [Eye(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)]
-        holding = [eye.reach for eye in self._eyes if eye.holds]
+        self._cursors = [
+            RuleCursor(tally, rule, tally.detector.reach) for rule, tally in enumerate(tallies)
+        ]
+        holding = [cursor.reach for cursor in self._cursors if cursor.holds]
         self._whole = None in holding
         self._clean: set[str] = set()
-        self._in_turn = self._eyes if self._whole else sorted(self._eyes, key=_judges)
-        finite = [eye.reach for eye in self._eyes if eye.reach is not None]
+        self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_judges)
+        finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
         self._limit = 4 * self._longest + 2 * MOST_RUN
-        judging = [eye.tally.detector for eye in self._eyes if eye.reach is None]
+        judging = [cursor.tally.detector for cursor in self._cursors if cursor.reach is None]
         self._beside = sum(each.weight for each in judging if is_weighted(each))
         self._parts: list[str] | None = [] if judging else None
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
-        self._base = self._begun = self._done = self._cursor = self._seen = 0
+        self._base = self._begun = self._done = self._shown = self._seen = 0
         self._unread = self._pause = 0
         self._spent = spent
         self._last = 0  # the weight of the last look
         self._fresh = self._plain = True
-        self._pending: list[Spot] = []
+        self._pending: list[TextMatch] = []
 
     @property
     def reach(self) -> int:
         """The largest reach of the rules that hold something back, 0 where none does."""
-        return max((eye.reach or 0 for eye in self._eyes if eye.holds), default=0)
+        return max((cursor.reach or 0 for cursor in self._cursors if cursor.holds), default=0)
 
     @property
     def held(self) -> int:
         """Characters that have come and are neither released nor masked away."""
-        return max(0, self._seen - max(self._done, self._cursor))
+        return max(0, self._seen - max(self._done, self._shown))
 
     def weight(self, text: str) -> int:
         """Return how much there is to read when these characters come."""
@@ -141,7 +165,7 @@ class Window:
         unread = self._unread if self._parts is None else self._seen - self._begun
         return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, give what they release."""
         if not text:
             return []
@@ -151,17 +175,17 @@ class Window:
         self._text += text
         self._unread += len(text)
         if self._unread > self._pause or len(self._text) > self._limit:
-            if any(eye.looks for eye in self._eyes):
+            if any(cursor.looks for cursor in self._cursors):
                 self._look(final=False)
             else:
                 self._last = self._unread = 0
         pieces = self._release()
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
-            self._give_up("too_long_to_hold", [eye for eye in self._eyes if eye.looks])
+            self._give_up("too_long_to_hold", [cursor for cursor in self._cursors if cursor.looks])
             pieces += self._release()
         return pieces
 
-    def take(self, text: str) -> list[Piece]:
+    def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give. What
         is short and comes between two texts is read once, and leaves no trace."""
         if len(text) > MOST_RUN or self._seen != self._begun:
@@ -175,27 +199,31 @@ class Window:
         found = [] if text in self._clean else self._found(text)
         if found:
             return self._masked(text, found)
-        return [Piece(text, len(text), changed=False)]
+        return [ReleasedPiece(text, len(text), changed=False)]
 
-    def _found(self, text: str) -> list[Spot]:
+    def _found(self, text: str) -> list[TextMatch]:
         """Return what is to be masked of a short text that is whole; what is only counted is."""
         views = readings(text, escaped=self._escaped)
-        found = [(eye, spot) for eye in self._in_turn for spot in spots(eye.tally, eye.rule, views)]
+        found = [
+            (cursor, match)
+            for cursor in self._in_turn
+            for match in find_matches(cursor.tally, cursor.rule, views)
+        ]
         if not found and len(text) <= MOST_KNOWN_SIZE and len(self._clean) < MOST_KNOWN:
             self._clean.add(text)
-        for eye, spot in found:
-            if not eye.tally.rule.enforces:
-                eye.tally.count(spot.kind, spot.score)
-        return [spot for eye, spot in found if eye.tally.rule.enforces]
+        for cursor, match in found:
+            if not cursor.tally.rule.enforces:
+                cursor.tally.count(match.kind, match.score)
+        return [match for cursor, match in found if cursor.tally.rule.enforces]
 
-    def _masked(self, text: str, found: list[Spot]) -> list[Piece]:
+    def _masked(self, text: str, found: list[TextMatch]) -> list[ReleasedPiece]:
         """Return a short text that is whole, masked."""
-        pieces: list[Piece] = []
+        pieces: list[ReleasedPiece] = []
         self._text, base = text, self._base
-        for spot in sorted(found, key=_order):
-            self._mask(copied(spot, start=spot.start + base, end=spot.end + base), pieces)
+        for match in sorted(found, key=_order):
+            self._mask(copied(match, start=match.start + base, end=match.end + base), pieces)
         self._show(base + len(text), pieces)
-        self._text, self._cursor = "", base
+        self._text, self._shown = "", base
         return pieces
 
     def _note(self, text: str) -> None:
@@ -212,7 +240,7 @@ class Window:
             if self._seen - self._begun > MOST_WHOLE:
                 self._forgo(self._parts)
 
-    def flush(self) -> list[Piece]:
+    def flush(self) -> list[ReleasedPiece]:
         """The text has ended: give all that is left of it. What is fed next is another text."""
         whole = "".join(self._parts or ())
         if self._whole:
@@ -223,27 +251,27 @@ class Window:
             self._glance(whole)
         pieces = self._release()
         self._text = self._before = ""
-        self._base = self._begun = self._done = self._cursor = self._seen
+        self._base = self._begun = self._done = self._shown = self._seen
         self._last = self._unread = 0
         self._fresh = self._plain = True
         if self._parts is not None:
             self._parts = []
-        for eye in self._eyes:
-            eye.since = eye.decided = eye.until = self._seen
-            eye.recent.clear()
+        for cursor in self._cursors:
+            cursor.since = cursor.decided = cursor.until = self._seen
+            cursor.recent.clear()
         return pieces
 
     def _forgo(self, parts: list[str]) -> None:
         """The text is too long for the rules that need the whole of it."""
         self._parts = None
-        self._give_up("too_long", [eye for eye in self._eyes if eye.reach is None])
+        self._give_up("too_long", [cursor for cursor in self._cursors if cursor.reach is None])
         if self._whole:
             self._whole = False
             self._text = "".join(parts[:-1])
 
-    def _give_up(self, error: str, eyes: list[Eye]) -> None:
-        for eye in eyes:
-            eye.tally.fail(error)
+    def _give_up(self, error: str, cursors: list[RuleCursor]) -> None:
+        for cursor in cursors:
+            cursor.tally.fail(error)
 
     def _look(self, *, final: bool) -> None:
         """Look at all that is held, and let the more come before the next look the longer it took:
@@ -265,42 +293,44 @@ class Window:
         torn = bool(self._before) and self._before in ALPHABET and text[0] in ALPHABET
         most = None if self._whole else MOST_RUN
         read = beginning(text, escaped=escaped, torn=torn, most=most, near=self._near)
-        for eye in self._eyes:
-            if eye.reach is None and not self._whole:
+        for cursor in self._cursors:
+            if cursor.reach is None and not self._whole:
                 continue
-            decided = len(text) if final else settled(read, eye.reach or 0)
-            if self._base + decided > eye.decided:
-                self._scan(eye, read.views, self._base + decided)
+            decided = len(text) if final else settled(read, cursor.reach or 0)
+            if self._base + decided > cursor.decided:
+                self._scan(cursor, read.views, self._base + decided)
         return min(read.effort, 2 * self._longest)
 
-    def _scan(self, eye: Eye, views: tuple[View, ...], decided: int) -> None:
-        for spot in eye.see(views, self._base, decided):
-            if eye.tally.rule.enforces:
-                insort(self._pending, spot, key=_order)
+    def _scan(self, cursor: RuleCursor, views: tuple[View, ...], decided: int) -> None:
+        for match in cursor.see(views, self._base, decided):
+            if cursor.tally.rule.enforces:
+                insort(self._pending, match, key=_order)
             else:
-                eye.tally.count(spot.kind, spot.score)
+                cursor.tally.count(match.kind, match.score)
 
     def _glance(self, whole: str) -> None:
         """Let the rules look that need the whole text and hold nothing back for it. Of a long one
         they see the text itself, no other reading, as where it does not come in pieces."""
         long = len(whole) > SHEET
         views = (View(whole),) if long else readings(whole, escaped=self._escaped)
-        for eye in self._eyes:
-            if eye.reach is None:
-                for spot in spots(eye.tally, eye.rule, views):
-                    eye.tally.count(spot.kind, spot.score)
+        for cursor in self._cursors:
+            if cursor.reach is None:
+                for match in find_matches(cursor.tally, cursor.rule, views):
+                    cursor.tally.count(match.kind, match.score)
 
-    def _release(self) -> list[Piece]:
+    def _release(self) -> list[ReleasedPiece]:
         end = self._base + len(self._text)
-        self._done = done = min((eye.decided for eye in self._eyes if eye.holds), default=end)
-        pieces: list[Piece] = []
+        self._done = done = min(
+            (cursor.decided for cursor in self._cursors if cursor.holds), default=end
+        )
+        pieces: list[ReleasedPiece] = []
         if self._pending:
-            ready = [*takewhile(lambda spot: spot.start < done, self._pending)]
+            ready = [*takewhile(lambda match: match.start < done, self._pending)]
             del self._pending[: len(ready)]
-            for spot in ready:
-                self._mask(spot, pieces)
+            for match in ready:
+                self._mask(match, pieces)
         self._show(done, pieces)
-        kept = min((eye.since for eye in self._eyes if eye.looks), default=end)
+        kept = min((cursor.since for cursor in self._cursors if cursor.looks), default=end)
         cut = min(kept, done) - self._base
         if cut > 0:
             self._before = self._text[cut - 1]
@@ -308,29 +338,29 @@ class Window:
             self._base += cut
         return pieces
 
-    def _mask(self, spot: Spot, pieces: list[Piece]) -> None:
-        tally = self._tallies[spot.rule]
-        tally.count(spot.kind, spot.score)
+    def _mask(self, match: TextMatch, pieces: list[ReleasedPiece]) -> None:
+        tally = self._tallies[match.rule]
+        tally.count(match.kind, match.score)
         if tally.rule.stops:
-            raise tally.block(spot.kind)
-        if spot.end <= self._cursor:
+            raise tally.block(match.kind)
+        if match.end <= self._shown:
             return
-        self._show(spot.start, pieces)
-        said = self._text[self._cursor - self._base : spot.end - self._base]
-        stead = self._replace(tally.rule, spot.kind, said)
-        pieces.append(Piece(stead, len(said), changed=True))
-        self._cursor = spot.end
+        self._show(match.start, pieces)
+        said = self._text[self._shown - self._base : match.end - self._base]
+        replacement = self._replace(tally.rule, match.kind, said)
+        pieces.append(ReleasedPiece(replacement, len(said), changed=True))
+        self._shown = match.end
 
-    def _show(self, upto: int, pieces: list[Piece]) -> None:
-        if upto > self._cursor:
-            text = self._text[self._cursor - self._base : upto - self._base]
-            pieces.append(Piece(text, len(text), changed=False))
-            self._cursor = upto
-
-
-def _judges(eye: Eye) -> bool:
-    return eye.reach is None
+    def _show(self, upto: int, pieces: list[ReleasedPiece]) -> None:
+        if upto > self._shown:
+            text = self._text[self._shown - self._base : upto - self._base]
+            pieces.append(ReleasedPiece(text, len(text), changed=False))
+            self._shown = upto
 
 
-def _order(spot: Spot) -> tuple[int, int, int]:
-    return spot.order
+def _judges(cursor: RuleCursor) -> bool:
+    return cursor.reach is None
+
+
+def _order(match: TextMatch) -> tuple[int, int, int]:
+    return match.order

@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.guardrails.text.json_strings import spliced
 from proxy.guardrails.text.payloads import Payload
-from proxy.guardrails.text.walk import Key, Path
+from proxy.guardrails.text.walk import MemberName, Path
 from proxy.types import Json
 
 
@@ -25,7 +25,7 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
     arguments: dict[Path, dict[int, str]] = {}
     for path, text in texts.items():
         last = path[-1]
-        if isinstance(last, Key):
+        if isinstance(last, MemberName):
             continue
         above = _copied(copies, path[:-1])
         if isinstance(last, int) and isinstance(above, str):
@@ -91,7 +91,7 @@ def _data(said: str, parts: Mapping[Payload, str], written: str | None) -> str:
 def _at(whole: Json, path: Path) -> str:
     value: Any = whole
     for step in path:
-        value = step.name if isinstance(step, Key) else value[step]
+        value = step.name if isinstance(step, MemberName) else value[step]
     return str(value)
 
 
@@ -120,7 +120,7 @@ def _unspell(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
 def _rename(copies: dict[Path, Any], texts: Mapping[Path, str]) -> None:
     renames: dict[Path, dict[str, str]] = {}
     for path, text in texts.items():
-        if isinstance(path[-1], Key):
+        if isinstance(path[-1], MemberName):
             renames.setdefault(path[:-1], {})[path[-1].name] = text
     for path in renames:
         _copied(copies, path)

@@ -114,13 +114,13 @@ _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and n
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class MemberName:
     """The name of a member, as the last step of a path."""
 
     name: str
 
 
-Path = tuple[str | int | Key | Payload, ...]
+Path = tuple[str | int | MemberName | Payload, ...]
 
 
 class Text(NamedTuple):
@@ -166,7 +166,7 @@ class Value:
 VALUE = Value()
 
 
-class _Place(NamedTuple):
+class _Node(NamedTuple):
     path: Path
     value: Any
     kind: str
@@ -210,17 +210,17 @@ def answer_walk(data: Json, *, cut: bool = False) -> Iterator[Found]:
     return _walk(_members_of(data), answer=True, cut=cut)
 
 
-def _members_of(data: Json) -> Iterator[_Place]:
+def _members_of(data: Json) -> Iterator[_Node]:
     for name, value in data.items():
         if is_silent((), name, value):
             continue
         kind = "content" if name == "choices" else "other"
         if name not in _KEYS:
-            yield _Place(path=(Key(name),), value=name, kind=kind, role="assistant")
-        yield _Place(path=(name,), value=value, kind=kind, role="assistant")
+            yield _Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
+        yield _Node(path=(name,), value=value, kind=kind, role="assistant")
 
 
-def _fields(body: Json) -> Iterator[_Place | Opaque]:
+def _fields(body: Json) -> Iterator[_Node | Opaque]:
     plain = says_text(body, None)
     for name, value in body.items():
         if name in SILENT:
@@ -231,8 +231,8 @@ def _fields(body: Json) -> Iterator[_Place | Opaque]:
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))
         if name not in _KEYS:
-            yield _Place(path=(Key(name),), value=name, kind="other", role=None)
-        yield _Place(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
+            yield _Node(path=(MemberName(name),), value=name, kind="other", role=None)
+        yield _Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ def gathered(walk: Iterator[Found]) -> Texts:
     return gathering.texts
 
 
-def _walk(places: Iterator[_Place | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
+def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Iterator[Found]:
     stack = [places]  # no recursion: an upstream chooses how deep its answers are
     while stack:
         place = next(stack[-1], None)
@@ -295,7 +295,7 @@ def _walk(places: Iterator[_Place | Opaque], *, answer: bool, cut: bool) -> Iter
             yield None
 
 
-def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
+def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
     text, path = place.value, place.path
     last = path[-1]
     if not text or (text in _WORDS and last in _SAYS_TYPE):
@@ -306,7 +306,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
     if data is not None:  # of an answer nothing is skipped
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
-        in_place = place.sealed and sure and not isinstance(last, Key) and is_for_data(path)
+        in_place = place.sealed and sure and not isinstance(last, MemberName) and is_for_data(path)
         if in_place and data.odd_head:
             head = (*path, Payload(data.odd_head, True))
             yield Text(head, data.odd_head, kind=place.kind, role=place.role)
@@ -321,7 +321,7 @@ def _read(place: _Place, answer: bool, cut: bool) -> Iterator[Found]:
         yield Text(path, text, place.kind, role=place.role, decoded=decoded, placed=placed)
 
 
-def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]:
+def _of_arguments(place: _Node, decoded: bool, placed: bool) -> Iterator[Found]:
     number = 0
     for value in values(place.value):
         yield VALUE
@@ -334,22 +334,22 @@ def _of_arguments(place: _Place, decoded: bool, placed: bool) -> Iterator[Found]
         number += 1
 
 
-def _tokens(place: _Place, value: list[Any]) -> bool:
+def _tokens(place: _Node, value: list[Any]) -> bool:
     if not value or place.kind in _FORMS or place.path[-1] == "stop_token_ids":
         return False
     return all(type(each) is int for each in value)
 
 
-def _items(place: _Place, value: list[Any]) -> Iterator[_Place | Opaque]:
+def _items(place: _Node, value: list[Any]) -> Iterator[_Node | Opaque]:
     for number, each in enumerate(value):
         path = (*place.path, number)
         sealed = place.sealed or (place.kind not in _FORMS and is_data(each))
         if sealed and not place.sealed:
             yield Opaque(path, "file")
-        yield _Place(path, each, place.kind, role=place.role, sealed=sealed, plain=place.plain)
+        yield _Node(path, each, place.kind, role=place.role, sealed=sealed, plain=place.plain)
 
 
-def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaque]:
+def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque]:
     role = place.role
     if place.path[0] == "messages" and len(place.path) == 2 and isinstance(value.get("role"), str):
         role = value["role"]
@@ -363,14 +363,14 @@ def _members(place: _Place, value: Json, answer: bool) -> Iterator[_Place | Opaq
             yield from _logprobs(path, each, value, role)
             continue
         if name not in _KEYS:
-            key = (*place.path, Key(name))
-            yield _Place(key, name, kind=place.kind, role=role, sealed=place.sealed)
+            key = (*place.path, MemberName(name))
+            yield _Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))
         if sealed and not place.sealed and each:
             yield Opaque(path, kind_of(name))
         inside = place.path[0] in ("messages", "choices") and place.kind not in _FORMS
         kind = NESTED.get(name, place.kind) if inside or name == "arguments" else place.kind
-        yield _Place(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
+        yield _Node(path=path, value=each, kind=kind, role=role, sealed=sealed, plain=plain)
 
 
 def parts_of(path: Path) -> int | None:
@@ -390,10 +390,10 @@ def _level(path: Path) -> tuple[str, ...]:
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
-def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Place]:
+def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Node]:
     """Give what they say beside the text that is shown: all of it together, as one text."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
     said = beside(logprobs, shown)
     if any(said):
-        yield _Place(path=path, value="\n".join(said), kind="logprobs", role=role)
+        yield _Node(path=path, value="\n".join(said), kind="logprobs", role=role)

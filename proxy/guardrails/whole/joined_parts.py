@@ -9,40 +9,40 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.guardrails.findings.mask import Spot
+from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.walk import Path, Text, parts_of
 
 MOST = 64 * 1024  # characters of a message that are read once more
 
 
 @dataclass(frozen=True, slots=True)
-class Seam:
+class JoinedParts:
     """The texts of one message, by their numbers; ``starts`` is where each begins in ``text``."""
 
     numbers: tuple[int, ...]
     starts: tuple[int, ...]
     text: Text
 
-    def across(self, spots: Sequence[Spot]) -> Iterator[list[tuple[int, Spot]]]:
+    def across(self, matches: Sequence[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
         """Give the parts of each finding that goes across, by the number of the text it is in."""
-        for spot in spots:
-            pieces = [*self._pieces(spot)]
+        for match in matches:
+            pieces = [*self._pieces(match)]
             if len(pieces) > 1:
                 yield pieces
 
-    def _pieces(self, spot: Spot) -> Iterator[tuple[int, Spot]]:
-        for place in range(bisect_right(self.starts, spot.start) - 1, len(self.starts)):
+    def _pieces(self, match: TextMatch) -> Iterator[tuple[int, TextMatch]]:
+        for place in range(bisect_right(self.starts, match.start) - 1, len(self.starts)):
             start = self.starts[place]
-            if start >= spot.end:
+            if start >= match.end:
                 return
             more = self.starts[place + 1 : place + 2]
-            first, last = max(spot.start, start), min(spot.end, *more, len(self.text.text))
+            first, last = max(match.start, start), min(match.end, *more, len(self.text.text))
             if first < last:
                 number = self.numbers[place]
-                yield number, replace(spot, start=first - start, end=last - start)
+                yield number, replace(match, start=first - start, end=last - start)
 
 
-def seams(texts: Sequence[Text]) -> Iterator[Seam]:
+def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
     """Give the messages of several parts."""
     messages: dict[Path, list[int]] = {}
     for number, text in enumerate(texts):
@@ -54,7 +54,7 @@ def seams(texts: Sequence[Text]) -> Iterator[Seam]:
         if len(said) > 1 and sum(map(len, said)) <= MOST:
             first = texts[numbers[0]]
             joined = Text(path=message, text="".join(said), kind=first.kind, role=first.role)
-            yield Seam(tuple(numbers), tuple(_starts(said)), joined)
+            yield JoinedParts(tuple(numbers), tuple(_starts(said)), joined)
 
 
 def _starts(said: Sequence[str]) -> Iterator[int]:

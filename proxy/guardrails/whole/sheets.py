@@ -14,20 +14,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.mask import Spot, spots
-from proxy.guardrails.findings.rule_cursor import Eye, settled
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.mask import TextMatch, find_matches
+from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET, long_runs, plain
 from proxy.guardrails.text.normalize import Beginning, View, beginning, readings
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
-from proxy.guardrails.whole.joined_parts import Seam, seams
+from proxy.guardrails.whole.joined_parts import JoinedParts, joined_parts
 from proxy.types.guard import GuardRule, is_detector
 
 MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
 
 
-class Part(NamedTuple):
+class TextViews(NamedTuple):
     """A text as rules see it, or several parts of a message together. ``bytes`` are those of the
     text; ``long`` says that rules with a reach look at it piece by piece."""
 
@@ -35,11 +35,11 @@ class Part(NamedTuple):
     text: Text
     views: tuple[View, ...]
     bytes: int
-    seam: Seam | None = None
+    seam: JoinedParts | None = None
     long: bool = False
 
 
-class Piece(NamedTuple):
+class LongTextPiece(NamedTuple):
     """A piece of a long text, from ``base`` on, and how far each rule has looked at that text.
     ``bytes`` are those of the text, told with its last piece."""
 
@@ -47,11 +47,11 @@ class Piece(NamedTuple):
     text: Text
     read: Beginning
     base: int
-    eyes: dict[int, Eye]
+    cursors: dict[int, RuleCursor]
     bytes: int | None
 
 
-class Run(NamedTuple):
+class Base64Run(NamedTuple):
     """What a run of base64 says that is too long to be read with a piece of its text."""
 
     place: int
@@ -59,17 +59,17 @@ class Run(NamedTuple):
     view: View
 
 
-Sheet = Sequence[Part] | Piece | Run
+Sheet = Sequence[TextViews] | LongTextPiece | Base64Run
 
 
 @dataclass(slots=True)
-class Look:
+class RuleLook:
     """One rule at work on the texts of a call: what it has found, as pairs of a text's number and
-    a spot in it. ``late`` says that nobody waits for it any more."""
+    a match in it. ``late`` says that nobody waits for it any more."""
 
-    tally: Tally
+    tally: RuleTally
     number: int
-    spots: list[tuple[int, Spot]] = field(default_factory=list)
+    matches: list[tuple[int, TextMatch]] = field(default_factory=list)
     failure: GuardBlocked | None = None
     late: bool = False
     _runs: list[tuple[int, int]] = field(default_factory=list)  # that say something, of one text
@@ -82,10 +82,10 @@ class Look:
     def see(self, sheet: Sheet) -> None:
         """Look at a sheet, within what is left of the rule's deadline for all texts."""
         try:
-            if isinstance(sheet, Piece):
+            if isinstance(sheet, LongTextPiece):
                 self._see_piece(sheet)
                 return
-            if isinstance(sheet, Run):
+            if isinstance(sheet, Base64Run):
                 self._see_run(sheet)
                 return
             for part in sheet:
@@ -101,7 +101,7 @@ class Look:
         except GuardBlocked as blocked:
             self.failure = blocked
 
-    def _meant(self, part: Part) -> bool:
+    def _meant(self, part: TextViews) -> bool:
         rule = self.tally.rule
         if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
             return False
@@ -111,52 +111,52 @@ class Look:
     def _left_s(self) -> float:
         return self.tally.rule.deadline_s - self.tally.seconds
 
-    def _see_part(self, part: Part) -> None:
-        seen = spots(self.tally, self.number, part.views, left_s=self._left_s)
+    def _see_part(self, part: TextViews) -> None:
+        seen = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
         if self.done:
             return
         if part.seam is not None:
-            self.spots += _across(self.tally, part.seam, seen, self.spots)
+            self.matches += _across(self.tally, part.seam, seen, self.matches)
             return
         self._found(part.place, seen)
         self._told(part.bytes)
 
-    def _see_piece(self, piece: Piece) -> None:
-        eye = piece.eyes.get(self.number)
-        if eye is None or self.done:
+    def _see_piece(self, piece: LongTextPiece) -> None:
+        cursor = piece.cursors.get(self.number)
+        if cursor is None or self.done:
             return
         last = piece.bytes is not None
         size = len(piece.read.views[0].cased)
-        decided = piece.base + (size if last else settled(piece.read, eye.reach or 0))
-        if decided > eye.decided:
-            seen = eye.see(piece.read.views, piece.base, decided, self._left_s)
+        decided = piece.base + (size if last else settled(piece.read, cursor.reach or 0))
+        if decided > cursor.decided:
+            seen = cursor.see(piece.read.views, piece.base, decided, self._left_s)
             if not self.done:
-                self._found(piece.place, [spot for spot in seen if not self._known(spot)])
+                self._found(piece.place, [match for match in seen if not self._known(match)])
         if piece.bytes is not None:
             self._runs.clear()
             if not self.done:
                 self._told(piece.bytes)
 
-    def _see_run(self, run: Run) -> None:
+    def _see_run(self, run: Base64Run) -> None:
         if not (bounded(self.tally.rule) and self._applies(run.text)):
             return
-        seen = spots(self.tally, self.number, (run.view,), left_s=self._left_s)
+        seen = find_matches(self.tally, self.number, (run.view,), left_s=self._left_s)
         if not self.done:
             self._found(run.place, seen)
-            self._runs += [(spot.start, spot.end) for spot in seen]
+            self._runs += [(match.start, match.end) for match in seen]
 
-    def _known(self, spot: Spot) -> bool:
-        """True if a spot lies inside of a long run that has been found already."""
-        before = bisect_right(self._runs, spot.start, key=_start)
-        return before > 0 and spot.end <= self._runs[before - 1][1]
+    def _known(self, match: TextMatch) -> bool:
+        """True if a match lies inside of a long run that has been found already."""
+        before = bisect_right(self._runs, match.start, key=_start)
+        return before > 0 and match.end <= self._runs[before - 1][1]
 
     def _applies(self, text: Text) -> bool:
         return self.tally.rule.applies(text.role, text.kind)
 
-    def _found(self, place: int, seen: Sequence[Spot]) -> None:
-        for spot in seen:
-            self.tally.count(spot.kind, spot.score)
-            self.spots.append((place, spot))
+    def _found(self, place: int, seen: Sequence[TextMatch]) -> None:
+        for match in seen:
+            self.tally.count(match.kind, match.score)
+            self.matches.append((place, match))
 
     def _told(self, size: int) -> None:
         self.tally.bytes += size
@@ -168,18 +168,20 @@ def bounded(rule: GuardRule) -> bool:
     return is_detector(rule.detector) and rule.detector.reach is not None
 
 
-def part_of(place: int, text: Text, size: int = SHEET) -> Part:
+def part_of(place: int, text: Text, size: int = SHEET) -> TextViews:
     """Return a whole text as rules, or services, see it."""
     long = len(text.text) > size
     most = 0 if text.decoded else None
     views = (View(text.text),) if long else readings(text.text, escaped=text.escaped, most=most)
-    return Part(place=place, text=text, views=views, bytes=_bytes(text.text), long=long)
+    return TextViews(place=place, text=text, views=views, bytes=_bytes(text.text), long=long)
 
 
-def sheets(texts: Sequence[Text], at_work: Sequence[Look], size: int = SHEET) -> Iterator[Sheet]:
+def sheets(
+    texts: Sequence[Text], at_work: Sequence[RuleLook], size: int = SHEET
+) -> Iterator[Sheet]:
     """Return the texts, sheet by sheet of so many characters: each is read when it is asked for,
     after all rules have looked at the one before."""
-    kept: list[Part] = []
+    kept: list[TextViews] = []
     weight = 0
     for part in _parts(texts, size):
         kept.append(part)
@@ -194,50 +196,52 @@ def sheets(texts: Sequence[Text], at_work: Sequence[Look], size: int = SHEET) ->
         yield kept
 
 
-def _parts(texts: Sequence[Text], size: int) -> Iterator[Part]:
+def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
-    for seam in seams(texts):
-        yield Part(place=-1, text=seam.text, views=readings(seam.text.text), bytes=0, seam=seam)
+    for seam in joined_parts(texts):
+        yield TextViews(
+            place=-1, text=seam.text, views=readings(seam.text.text), bytes=0, seam=seam
+        )
 
 
-def _runs(part: Part) -> Iterator[Run]:
+def _runs(part: TextViews) -> Iterator[Base64Run]:
     runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
     for start, end in runs:
         said = plain(part.text.text[start:end])
         if said:
-            yield Run(part.place, part.text, View(said, whole=(start, end)))
+            yield Base64Run(part.place, part.text, View(said, whole=(start, end)))
 
 
-def _pieces(part: Part, at_work: Sequence[Look], sheet: int) -> Iterator[Sheet]:
+def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterator[Sheet]:
     """Return the pieces of a long text. Each begins where the rules want to look on from, and is
     longer than the one before where that has not settled anything."""
     text = part.text.text
-    eyes = {
-        look.number: Eye(look.tally, look.number, look.tally.detector.reach)
+    cursors = {
+        look.number: RuleCursor(look.tally, look.number, look.tally.detector.reach)
         for look in at_work
         if bounded(look.tally.rule) and look.tally.rule.applies(part.text.role, part.text.kind)
     }
-    near = max(0, min((eye.reach or 0 for eye in eyes.values()), default=0) - 1)
+    near = max(0, min((cursor.reach or 0 for cursor in cursors.values()), default=0) - 1)
     most = 0 if part.text.decoded else MOST_RUN
     base, size = 0, sheet
-    while any(eye.looks for eye in eyes.values()):
+    while any(cursor.looks for cursor in cursors.values()):
         said = text[base : base + size]
         torn = base > 0 and text[base - 1] in ALPHABET and said[0] in ALPHABET
         read = beginning(said, escaped=part.text.escaped, torn=torn, most=most, near=near)
         last = base + size >= len(text)
-        yield Piece(
+        yield LongTextPiece(
             place=part.place,
             text=part.text,
             read=read,
             base=base,
-            eyes=eyes,
+            cursors=cursors,
             bytes=part.bytes if last else None,
         )
         if last:
             return
         end = base + size
-        since = min((eye.since for eye in eyes.values() if eye.looks), default=end)
+        since = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
         more = sheet if since - base >= sheet // 2 else max(sheet, size)
         base, size = since, end - since + more
 
@@ -251,13 +255,16 @@ def _bytes(text: str) -> int:
 
 
 def _across(
-    tally: Tally, seam: Seam, seen: Sequence[Spot], found: Sequence[tuple[int, Spot]]
-) -> list[tuple[int, Spot]]:
+    tally: RuleTally,
+    seam: JoinedParts,
+    seen: Sequence[TextMatch],
+    found: Sequence[tuple[int, TextMatch]],
+) -> list[tuple[int, TextMatch]]:
     """Return what goes across the parts of a message, and is not found in one of them already."""
-    known: dict[int, list[Spot]] = {}
-    for number, spot in found:
-        known.setdefault(number, []).append(spot)
-    new: list[tuple[int, Spot]] = []
+    known: dict[int, list[TextMatch]] = {}
+    for number, match in found:
+        known.setdefault(number, []).append(match)
+    new: list[tuple[int, TextMatch]] = []
     for pieces in seam.across(seen):
         if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
             tally.count(pieces[0][1].kind, pieces[0][1].score)
@@ -265,5 +272,5 @@ def _across(
     return new
 
 
-def _meets(piece: Spot, known: Sequence[Spot]) -> bool:
+def _meets(piece: TextMatch, known: Sequence[TextMatch]) -> bool:
     return any(piece.start < each.end and each.start < piece.end for each in known)

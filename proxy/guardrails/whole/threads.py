@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.guardrails.aside import Aside
-from proxy.guardrails.findings.tally import Clock, Tally
+from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.text.walk import Text
-from proxy.guardrails.whole.sheets import Look, Sheet, sheets
+from proxy.guardrails.whole.sheets import RuleLook, Sheet, sheets
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +23,16 @@ class Threads:
 
     aside: Aside
     clock: Clock
-    looks: Sequence[Look]
+    looks: Sequence[RuleLook]
     ends: list[float]
 
     @classmethod
-    def of(cls, aside: Aside, clock: Clock, tallies: Sequence[Tally]) -> Threads:
+    def of(cls, aside: Aside, clock: Clock, tallies: Sequence[RuleTally]) -> Threads:
         now = clock()
-        looks = [Look(_apart(tally), number) for number, tally in enumerate(tallies)]
+        looks = [RuleLook(_apart(tally), number) for number, tally in enumerate(tallies)]
         return cls(aside, clock, looks, [now + tally.rule.deadline_s for tally in tallies])
 
-    async def look(self, texts: Sequence[Text]) -> list[Look]:
+    async def look(self, texts: Sequence[Text]) -> list[RuleLook]:
         """Return what each rule has found in the texts."""
         coming = sheets(texts, self.looks)
         while at_work := [look for look in self.looks if not look.done]:
@@ -47,7 +47,7 @@ class Threads:
                 break
         return [_late(look) if look.late else look for look in self.looks]
 
-    async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[Look]) -> bool:
+    async def _turn(self, coming: Iterator[Sheet], at_work: Sequence[RuleLook]) -> bool:
         """Read the next sheet and let all rules look at it; False if there is none."""
         async with self.aside.turn:
             sheet = await self.aside.within(lambda: next(coming, None))
@@ -60,7 +60,7 @@ class Threads:
                 self.ends[look.number] += now - job.result()  # others were slower: not its time
         return True
 
-    async def _see(self, look: Look, sheet: Sheet) -> float:
+    async def _see(self, look: RuleLook, sheet: Sheet) -> float:
         """Let a rule look at a sheet; return when it was done."""
         try:
             async with asyncio.timeout(self._left_s(look)):
@@ -69,26 +69,26 @@ class Threads:
             _leave(look)
         return self.clock()
 
-    def _seen(self, look: Look, sheet: Sheet) -> float:
+    def _seen(self, look: RuleLook, sheet: Sheet) -> float:
         """Return when it was done: the loop may come to hear of it much later."""
         look.see(sheet)
         return self.clock()
 
-    def _left_s(self, look: Look) -> float:
+    def _left_s(self, look: RuleLook) -> float:
         return self.ends[look.number] - self.clock()
 
 
-def _leave(look: Look) -> None:
+def _leave(look: RuleLook) -> None:
     """Let a rule look at no more sheets; a thread that is late ends with its own tally."""
     look.late = True
     look.tally.error = "deadline"
 
 
-def _late(look: Look) -> Look:
-    told = Look(_apart(look.tally), look.number)
+def _late(look: RuleLook) -> RuleLook:
+    told = RuleLook(_apart(look.tally), look.number)
     told.fail("deadline")
     return told
 
 
-def _apart(tally: Tally) -> Tally:
-    return Tally(tally.rule, tally.clock, opaque=tally.opaque)
+def _apart(tally: RuleTally) -> RuleTally:
+    return RuleTally(tally.rule, tally.clock, opaque=tally.opaque)

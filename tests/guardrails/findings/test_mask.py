@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from proxy.guardrails.findings.mask import Spot, masked, named, spots, within_json
+from proxy.guardrails.findings.mask import TextMatch, find_matches, masked, named, within_json
 from proxy.guardrails.text.normalize import readings
 from tests.guardrails.doubles import rule, tallies
 
@@ -15,9 +15,9 @@ def test_the_same_found_in_several_readings_is_found_once() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
-    found = spots(tally, 0, readings(text))
+    found = find_matches(tally, 0, readings(text))
 
-    assert [text[spot.start : spot.end] for spot in found] == [
+    assert [text[match.start : match.end] for match in found] == [
         "secret",
         "\uff53ecret",
         "s e c r e t",
@@ -28,11 +28,11 @@ def test_spots_can_be_looked_for_from_a_place_on() -> None:
     text = "a secret, a \uff53ecret"
     (tally,) = tallies(rule("secret"))
 
-    assert [spot.start for spot in spots(tally, 0, readings(text), since=3)] == [12]
+    assert [match.start for match in find_matches(tally, 0, readings(text), since=3)] == [12]
 
 
 def test_overlapping_spots_lose_no_character() -> None:
-    found = [Spot(1, 4, 0, "a"), Spot(2, 3, 1, "b"), Spot(3, 6, 1, "b")]
+    found = [TextMatch(1, 4, 0, "a"), TextMatch(2, 3, 1, "b"), TextMatch(3, 6, 1, "b")]
     kept: list[str] = []
 
     def put(rule: object, kind: str, text: str) -> str:
@@ -44,7 +44,7 @@ def test_overlapping_spots_lose_no_character() -> None:
 
 
 def test_a_mask_names_what_was_found() -> None:
-    assert masked("0123", [Spot(1, 3, 0, "email")], RULES, named) == "0[EMAIL]3"
+    assert masked("0123", [TextMatch(1, 3, 0, "email")], RULES, named) == "0[EMAIL]3"
 
 
 def test_masks_inside_of_json_are_given_the_plain_text_and_escaped() -> None:

@@ -10,7 +10,7 @@ import pytest
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.errors import GuardBlocked, GuardUnavailable
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.normalize import View
 from proxy.types.guard import Detector, Finding, GuardRule, NotReady
 from tests.guardrails.doubles import Broken, Ticks, Words, rule
@@ -24,12 +24,12 @@ def test_a_rule_without_roles_and_fields_applies_everywhere() -> None:
 
 
 def test_a_detector_sees_capitals_only_where_its_rule_says_so() -> None:
-    assert not Tally(rule("KEY", cased=False), Ticks()).find(View("a KEY"))
-    assert Tally(rule("KEY", cased=True), Ticks()).find(View("a KEY"))
+    assert not RuleTally(rule("KEY", cased=False), Ticks()).find(View("a KEY"))
+    assert RuleTally(rule("KEY", cased=True), Ticks()).find(View("a KEY"))
 
 
 def test_what_has_failed_is_not_asked_again() -> None:
-    tally = Tally(GuardRule("broken", Broken(), on_error="open"), Ticks())
+    tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
 
     assert tally.find(View("x")) == ()
     assert tally.error == "ZeroDivisionError"
@@ -38,7 +38,7 @@ def test_what_has_failed_is_not_asked_again() -> None:
 
 
 def test_a_strict_rule_that_fails_stops_the_call() -> None:
-    tally = Tally(GuardRule("broken", Broken(), message="No."), Ticks())
+    tally = RuleTally(GuardRule("broken", Broken(), message="No."), Ticks())
 
     with pytest.raises(GuardBlocked, match=r"^No\.$") as blocked:
         tally.find(View("x"))
@@ -58,7 +58,7 @@ class Loading:
 
 @pytest.mark.parametrize("detector", [Loading(), Words(("x",))])
 def test_a_strict_rule_that_is_late_or_not_ready_may_be_asked_again(detector: Detector) -> None:
-    tally = Tally(GuardRule("slow", detector, message="Later."), Ticks(step=2))
+    tally = RuleTally(GuardRule("slow", detector, message="Later."), Ticks(step=2))
 
     with pytest.raises(GuardUnavailable, match=r"^Later\.$") as late:
         tally.find(View("x"))
@@ -75,7 +75,9 @@ def test_every_client_reads_that_another_try_may_do(dialect: Dialect) -> None:
 
 
 def test_time_is_counted_and_bounded() -> None:
-    tally = Tally(GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3), Ticks(step=2))
+    tally = RuleTally(
+        GuardRule("slow", Words(("x",)), on_error="open", deadline_s=3), Ticks(step=2)
+    )
 
     assert tally.find(View("x"))
     assert not tally.find(View("x"), 0, left_s=1)
@@ -83,7 +85,7 @@ def test_time_is_counted_and_bounded() -> None:
 
 
 def test_an_error_names_its_kind_and_never_the_text() -> None:
-    tally = Tally(GuardRule("broken", Broken(), on_error="open"), Ticks())
+    tally = RuleTally(GuardRule("broken", Broken(), on_error="open"), Ticks())
     tally.find(View("a secret"))
 
     assert "secret" not in str(tally.result())

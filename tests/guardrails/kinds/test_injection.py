@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.guardrails.kinds.injection import KINDS, MODEL, Injection, highest
-from proxy.guardrails.matching.injection_model import Window
+from proxy.guardrails.matching.injection_model import ScoredWindow
 from tests.guardrails.growth import LINEAR, ratio
 
 GUARD = Injection()
@@ -104,7 +104,7 @@ def test_the_highest_windows_exceed_all_they_overlap(shapes: list[tuple[int, int
     windows, start, end = [], 0, 0
     for step, length, score in shapes:
         start, end = start + step, max(end, start + step + length)
-        windows.append(Window(start, end, score / 5))
+        windows.append(ScoredWindow(start, end, score / 5))
     given_ = list(highest(windows))
 
     for one in windows:

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.guardrails.kinds.nli import MOST_PAIRS, Entailed
 from proxy.guardrails.kinds.onnx import HINT, LONGEST, NEEDED, Unjudged
-from proxy.guardrails.services.stage import Nowhere, Read
+from proxy.guardrails.services.stage import NoEgress, Reading
 from proxy.types.guard import Finding, Question
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guardrails.networks import classifier
@@ -35,7 +35,7 @@ async def judged(guard: Entailed, text: str, context: str = CONTEXT) -> Sequence
     question = Question(context=context)
     way = guard.about(question)
     assert way is not None
-    [found] = await way.ask([Read(text, "content", "assistant")], question, Nowhere())
+    [found] = await way.ask([Reading(text, "content", "assistant")], question, NoEgress())
     return found
 
 

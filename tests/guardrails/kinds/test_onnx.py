@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guardrails.kinds.onnx import HINT, LONGEST, NEEDED, TOKENS, Onnx, Unjudged
-from proxy.guardrails.services.stage import Nowhere, Read
+from proxy.guardrails.services.stage import NoEgress, Reading
 from proxy.types.guard import Finding, Question
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
 from tests.guardrails.networks import classifier
@@ -32,7 +32,9 @@ def folder(tmp_path: Path) -> str:
 
 
 async def judged(guard: Onnx, *texts: str) -> Sequence[Sequence[Finding]]:
-    return await guard.ask([Read(text, "content", "user") for text in texts], Question(), Nowhere())
+    return await guard.ask(
+        [Reading(text, "content", "user") for text in texts], Question(), NoEgress()
+    )
 
 
 async def test_a_label_is_found_as_surely_as_the_policy_wants(folder: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.guardrails.matching import gitleaks
-from proxy.guardrails.matching.gitleaks import Rule, entropy, rules
+from proxy.guardrails.matching.gitleaks import SecretRule, entropy, rules
 
 ONE_RULE = r"""
 [allowlist]
@@ -20,13 +20,13 @@ keywords = ["order"]
 """
 
 
-def rule(folder: Path, regex: str, more: str = "") -> Rule:
+def rule(folder: Path, regex: str, more: str = "") -> SecretRule:
     file = folder / "rules.toml"
     file.write_text(ONE_RULE.format(kind="order-key", regex=regex, more=more))
     return rules(file)[0]
 
 
-def told(made: Rule, text: str) -> str | None:
+def told(made: SecretRule, text: str) -> str | None:
     data = text.encode()
     spans = made.found.search(data)
     place = spans and made.secret(data, spans)

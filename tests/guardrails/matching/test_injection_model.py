@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.matching.injection_model import (
     FILE,
     WINDOW,
-    Model,
+    InjectionModel,
     damped,
     features,
     read,
@@ -22,7 +22,9 @@ from proxy.guardrails.matching.injection_model import (
 )
 from tests.guardrails.growth import LINEAR, ratio
 
-SMALL = Model({"drop": 8.0, "drop table": 4.0, "~<ta": 2.0}, bias=-3.0, slope=1.0, shift=0.5)
+SMALL = InjectionModel(
+    {"drop": 8.0, "drop table": 4.0, "~<ta": 2.0}, bias=-3.0, slope=1.0, shift=0.5
+)
 
 
 def test_a_window_is_the_sum_of_its_words_letters_and_pairs() -> None:
@@ -73,7 +75,7 @@ def test_a_file_of_weights_is_lines_of_features(tmp_path: Path) -> None:
     file = tmp_path / "w.tsv"
     file.write_text("# why\n-1.5\t2.0\t0.25\n64\ta b\tc\n-16\t~xy\n")
 
-    assert read(file) == Model({"a b": 2.0, "c": 2.0, "~xy": -0.5}, -1.5, 2.0, 0.25)
+    assert read(file) == InjectionModel({"a b": 2.0, "c": 2.0, "~xy": -0.5}, -1.5, 2.0, 0.25)
 
 
 @pytest.mark.parametrize("text", ["a", "a ", "忽", "ignore previous ", "!", "1:", "é\u0301"])

@@ -6,7 +6,7 @@ import pytest
 import re2
 
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
-from proxy.guardrails.matching.numbers import Part
+from proxy.guardrails.matching.numbers import DigitRun
 from tests.guardrails.identifiers import CALLED, VALUES
 
 EXAMPLES = [
@@ -20,7 +20,7 @@ def found(kind: str, text: str) -> list[tuple[str, float]]:
         (text[each.start : each.end], each.score)
         for form in national_ids(kind)
         for match in re2.finditer(form.regex, text)
-        for each in form.find(Part(text, *match.span()))
+        for each in form.find(DigitRun(text, *match.span()))
     ]
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from proxy.guardrails.matching.numbers import Part, runs, said, within, words
+from proxy.guardrails.matching.numbers import DigitRun, is_named, runs, within, words
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_run_is_cut_where_another_number_begins(text: str, parts: list[str]) -
 
 
 def numbers(text: str, least: int, most: int, wanted: set[str]) -> list[str]:
-    part = Part(text, 0, len(text))
+    part = DigitRun(text, 0, len(text))
     found = within(part, least, most, lambda each: float(each.raw in wanted), re.compile("[0-9]+"))
     return [number.raw for number, _ in found]
 
@@ -37,12 +37,12 @@ def numbers(text: str, least: int, most: int, wanted: set[str]) -> list[str]:
 def test_numbers_are_sought_by_whole_groups_from_the_longest() -> None:
     asked: list[str] = []
 
-    def score(part: Part) -> float:
+    def score(part: DigitRun) -> float:
         asked.append(part.raw)
         return 0.0
 
     text = "12 345 (67 890"
-    assert list(within(Part(text, 0, len(text)), 5, 8, score, re.compile("x"))) == []
+    assert list(within(DigitRun(text, 0, len(text)), 5, 8, score, re.compile("x"))) == []
     assert asked == ["12 345 (67", "12 345", "345 (67 890", "(67 890"]
 
 
@@ -70,7 +70,7 @@ def test_in_a_long_run_only_what_has_the_shape_is_found() -> None:
 def test_a_word_counts_if_it_is_near(text: str, called: bool) -> None:
     start = text.index("5550123")
 
-    assert said(text, start, start + 7, words("phone 电话")) == called
+    assert is_named(text, start, start + 7, words("phone 电话")) == called
 
 
 @pytest.mark.parametrize(
@@ -94,6 +94,6 @@ def test_what_touches_a_number_may_make_it_part_of_more(
     text: str, alone: bool, before: bool, after: bool
 ) -> None:
     start = text.index("5550123")
-    part = Part(text, start, start + 7)
+    part = DigitRun(text, start, start + 7)
 
     assert (part.alone, part.inside_before, part.inside_after) == (alone, before, after)

@@ -11,7 +11,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.guardrails.matching.patterns import Pattern, Patterns
+from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.types.guard import Detector, Finding
 
 
@@ -20,7 +20,7 @@ def spans(patterns: Patterns, text: str) -> list[str]:
 
 
 def one(regex: str, *, whole_words: bool = False) -> Patterns:
-    return Patterns([Pattern("mill", regex, whole_words=whole_words)])
+    return Patterns([NamedPattern("mill", regex, whole_words=whole_words)])
 
 
 WHOLE: Detector = one("a", whole_words=True)
@@ -28,7 +28,9 @@ MIXED = one("a[é🌊]|🌊é+ ?")
 
 
 def test_each_pattern_names_and_scores_its_findings() -> None:
-    patterns = Patterns([Pattern("mill", "mills?", 0.7), Pattern("river", "(?i)sluice|race")])
+    patterns = Patterns(
+        [NamedPattern("mill", "mills?", 0.7), NamedPattern("river", "(?i)sluice|race")]
+    )
 
     assert patterns.find("The Race feeds two mills") == [
         Finding(4, 8, "river"),
@@ -89,14 +91,14 @@ def test_whole_words_are_whole_in_any_alphabet(regex: str, text: str, found: int
 
 
 def test_what_overlaps_is_all_in_hits_and_apart_in_find() -> None:
-    patterns = Patterns([Pattern("a", "water mill"), Pattern("b", "mill race")])
+    patterns = Patterns([NamedPattern("a", "water mill"), NamedPattern("b", "mill race")])
 
     assert patterns.hits("water mill race") == [Finding(0, 10, "a"), Finding(6, 15, "b")]
     assert patterns.find("water mill race") == [Finding(0, 10, "a"), Finding(10, 15, "b")]
 
 
 def test_what_a_pattern_needs_may_be_in_any_case() -> None:
-    patterns = Patterns([Pattern("key", "[A-Z]{4}-[0-9]{4}", needs=("mill", "w.el"))])
+    patterns = Patterns([NamedPattern("key", "[A-Z]{4}-[0-9]{4}", needs=("mill", "w.el"))])
 
     assert spans(patterns, "MILL-1234") == ["MILL-1234"]
     assert spans(patterns, "MALL-1234 WHEL") == []
@@ -121,7 +123,7 @@ def test_a_whole_word_is_one_whose_neighbours_are_of_no_word(text: str) -> None:
     [([], 1), (["mill"], 5), (["mill", "a{3,9}"], 10), (["mill", "a+"], None), (["^a$"], 2)],
 )
 def test_reach_is_the_longest_match_and_its_edge(regexes: list[str], reach: int | None) -> None:
-    assert Patterns([Pattern("mill", regex) for regex in regexes]).reach == reach
+    assert Patterns([NamedPattern("mill", regex) for regex in regexes]).reach == reach
 
 
 @pytest.mark.parametrize("regex", [r"(a)\1", "a(?=b)", "(?<!a)b", r"a\Z", "a{2000}", "(", r"a\Cb"])
@@ -156,20 +158,20 @@ def test_the_bound_is_the_policys() -> None:
     ticks = itertools.count()
 
     with pytest.raises(ValueError, match="mill: takes more than 900 ms"):
-        Patterns([Pattern("mill", "mill")], bound_s=0.9, clock=lambda: next(ticks))
-    Patterns([Pattern("mill", "mill")], bound_s=1.1, clock=lambda: next(ticks))
+        Patterns([NamedPattern("mill", "mill")], bound_s=0.9, clock=lambda: next(ticks))
+    Patterns([NamedPattern("mill", "mill")], bound_s=1.1, clock=lambda: next(ticks))
 
 
 def test_patterns_that_are_slow_only_together_are_refused() -> None:
     ranges = [f"[a-{end}][^u-z]{{0,60}}{last}" for end in "bcdefghijklmnopqrst" for last in "xyz"]
 
     with pytest.raises(ValueError, match="together take too long"):
-        Patterns([Pattern(f"mill{at}", regex) for at, regex in enumerate(ranges)])
+        Patterns([NamedPattern(f"mill{at}", regex) for at, regex in enumerate(ranges)])
 
 
 def test_patterns_that_do_not_fit_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="together are too large"):
-        Patterns([Pattern("mill", "[a-z]{900}")], memory_bytes=20_000)
+        Patterns([NamedPattern("mill", "[a-z]{900}")], memory_bytes=20_000)
 
     assert capfd.readouterr() == ("", "")
 
@@ -192,7 +194,9 @@ def test_many_matches_without_bound_end_in_one() -> None:
 
 @pytest.mark.parametrize("piece", ["a", "1-", "a.a@", "é", "mill"])
 def test_time_grows_with_the_text(piece: str) -> None:
-    patterns = Patterns([Pattern("a", "(?:[a-z]+[.])+mill"), Pattern("b", "(?:1-){3,9}x|mil+l")])
+    patterns = Patterns(
+        [NamedPattern("a", "(?:[a-z]+[.])+mill"), NamedPattern("b", "(?:1-){3,9}x|mil+l")]
+    )
 
     def cost(characters: int) -> float:
         text = piece * (characters // len(piece)) + "!"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.matching.numbers import Part
+from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.payments import ACCOUNT_LENGTHS, account, cards, luhn
 from tests.guardrails.identifiers import VALUES
 
 
 def found(text: str) -> list[tuple[str, float]]:
-    return [(text[each.start : each.end], each.score) for each in cards(Part(text, 0, len(text)))]
+    return [
+        (text[each.start : each.end], each.score) for each in cards(DigitRun(text, 0, len(text)))
+    ]
 
 
 @pytest.mark.parametrize("number", VALUES["card"])
@@ -51,7 +53,7 @@ def test_a_number_that_may_be_one_by_chance_needs_to_be_called_so() -> None:
     assert found("500000000009") == []
     assert found("676770000005") == [("676770000005", 0.3)]
     text = "Maestro 676770000005"
-    assert [each.score for each in cards(Part(text, 8, len(text)))] == [1.0]
+    assert [each.score for each in cards(DigitRun(text, 8, len(text)))] == [1.0]
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.guardrails.matching.phrase_rules import TOGETHER, Rule, Rulebook, encodable
+from proxy.guardrails.matching.phrase_rules import TOGETHER, PhraseRule, PhraseRules, encodable
 from proxy.types.guard import Finding
 
-BOOK = Rulebook([Rule("fruit", 0.5, r"app?le"), Rule("word", 0.7, r"[a-z]+ pie")], longest=10)
+BOOK = PhraseRules(
+    [PhraseRule("fruit", 0.5, r"app?le"), PhraseRule("word", 0.7, r"[a-z]+ pie")], longest=10
+)
 
 
 def test_each_rule_says_where_it_matched() -> None:
@@ -30,10 +32,12 @@ def test_a_match_that_is_too_long_is_none() -> None:
 
 
 def test_more_rules_than_fit_one_pass_are_all_looked_for() -> None:
-    book = Rulebook([Rule(f"r{n}", 1, f"w{n}x") for n in range(2 * TOGETHER + 1)], longest=10)
+    book = PhraseRules(
+        [PhraseRule(f"r{n}", 1, f"w{n}x") for n in range(2 * TOGETHER + 1)], longest=10
+    )
 
     assert [found.kind for found in book.find("w0x w20x w40x")] == ["r0", "r20", "r40"]
-    assert Rulebook([], longest=10).find("w0x") == []
+    assert PhraseRules([], longest=10).find("w0x") == []
 
 
 def test_half_a_character_is_no_obstacle() -> None:
@@ -44,4 +48,4 @@ def test_half_a_character_is_no_obstacle() -> None:
 @pytest.mark.parametrize("pattern", ["(?=a)", r"(a)\1", "a{2000}", "("])
 def test_a_pattern_that_could_be_slow_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="not a pattern"):
-        Rulebook([Rule("bad", 1, pattern)], longest=10)
+        PhraseRules([PhraseRule("bad", 1, pattern)], longest=10)

@@ -6,7 +6,7 @@ import pytest
 import re2
 
 from proxy.guardrails.matching import wordlist
-from proxy.guardrails.matching.phrase_rules import Rulebook
+from proxy.guardrails.matching.phrase_rules import PhraseRules
 from proxy.guardrails.matching.wordlist import FILE
 
 
@@ -39,6 +39,6 @@ def test_a_word_among_others_is_one(word: str, text: str) -> None:
 
 
 def test_the_longer_of_two_words_is_found_whole() -> None:
-    (found,) = Rulebook(list(wordlist.rules({"profanity"}, 0.4)), 80).find("bullshit")
+    (found,) = PhraseRules(list(wordlist.rules({"profanity"}, 0.4)), 80).find("bullshit")
 
     assert (found.start, found.end) == (0, 8)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from proxy.app.site import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.run import Guards
-from proxy.guardrails.services.stage import Nowhere
+from proxy.guardrails.run import PolicyGuards
+from proxy.guardrails.services.stage import NoEgress
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Json, Plan, RequestHead
@@ -38,8 +38,8 @@ def plan(*rules: GuardRule) -> Plan:
     return Plan("1", "k", "support-chat", {}, (), guards=Guarding(rules, rules))
 
 
-def guards() -> Guards:
-    return Guards(Engine(Ticks()))
+def guards() -> PolicyGuards:
+    return PolicyGuards(Engine(Ticks()))
 
 
 def service(**keys: Any) -> GuardRule:
@@ -354,7 +354,7 @@ async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
 
 
 async def test_a_process_without_ways_out_says_so() -> None:
-    outside = Nowhere().of(record := new_record())
+    outside = NoEgress().of(record := new_record())
 
     assert isinstance(record, Record)
     with pytest.raises(OSError, match="no way out"):

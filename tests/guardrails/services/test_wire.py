@@ -7,17 +7,25 @@ from typing import Annotated
 import pytest
 from pydantic import Field, TypeAdapter
 
-from proxy.guardrails.services.wire import Agreed, Answer, BadAnswer, NoAnswer, post, read, telling
+from proxy.guardrails.services.wire import (
+    BadAnswer,
+    NoAnswer,
+    ServiceAnswer,
+    StrictAnswer,
+    post,
+    read,
+    telling,
+)
 from tests.doubles import ScriptedUpstream, answer
 from tests.guardrails.elsewhere import Said, ways
 
 
-class Loose(Answer):
+class Loose(ServiceAnswer):
     score: Annotated[float, Field(ge=0, le=1)]
     number: int = 0
 
 
-class Close(Agreed):
+class Close(StrictAnswer):
     score: float
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.stream.chunk_parts import content, finished, going_on, spot_of
-from proxy.guardrails.text.walk import Key, Path, Text
+from proxy.guardrails.stream.chunk_parts import content, finished, going_on, text_place
+from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.types import Json
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
@@ -53,7 +53,7 @@ def test_any_other_chunk_is_unusual(data: Json) -> None:
             (2, ("delta", "tool_calls", 7, "function", "arguments")),
         ),
         (("choices", 0, "delta", "tool_calls", 0, "function", "name"), None),
-        (("choices", 0, "delta", Key("more")), None),
+        (("choices", 0, "delta", MemberName("more")), None),
         (("model",), None),
     ],
 )
@@ -77,4 +77,4 @@ def test_a_text_goes_on_by_the_index_that_its_choice_has(place: int) -> None:
     choice = {"index": "7", "delta": {"content": "Hydro"}}
     data: Json = {"choices": [choice, choice]}
 
-    assert spot_of(data, ("choices", place, "delta", "content")) == (7, ("delta", "content"))
+    assert text_place(data, ("choices", place, "delta", "content")) == (7, ("delta", "content"))

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import pytest
 
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds.grounded import GroundedIn
 from proxy.guardrails.stream.feeding import Feeding
-from proxy.guardrails.stream.filter import Deltas
+from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT
 from proxy.types import Chunk, Json
 from proxy.types.guard import Finding, GuardRule
@@ -62,7 +62,7 @@ def call(arguments: str) -> Chunk:
 
 async def test_what_is_there_a_second_time_is_read_as_said_again_and_again_aside() -> None:
     aside = Aside()
-    feeding = Feeding(Deltas.under(tallies(rule("secret", action="mask"))), aside)
+    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
     named = [chunk({}, provider="a short name") for _ in range(4)]
 
     assert await asides(feeding, aside, named) == [False, True, False, False]
@@ -93,7 +93,7 @@ async def asides(feeding: Feeding, aside: Aside, chunks: Sequence[Chunk]) -> lis
 )
 async def test_a_chunk_is_as_heavy_as_its_texts(heavy: bool, it: Chunk) -> None:
     aside = Aside()
-    feeding = Feeding(Deltas.under(tallies(rule("secret", action="mask"))), aside)
+    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
 
     assert await asides(feeding, aside, [it]) == [heavy]
 
@@ -101,7 +101,9 @@ async def test_a_chunk_is_as_heavy_as_its_texts(heavy: bool, it: Chunk) -> None:
 async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
     clock, aside = Ticks(), Aside()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=40)
-    feeding = Feeding(Deltas.under([Tally(GuardRule("slow", slow, "mask"), clock)]), aside)
+    feeding = Feeding(
+        StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
+    )
 
     assert await asides(feeding, aside, [said("a" * 60), said("a" * 60)]) == [False, True]
 
@@ -109,7 +111,9 @@ async def test_a_chunk_is_as_heavy_as_the_last_look_at_its_text() -> None:
 async def test_what_no_window_looks_at_yet_is_light() -> None:
     clock, aside = Ticks(), Aside()
     slow = Slow(clock, 2 * LIGHT / IN_A_SECOND, reach=4000)
-    feeding = Feeding(Deltas.under([Tally(GuardRule("slow", slow, "mask"), clock)]), aside)
+    feeding = Feeding(
+        StreamFilter.under([RuleTally(GuardRule("slow", slow, "mask"), clock)]), aside
+    )
     await feeding.feed(said("a" * 9000))
     looks = len(slow.sizes)
 
@@ -120,7 +124,7 @@ async def test_what_no_window_looks_at_yet_is_light() -> None:
 async def test_the_end_of_a_text_is_as_heavy_as_all_that_a_guard_sees_of_it() -> None:
     aside = Aside()
     whole = rule("secret", action="flag", unbounded=True)
-    feeding = Feeding(Deltas.under(tallies(whole)), aside)
+    feeding = Feeding(StreamFilter.under(tallies(whole)), aside)
 
     chunks = [*[said("a" * 100)] * 20, said("", "stop"), said("", "stop")]
     assert await asides(feeding, aside, chunks) == [*[False] * 20, True, False]
@@ -129,14 +133,14 @@ async def test_the_end_of_a_text_is_as_heavy_as_all_that_a_guard_sees_of_it() ->
 async def test_what_a_guard_compares_with_weighs_too() -> None:
     aside = Aside()
     grounded = GroundedIn(0.5, "The sky is blue. " * 100)
-    feeding = Feeding(Deltas.under(tallies(GuardRule("grounded", grounded, "flag"))), aside)
+    feeding = Feeding(StreamFilter.under(tallies(GuardRule("grounded", grounded, "flag"))), aside)
 
     chunks = [said("", "stop"), said("The sea is red."), said("", "stop")]
     assert await asides(feeding, aside, chunks) == [False, False, True]
 
 
 async def test_it_tells_of_what_nobody_can_read() -> None:
-    feeding = Feeding(Deltas.under(tallies(rule("secret"))), Aside())
+    feeding = Feeding(StreamFilter.under(tallies(rule("secret"))), Aside())
 
     await feeding.feed(said("a"))
     assert not feeding.opaque

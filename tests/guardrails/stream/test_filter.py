@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.dialects import hub
 from proxy.errors import GuardBlocked
-from proxy.guardrails.stream.filter import MOST_LANES, Deltas
+from proxy.guardrails.stream.filter import MOST_STREAMS, StreamFilter
 from proxy.types import Chunk, Json
 from tests.guardrails.doubles import pieces, rule, tallies
 from tests.guardrails.growth import lines
@@ -34,7 +34,7 @@ def spoken(text: str, cuts: Sequence[int], index: int = 0, name: str = "content"
     return [chunk({name: part}, index) for part in pieces(text, cuts)]
 
 
-def fed(deltas: Deltas, chunks: Sequence[Chunk]) -> list[Chunk]:
+def fed(deltas: StreamFilter, chunks: Sequence[Chunk]) -> list[Chunk]:
     out = [safe for each in chunks for safe in deltas.feed(each)]
     return out + deltas.feed(Chunk(None, last=True))
 
@@ -79,10 +79,10 @@ def test_any_cut_of_two_choices_is_masked_as_each_alone(
         if each is not None
     ]
 
-    out = fed(Deltas.under(tallies(MASK)), mixed)
+    out = fed(StreamFilter.under(tallies(MASK)), mixed)
 
     for index, text in enumerate((one, two)):
-        alone = fed(Deltas.under(tallies(MASK)), spoken(text, [], index))
+        alone = fed(StreamFilter.under(tallies(MASK)), spoken(text, [], index))
         assert said(out, "delta", "content", index=index) == said(
             alone, "delta", "content", index=index
         )
@@ -99,14 +99,14 @@ def test_chunks_without_findings_pass_as_the_very_objects(text: str, cuts: list[
         Chunk({**HEAD, "choices": [], "usage": {"total_tokens": 3}}),
     ]
 
-    out = fed(Deltas.under(tallies(rule("not there at all, and a long one too"))), chunks)
+    out = fed(StreamFilter.under(tallies(rule("not there at all, and a long one too"))), chunks)
 
     assert len(out) == len(chunks) + 1
     assert all(a is b for a, b in zip(out, chunks, strict=False))
 
 
 def test_without_rules_that_hold_everything_passes_at_once() -> None:
-    deltas = Deltas.under(tallies(rule("secret", action="flag")))
+    deltas = StreamFilter.under(tallies(rule("secret", action="flag")))
     first = chunk({"content": "a sec"})
 
     assert deltas.feed(first) == [first]
@@ -115,7 +115,7 @@ def test_without_rules_that_hold_everything_passes_at_once() -> None:
 
 def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
     whole = chunk({"content": "a secret here, and much more of it"})
-    out = fed(Deltas.under(tallies(MASK)), [whole])
+    out = fed(StreamFilter.under(tallies(MASK)), [whole])
 
     assert said(out, "delta", "content") == "a [WORD] here, and much more of it"
     assert [each.raw for each in out] == [None] * len(out)
@@ -123,7 +123,7 @@ def test_a_masked_chunk_leaves_as_a_copy_without_its_bytes() -> None:
 
 
 def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
-    deltas = Deltas.under(tallies(MASK))
+    deltas = StreamFilter.under(tallies(MASK))
     first, end = chunk({"content": "sec"}), chunk({}, finish="stop", usage={"total_tokens": 1})
 
     assert deltas.feed(first) == []
@@ -134,7 +134,7 @@ def test_what_is_held_leaves_before_the_chunk_that_finishes() -> None:
 
 
 def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
-    deltas = Deltas.under(tallies(MASK))
+    deltas = StreamFilter.under(tallies(MASK))
 
     assert deltas.feed(chunk({"content": "a sec"})) == []
     out = deltas.feed(chunk({"content": "ret"}, finish="stop"))
@@ -144,7 +144,7 @@ def test_text_in_the_chunk_that_finishes_comes_with_it() -> None:
 
 
 def test_a_sign_of_life_ends_no_text() -> None:
-    deltas = Deltas.under(tallies(MASK))
+    deltas = StreamFilter.under(tallies(MASK))
 
     out = fed(deltas, [chunk({"content": "sec"}), Chunk(None), chunk({"content": "ret"})])
 
@@ -154,11 +154,11 @@ def test_a_sign_of_life_ends_no_text() -> None:
 def test_without_rules_that_act_what_follows_a_finish_stays() -> None:
     chunks = [chunk({"content": "a"}, finish="stop"), chunk({"content": "b"}, finish="stop")]
 
-    assert fed(Deltas.under(tallies(FLAG)), chunks)[:2] == chunks
+    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:2] == chunks
 
 
 def test_one_choice_does_not_wait_for_another() -> None:
-    deltas = Deltas.under(tallies(MASK))
+    deltas = StreamFilter.under(tallies(MASK))
 
     assert deltas.feed(chunk({"content": "sec"}, 0)) == []
     assert said(
@@ -167,7 +167,7 @@ def test_one_choice_does_not_wait_for_another() -> None:
 
 
 def test_a_long_chunk_is_not_waited_for() -> None:
-    deltas = Deltas.under(tallies(MASK))
+    deltas = StreamFilter.under(tallies(MASK))
     long = chunk({"content": "it is all well known " * 5}, usage={"total_tokens": 9})
 
     (part,) = deltas.feed(long)
@@ -198,11 +198,11 @@ def test_each_kind_of_text_is_looked_at_across_chunks(path: tuple[str, ...]) -> 
             value = {step: value}
         return Chunk({**HEAD, "choices": [{"index": 0, **value}]})
 
-    out = fed(Deltas.under(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
+    out = fed(StreamFilter.under(tallies(MASK)), [at(part) for part in ("a s", "ecr", "et.")])
 
     assert said(out, *path) == "a [WORD]."
     with pytest.raises(GuardBlocked):
-        fed(Deltas.under(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
+        fed(StreamFilter.under(tallies(BLOCK)), [at(part) for part in ("a s", "ecr", "et.")])
 
 
 def test_calls_of_tools_have_windows_of_their_own() -> None:
@@ -220,7 +220,7 @@ def test_calls_of_tools_have_windows_of_their_own() -> None:
         chunk({}, finish="tool_calls"),
     ]
 
-    out = fed(Deltas.under(tallies(MASK)), chunks)
+    out = fed(StreamFilter.under(tallies(MASK)), chunks)
 
     at = ("delta", "tool_calls")
     assert json.loads(said(out, *at, 0, "function", "arguments")) == {"to": "[WORD]"}
@@ -232,7 +232,7 @@ def test_calls_of_tools_have_windows_of_their_own() -> None:
 def test_a_name_is_looked_at_at_once() -> None:
     named = chunk({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "secret"}}]})
 
-    out = Deltas.under(tallies(MASK)).feed(named)
+    out = StreamFilter.under(tallies(MASK)).feed(named)
 
     assert said(out, "delta", "tool_calls", 0, "function", "name") == "[WORD]"
 
@@ -249,8 +249,8 @@ def test_of_a_name_in_pieces_the_first_alone_passes_while_a_guard_acts(name: str
     at = ("delta", "tool_calls", 0, *(("function",) if name == "name" else ()), name)
     chunks = [put(part) for part in ("sec", "ret", " key")]
 
-    assert said(fed(Deltas.under(tallies(MASK)), chunks), *at) == "sec"
-    assert said(fed(Deltas.under(tallies(FLAG)), chunks), *at) == "secret key"
+    assert said(fed(StreamFilter.under(tallies(MASK)), chunks), *at) == "sec"
+    assert said(fed(StreamFilter.under(tallies(FLAG)), chunks), *at) == "secret key"
 
 
 def test_another_call_has_a_name_of_its_own() -> None:
@@ -259,7 +259,7 @@ def test_another_call_has_a_name_of_its_own() -> None:
         for number, name in enumerate(("one", "two"))
     ]
 
-    out = fed(Deltas.under(tallies(MASK)), chunks)
+    out = fed(StreamFilter.under(tallies(MASK)), chunks)
 
     assert out[:2] == chunks
 
@@ -273,10 +273,10 @@ def test_tokens_that_are_not_of_the_text_are_not_shown_while_a_guard_acts() -> N
 
     chunks = [token("a", "sec"), token("b", "ret"), token("c", "c")]
 
-    shown = [each.data for each in fed(Deltas.under(tallies(MASK)), chunks) if each.data]
+    shown = [each.data for each in fed(StreamFilter.under(tallies(MASK)), chunks) if each.data]
     assert [bool(data["choices"][0]["logprobs"]) for data in shown] == [False, False, True]
     assert "".join(data["choices"][0]["delta"]["content"] for data in shown) == "abc"
-    assert fed(Deltas.under(tallies(FLAG)), chunks)[:3] == chunks
+    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:3] == chunks
 
 
 @given(TEXT, TEXT, st.booleans())
@@ -300,9 +300,9 @@ def test_a_whole_answer_in_one_event_keeps_all_it_has(text: str, inner: str, cha
         "usage": {"total_tokens": 5},
     }
 
-    out = fed(Deltas.under(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
+    out = fed(StreamFilter.under(tallies(MASK)), [Chunk(each) for each in hub.as_stream(answer)])
 
-    masked = fed(Deltas.under(tallies(MASK)), spoken(text, []))
+    masked = fed(StreamFilter.under(tallies(MASK)), spoken(text, []))
     assert said(out, *(("delta", "content") if chat else ("text",))) == said(
         masked, "delta", "content"
     )
@@ -330,7 +330,8 @@ def test_log_probs_stay_with_their_text_and_leave_with_it() -> None:
         return Chunk({**HEAD, "choices": [choice]})
 
     out = fed(
-        Deltas.under(tallies(MASK)), [token(part) for part in ("it ", "is ", "sec", "ret", " ok")]
+        StreamFilter.under(tallies(MASK)),
+        [token(part) for part in ("it ", "is ", "sec", "ret", " ok")],
     )
 
     shown = [each.data["choices"][0] for each in out if each.data]
@@ -342,15 +343,15 @@ def test_tokens_that_do_not_spell_the_text_are_looked_at() -> None:
     choice = {"index": 0, "delta": {"content": "x"}, "logprobs": {"content": [{"token": "secret"}]}}
 
     with pytest.raises(GuardBlocked):
-        Deltas.under(tallies(BLOCK)).feed(Chunk({**HEAD, "choices": [choice]}))
+        StreamFilter.under(tallies(BLOCK)).feed(Chunk({**HEAD, "choices": [choice]}))
 
 
 def test_unknown_fields_beside_the_choices_are_looked_at() -> None:
     odd = chunk({}, note="a secret")
 
-    assert [each.data["note"] for each in Deltas.under(tallies(MASK)).feed(odd) if each.data] == [
-        "a [WORD]"
-    ]
+    assert [
+        each.data["note"] for each in StreamFilter.under(tallies(MASK)).feed(odd) if each.data
+    ] == ["a [WORD]"]
 
 
 def typed(*texts: str, **more: Any) -> list[Json]:
@@ -373,13 +374,13 @@ def typed(*texts: str, **more: Any) -> list[Json]:
 def test_the_parts_of_a_message_are_one_text(contents: list[Any]) -> None:
     chunks = [chunk({"content": content}) for content in contents]
 
-    out = fed(Deltas.under(tallies(MASK)), chunks)
+    out = fed(StreamFilter.under(tallies(MASK)), chunks)
 
     assert "".join(spoken_in(each) for each in out) == "a [WORD], yes"
     with pytest.raises(GuardBlocked):
-        fed(Deltas.under(tallies(BLOCK)), chunks)
+        fed(StreamFilter.under(tallies(BLOCK)), chunks)
     flagging = tallies(FLAG)
-    assert fed(Deltas.under(flagging), chunks)
+    assert fed(StreamFilter.under(flagging), chunks)
     assert flagging[0].findings == {"word": 1}
 
 
@@ -394,15 +395,15 @@ def test_of_numbered_parts_those_with_the_first_number_pass_while_a_guard_acts()
     parts = [typed("sec", index=1), typed("ret", index=2), typed(" ok", index=1), "ret"]
     chunks = [chunk({"content": content}) for content in parts]
 
-    shown = "".join(map(spoken_in, fed(Deltas.under(tallies(MASK)), chunks)))
+    shown = "".join(map(spoken_in, fed(StreamFilter.under(tallies(MASK)), chunks)))
     assert shown == "sec ok"
-    assert fed(Deltas.under(tallies(FLAG)), chunks)[:4]
+    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:4]
 
 
 def test_thousands_of_parts_are_put_together_in_linear_time() -> None:
     def read(size: int) -> int:
         whole = chunk({"content": typed(*["ab"] * size)})
-        return lines(lambda: fed(Deltas.under(tallies(MASK)), [whole]))
+        return lines(lambda: fed(StreamFilter.under(tallies(MASK)), [whole]))
 
     assert read(800) < 3 * read(400)
 
@@ -414,13 +415,13 @@ def test_a_choice_is_the_one_whose_number_it_has_whatever_its_type(index: Any) -
     chunks = [Chunk({**HEAD, "choices": each}) for each in ([first], then)]
 
     with pytest.raises(GuardBlocked):
-        fed(Deltas.under(tallies(BLOCK)), chunks)
+        fed(StreamFilter.under(tallies(BLOCK)), chunks)
 
 
 def test_a_choice_that_ends_keeps_its_number() -> None:
     ends = {"index": "seven", "delta": {"content": "a", "refusal": "b"}, "finish_reason": "stop"}
 
-    out = fed(Deltas.under(tallies(MASK)), [Chunk({**HEAD, "choices": [ends]})])
+    out = fed(StreamFilter.under(tallies(MASK)), [Chunk({**HEAD, "choices": [ends]})])
 
     numbers = [choice["index"] for each in out if each.data for choice in each.data["choices"]]
     assert set(numbers) == {"seven"}
@@ -433,11 +434,11 @@ def test_what_tells_items_apart_and_is_a_text_is_in_no_part_of_its_chunk(
 ) -> None:
     odd = {name: value, "delta": {"content": "a", "refusal": "b"}}
 
-    out = fed(Deltas.under(tallies(MASK)), [Chunk({**HEAD, "choices": [odd]})])
+    out = fed(StreamFilter.under(tallies(MASK)), [Chunk({**HEAD, "choices": [odd]})])
 
     assert "secret" not in json.dumps([each.data for each in out])
     released: list[Chunk] = []
-    deltas = Deltas.under(tallies(BLOCK))
+    deltas = StreamFilter.under(tallies(BLOCK))
     with pytest.raises(GuardBlocked):
         released += deltas.feed(Chunk({**HEAD, "choices": [odd]}))
         released += deltas.flush()
@@ -447,7 +448,7 @@ def test_what_tells_items_apart_and_is_a_text_is_in_no_part_of_its_chunk(
 def test_calls_without_a_number_keep_their_ids() -> None:
     calls = [{"id": id, "function": {"arguments": '{"a": 1}'}} for id in ("one", "two")]
 
-    out = fed(Deltas.under(tallies(MASK)), [chunk({"tool_calls": calls})])
+    out = fed(StreamFilter.under(tallies(MASK)), [chunk({"tool_calls": calls})])
 
     parts = [
         call
@@ -462,7 +463,7 @@ def test_a_guard_that_only_flags_cannot_tell_of_a_text_that_goes_on_after_its_en
     flagging = tallies(FLAG)
     chunks = [chunk({"content": "sec"}, finish="stop"), chunk({"content": "ret"})]
 
-    assert fed(Deltas.under(flagging), chunks)[:2] == chunks
+    assert fed(StreamFilter.under(flagging), chunks)[:2] == chunks
     assert flagging[0].result().verdict == "failed"
     assert flagging[0].result().error == "text_after_finish"
 
@@ -475,15 +476,15 @@ def test_a_text_with_a_longer_way_to_it_than_is_kept_fails_closed(path: tuple[st
     odd = Chunk({**HEAD, "choices": [{"index": 0, **value}]})
 
     with pytest.raises(GuardBlocked):
-        fed(Deltas.under(tallies(BLOCK)), [odd])
-    assert fed(Deltas.under(tallies(FLAG)), [odd])[0] is odd
+        fed(StreamFilter.under(tallies(BLOCK)), [odd])
+    assert fed(StreamFilter.under(tallies(FLAG)), [odd])[0] is odd
 
 
 def test_texts_that_there_is_no_room_for_are_not_kept() -> None:
-    deltas = Deltas.under(tallies(rule("secret", action="flag")))
+    deltas = StreamFilter.under(tallies(rule("secret", action="flag")))
     tracemalloc.start()
     try:
-        for number in range(20 * MOST_LANES):
+        for number in range(20 * MOST_STREAMS):
             deltas.feed(chunk({"content": "s"}, number))
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -501,16 +502,18 @@ def beside(value: Any, name: str = "note") -> Chunk:
 def test_beside_the_choices_a_text_in_pieces_is_its_first(name: str, put: Any) -> None:
     chunks = [beside(put(part), name) for part in ("sec", "ret", "sec", "s")]
 
-    out = fed(Deltas.under(tallies(MASK)), chunks)
+    out = fed(StreamFilter.under(tallies(MASK)), chunks)
 
     shown = [each.data[name] for each in out if each.data]
     assert shown == [put("sec"), put(""), put("sec"), put("")]
-    assert fed(Deltas.under(tallies(FLAG)), chunks)[:4] == chunks
+    assert fed(StreamFilter.under(tallies(FLAG)), chunks)[:4] == chunks
 
 
 @pytest.mark.parametrize("put", [str, lambda part: [part]])
 def test_what_stands_for_a_choice_and_is_none_is_its_first_piece(put: Any) -> None:
-    out = fed(Deltas.under(tallies(MASK)), [beside(put(part), "choices") for part in ("se", "c")])
+    out = fed(
+        StreamFilter.under(tallies(MASK)), [beside(put(part), "choices") for part in ("se", "c")]
+    )
 
     assert [each.data["choices"] for each in out if each.data] == [put("se"), put("")]
 
@@ -518,7 +521,7 @@ def test_what_stands_for_a_choice_and_is_none_is_its_first_piece(put: Any) -> No
 def test_what_is_the_same_in_each_chunk_passes_in_each() -> None:
     chunks = [chunk({"content": "a"}, provider="house", obfuscation=x) for x in "abc"]
 
-    out = fed(Deltas.under(tallies(rule("q", action="mask"))), chunks)
+    out = fed(StreamFilter.under(tallies(rule("q", action="mask"))), chunks)
 
     shown = [each.data for each in out if each.data]
     assert [data["provider"] for data in shown] == ["house"] * 3
@@ -527,14 +530,14 @@ def test_what_is_the_same_in_each_chunk_passes_in_each() -> None:
 
 @pytest.mark.parametrize("put", [beside, lambda part: call({"function": {"name": part}})])
 def test_what_says_something_when_it_is_said_again_is_said_once(put: Any) -> None:
-    out = fed(Deltas.under(tallies(rule("42424242", action="block"))), [put("42")] * 4)
+    out = fed(StreamFilter.under(tallies(rule("42424242", action="block"))), [put("42")] * 4)
 
     assert json.dumps([each.data for each in out if each.data]).count("42") == 1
 
 
 @given(TEXT.filter(lambda text: "secret" in text), CUTS)
 def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
-    deltas, out = Deltas.under(tallies(BLOCK)), []
+    deltas, out = StreamFilter.under(tallies(BLOCK)), []
 
     with pytest.raises(GuardBlocked):
         for each in spoken(text, cuts):
@@ -549,7 +552,7 @@ def test_nothing_of_a_block_is_shown(text: str, cuts: list[int]) -> None:
 def test_rules_look_at_their_kinds_only() -> None:
     narrow = rule("secret", action="mask", fields=frozenset({"arguments"}))
     out = fed(
-        Deltas.under(tallies(narrow)),
+        StreamFilter.under(tallies(narrow)),
         [chunk({"content": "a secret"}), chunk(arguments('"secret"', 0))],
     )
 
@@ -558,7 +561,7 @@ def test_rules_look_at_their_kinds_only() -> None:
 
 
 def test_too_many_texts_fail_closed() -> None:
-    deltas = Deltas.under(tallies(BLOCK))
+    deltas = StreamFilter.under(tallies(BLOCK))
 
     with pytest.raises(GuardBlocked):
         for index in range(2000):
@@ -567,7 +570,7 @@ def test_too_many_texts_fail_closed() -> None:
 
 def test_what_was_seen_is_counted() -> None:
     at_work = tallies(MASK)
-    fed(Deltas.under(at_work), [*spoken("a secret", [3, 5]), *spoken("ok", [], 1)])
+    fed(StreamFilter.under(at_work), [*spoken("a secret", [3, 5]), *spoken("ok", [], 1)])
 
     result = at_work[0].result()
     assert (result.verdict, result.findings) == ("masked", {"word": 1})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.stream.first_content import MOST, MOST_VALUES, Opening
+from proxy.guardrails.stream.first_content import MOST, MOST_VALUES, FirstContent
 from proxy.types import Chunk
 from tests.doubles import ScriptedUpstream, chat_events, stream
 from tests.guardrails.test_run import ask, guarded
@@ -17,7 +17,7 @@ END = Chunk(None, last=True)
 
 
 def test_a_role_waits_for_words() -> None:
-    opening = Opening(waits=True)
+    opening = FirstContent(waits=True)
 
     assert [list(opening.feed([each])) for each in (ROLE, SAID, FINISH, USAGE, END)] == [
         [],
@@ -30,7 +30,7 @@ def test_a_role_waits_for_words() -> None:
 
 @pytest.mark.parametrize("end", [FINISH, END])
 def test_an_end_without_words_is_shown(end: Chunk) -> None:
-    opening = Opening(waits=True)
+    opening = FirstContent(waits=True)
 
     assert [*opening.feed([ROLE]), *opening.feed([end])] == [ROLE, end]
 
@@ -38,11 +38,11 @@ def test_an_end_without_words_is_shown(end: Chunk) -> None:
 def test_a_chunk_is_not_looked_through_for_ever_for_what_it_says() -> None:
     full = Chunk({"choices": [], "unknown": [{}] * (MOST_VALUES + 1)})
 
-    assert [*Opening(waits=True).feed([full])] == [full]
+    assert [*FirstContent(waits=True).feed([full])] == [full]
 
 
 def test_a_stream_that_says_nothing_does_not_wait_for_ever() -> None:
-    opening = Opening(waits=True)
+    opening = FirstContent(waits=True)
 
     shown = [len(opening.feed([ROLE])) for _ in range(MOST + 2)]
 
@@ -50,7 +50,7 @@ def test_a_stream_that_says_nothing_does_not_wait_for_ever() -> None:
 
 
 def test_nothing_waits_where_nothing_can_be_blocked() -> None:
-    assert Opening(waits=False).feed([ROLE]) == [ROLE]
+    assert FirstContent(waits=False).feed([ROLE]) == [ROLE]
 
 
 @pytest.mark.parametrize("action", ["block", "flag"])

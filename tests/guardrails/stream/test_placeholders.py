@@ -129,7 +129,7 @@ def test_a_value_leaves_in_no_address_of_a_host_that_is_not_named(
 ) -> None:
     masks = Masks("x7f")
     named = rule("x", restore=True, restore_hosts=frozenset({"*.mill.example"}))
-    placeholder = masks.stead(named, "email", "ada@mill.example")
+    placeholder = masks.replacement(named, "email", "ada@mill.example")
     text = f"{before}{placeholder}{after}"
     unmasker = masks.unmasker(escaped=escaped)
 
@@ -145,21 +145,23 @@ def test_a_value_of_two_rules_leaves_by_the_hosts_of_the_rule_that_masked_it(tur
     strict = rule("strict", restore=True)
     wide = rule("wide", restore=True, restore_hosts=frozenset({"hook.mill.example"}))
     rules = (wide, strict) if turned else (strict, wide)
-    given = [masks.stead(each, "email", "ada@mill.example") for each in rules]
+    given = [masks.replacement(each, "email", "ada@mill.example") for each in rules]
     by_strict, by_wide = reversed(given) if turned else given
     address = "https://hook.mill.example/?q="
 
     assert masks.unmask(address + by_strict) == address + by_strict
     assert masks.unmask(address + by_wide) == address + "ada@mill.example"
     assert masks.unmask(f"{by_strict} {by_wide}") == "ada@mill.example ada@mill.example"
-    assert [masks.stead(each, "email", "ada@mill.example") for each in rules] == given
+    assert [masks.replacement(each, "email", "ada@mill.example") for each in rules] == given
 
 
 def test_a_rule_without_a_way_back_shows_its_name_alone() -> None:
     masks = Masks("x7f")
 
-    assert masks.stead(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
-    assert masks.stead(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_1_x7f]"
+    assert masks.replacement(rule("x"), "email", "ada@mill.example") == "[EMAIL]"
+    assert (
+        masks.replacement(rule("x", restore=True), "email", "ada@mill.example") == "[EMAIL_1_x7f]"
+    )
 
 
 @pytest.mark.parametrize("nonce", ["", "x7", "X7F", "x7]", "x" * 33])

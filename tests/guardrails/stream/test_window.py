@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.errors import GuardBlocked
-from proxy.guardrails.findings.mask import masked, spots
-from proxy.guardrails.findings.tally import Tally
-from proxy.guardrails.services.stage import Ear, Read
+from proxy.guardrails.findings.mask import find_matches, masked
+from proxy.guardrails.findings.tally import RuleTally
+from proxy.guardrails.services.stage import Reading, TextCollector
 from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.weight import SHEET
@@ -57,7 +57,7 @@ def stream(window: Window, parts: Iterable[str]) -> tuple[str, str | None]:
     return "".join(piece.text for piece in out), None
 
 
-def told(tallies: list[Tally]) -> list[GuardResult]:
+def told(tallies: list[RuleTally]) -> list[GuardResult]:
     return [tally.result() for tally in tallies]
 
 
@@ -65,12 +65,14 @@ def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
     views = readings(text)
     found = [
-        spot
+        match
         for index, tally in enumerate(at_work)
         if tally.rule.enforces
-        for spot in spots(tally, index, views)
+        for match in find_matches(tally, index, views)
     ]
-    return masked(text, sorted(found, key=lambda spot: spot.order), rules, lambda r, k, t: f"[{k}]")
+    return masked(
+        text, sorted(found, key=lambda match: match.order), rules, lambda r, k, t: f"[{k}]"
+    )
 
 
 @given(TEXT, CUTS, st.sampled_from(RULES))
@@ -134,8 +136,8 @@ def test_texts_that_are_whole_give_what_they_give_when_they_are_fed(
 
 
 def test_a_text_that_is_whole_is_read_once_and_a_short_one_no_second_time() -> None:
-    heard: list[Read] = []
-    window = Window(tallies(GuardRule("ear", Ear("content", heard, reach=400), "block")))
+    heard: list[Reading] = []
+    window = Window(tallies(GuardRule("ear", TextCollector("content", heard, reach=400), "block")))
     for text in ("1", "2", "1", "x" * 100, "2", "x" * 100):
         window.take(text)
 
@@ -285,7 +287,7 @@ def test_a_detector_that_breaks_stops_a_stream_unless_it_may_not(
 
 
 def test_a_detector_that_is_late_has_failed() -> None:
-    late = Tally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
+    late = RuleTally(GuardRule("slow", Words(("x",)), deadline_s=0.5), Ticks(step=1.0))
 
     assert stream(Window([late]), ["some text"]) == ("", "slow could_not_check")
     assert late.result().error == "deadline"
@@ -356,8 +358,8 @@ def _at_once(text: str) -> None:
 def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
     size: int, readings: int
 ) -> None:
-    seen: list[Read] = []
-    window = Window([Tally(GuardRule("ear", Ear("content", seen), "flag"), Ticks())])
+    seen: list[Reading] = []
+    window = Window([RuleTally(GuardRule("ear", TextCollector("content", seen), "flag"), Ticks())])
     stream(window, ["\uff41\uff42 " * (size // 3)])
 
     assert len(seen) == readings

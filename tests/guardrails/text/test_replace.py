@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.replace import replaced
-from proxy.guardrails.text.walk import Key, answer_texts, request_texts
+from proxy.guardrails.text.walk import MemberName, answer_texts, request_texts
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
 
@@ -35,7 +35,9 @@ BODY = st.dictionaries(
 @given(BODY)
 def test_what_is_replaced_is_read_again_and_the_original_stays(body: dict[str, Any]) -> None:
     before = copy.deepcopy(body)
-    texts = [text for text in request_texts(body).texts if not isinstance(text.path[-1], Key)]
+    texts = [
+        text for text in request_texts(body).texts if not isinstance(text.path[-1], MemberName)
+    ]
 
     changed = replaced(body, {text.path: f"{text.text}!" for text in texts if text.escaped})
     again = {text.path: text.text for text in request_texts(changed).texts}
@@ -75,8 +77,8 @@ def test_what_is_not_on_the_way_is_shared() -> None:
 def test_names_of_members_are_replaced_and_none_is_lost() -> None:
     body = {"metadata": {"a@b.c": {"x": "y"}, "d@e.f": 2}}
     paths: dict[Any, str] = {
-        ("metadata", Key("a@b.c")): "[EMAIL]",
-        ("metadata", Key("d@e.f")): "[EMAIL]",
+        ("metadata", MemberName("a@b.c")): "[EMAIL]",
+        ("metadata", MemberName("d@e.f")): "[EMAIL]",
         ("metadata", "a@b.c", "x"): "z",
     }
 
@@ -86,7 +88,9 @@ def test_names_of_members_are_replaced_and_none_is_lost() -> None:
 def test_thousands_of_like_names_are_numbered_in_linear_time() -> None:
     def renamed(size: int) -> int:
         body = {"metadata": {f"a{n}@b.c": n for n in range(size)}}
-        paths: dict[Any, str] = {("metadata", Key(name)): "[EMAIL]" for name in body["metadata"]}
+        paths: dict[Any, str] = {
+            ("metadata", MemberName(name)): "[EMAIL]" for name in body["metadata"]
+        }
         return lines(lambda: replaced(body, paths))
 
     assert renamed(800) < 3 * renamed(400)

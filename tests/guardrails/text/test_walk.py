@@ -21,7 +21,7 @@ from proxy.guardrails.text.walk import (
     REQUEST,
     SILENT,
     STEP,
-    Key,
+    MemberName,
     Opaque,
     Text,
     answer_texts,
@@ -161,7 +161,7 @@ def test_kinds_and_roles_are_told() -> None:
         Text((*at, "arguments", 1), "b", "arguments", "assistant", escaped=True),
         Text(("user",), "u1", "user"),
         Text(("stop", 0), "END", "stop"),
-        Text(("metadata", Key("team")), "team", "metadata"),
+        Text(("metadata", MemberName("team")), "team", "metadata"),
         Text(("metadata", "team"), "support", "metadata"),
     )
 

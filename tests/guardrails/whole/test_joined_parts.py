@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from proxy.guardrails.engine import Engine, Inspection
-from proxy.guardrails.findings.mask import Spot
+from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import request_texts
-from proxy.guardrails.whole.joined_parts import MOST, seams
+from proxy.guardrails.whole.joined_parts import MOST, joined_parts
 from proxy.types.guard import GuardRule
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
@@ -78,7 +78,7 @@ async def test_what_is_in_one_part_is_not_counted_again() -> None:
     ids=["prompts", "messages", "long", "names"],
 )
 async def test_what_is_not_read_as_one_is_not_joined(asked: dict[str, Any]) -> None:
-    assert not [*seams(request_texts(asked).texts)]
+    assert not [*joined_parts(request_texts(asked).texts)]
     assert (await inspected(asked, rule("secret"))).blocked is None
 
 
@@ -92,8 +92,8 @@ def test_many_findings_in_many_parts_are_placed_in_linear_time() -> None:
     def placed(size: int) -> int:
         parts = [{"type": "text", "text": "a secret"}] * size
         read = request_texts({"messages": [{"role": "user", "content": parts}]}).texts
-        (seam,) = seams(read)
-        spots = [Spot(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
-        return lines(lambda: [*seam.across(spots)])
+        (seam,) = joined_parts(read)
+        matches = [TextMatch(8 * n + 6, 8 * n + 10, 0, "word") for n in range(size)]
+        return lines(lambda: [*seam.across(matches)])
 
     assert placed(800) < 3 * placed(400)

@@ -12,12 +12,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.findings.mask import spots
-from proxy.guardrails.findings.tally import Tally
+from proxy.guardrails.findings.mask import find_matches
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, request_texts
 from proxy.guardrails.text.weight import SHEET
-from proxy.guardrails.whole.sheets import Look, Part, sheets
+from proxy.guardrails.whole.sheets import RuleLook, TextViews, sheets
 from proxy.types.guard import GuardRule
 from tests.adversary.shapes import SHAPES, text
 from tests.guardrails.doubles import Ticks, rule
@@ -50,20 +50,20 @@ def field(said: str) -> Text:
 
 
 def at_once(one: GuardRule, said: str) -> Found:
-    found = spots(Tally(one, Ticks()), 0, readings(said))
-    return [(spot.start, spot.end, spot.kind) for spot in found]
+    found = find_matches(RuleTally(one, Ticks()), 0, readings(said))
+    return [(match.start, match.end, match.kind) for match in found]
 
 
-def sheet_by_sheet(rules: tuple[GuardRule, ...], said: str, size: int = SHEET) -> list[Look]:
-    looks = [Look(Tally(one, Ticks()), number) for number, one in enumerate(rules)]
+def sheet_by_sheet(rules: tuple[GuardRule, ...], said: str, size: int = SHEET) -> list[RuleLook]:
+    looks = [RuleLook(RuleTally(one, Ticks()), number) for number, one in enumerate(rules)]
     for sheet in sheets([field(said)], looks, size):
         for look in looks:
             look.see(sheet)
     return looks
 
 
-def places(look: Look) -> Found:
-    return [(spot.start, spot.end, spot.kind) for _, spot in look.spots]
+def places(look: RuleLook) -> Found:
+    return [(match.start, match.end, match.kind) for _, match in look.matches]
 
 
 @given(TEXT, st.integers(1, 60), st.sampled_from(RULES))
@@ -97,7 +97,7 @@ def test_a_long_run_of_base64_is_read_to_its_end() -> None:
     (look,) = sheet_by_sheet((rule("secret"),), said)
 
     assert places(look) == at_once(rule("secret"), said)
-    assert len(look.spots) == 2
+    assert len(look.matches) == 2
 
 
 def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
@@ -105,7 +105,7 @@ def test_what_judges_a_whole_text_sees_a_long_one_as_it_is() -> None:
 
     judging, looking = sheet_by_sheet((rule("secret", unbounded=True), rule("secret")), long)
 
-    assert (len(judging.spots), len(looking.spots)) == (0, SHEET)
+    assert (len(judging.matches), len(looking.matches)) == (0, SHEET)
     assert (judging.tally.bytes, judging.tally.fields) == (len(long), 1)
     assert (looking.tally.bytes, looking.tally.fields) == (len(long), 1)
 
@@ -128,7 +128,7 @@ def test_small_texts_share_a_sheet_and_no_more_than_that() -> None:
     texts = [field("\uff48 %41 " * 10)] * 10_000
     coming = [*sheets(texts, [])]
 
-    sizes = [len(sheet) for sheet in coming if not isinstance(sheet, Part)]
+    sizes = [len(sheet) for sheet in coming if not isinstance(sheet, TextViews)]
     assert sum(sizes) == len(texts)
     assert max(sizes) * 92 <= SHEET + 92
 
