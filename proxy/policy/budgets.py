@@ -50,10 +50,10 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
             found[bound.limit.name] = bound
     return {
         name: BudgetQuery(
-            bound.limit,
-            bound.per,
-            None if name in ruled else frozenset(counting[name]),
-            frozenset(scopes.get(name, ())),
+            limit=bound.limit,
+            per=bound.per,
+            deployments=None if name in ruled else frozenset(counting[name]),
+            scopes=frozenset(scopes.get(name, ())),
         )
         for name, bound in found.items()
         if bound.limit.kind == "usd"

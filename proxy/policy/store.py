@@ -74,7 +74,7 @@ class PolicyStore:
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
         self._is_rejected = False
-        self._came_into_force()
+        self._announce()
 
     async def read(self, head: RequestHead) -> InForce:
         """Give what is in force for this call, re-read from disk first if its key may ask so."""
@@ -94,9 +94,9 @@ class PolicyStore:
         Callers that wait together share one reading, which began after the last of them came. One
         whose caller has left in the middle of it is shared by nobody.
         """
-        came = self._now()
+        asked_at = self._now()
         async with self._reading:
-            if self._seen > came:
+            if self._seen > asked_at:
                 return
             await self._sleep(max(0.0, self._began + SECONDS_BETWEEN - self._now()))
             began = self._began = self._now()
@@ -126,7 +126,7 @@ class PolicyStore:
         """Give a revision that is, or not long ago was, in force."""
         return self._kept.get(revision)
 
-    def _came_into_force(self) -> None:
+    def _announce(self) -> None:
         self._log.info(f"{self._subject}.in_force", revision=self.current.revision)
         if not self.current.keys:
             self._log.warning(f"{self._subject}.no_keys", revision=self.current.revision)
@@ -169,7 +169,7 @@ class PolicyStore:
         if len(self._kept) > REVISIONS_KEPT:
             self._kept.popitem(last=False)
         if changed:
-            self._came_into_force()
+            self._announce()
             return
         if restored:
             self._log.info(f"{self._subject}.restored", revision=fresh.revision)

@@ -34,8 +34,10 @@ def look(folder: Path) -> Look:
         for name in (*names, "."):
             path = os.path.join(at, name)  # four times a second, for every file
             with suppress(OSError):
-                said = os.stat(path)
-                seen.add((path, said.st_ino, said.st_size, said.st_mtime_ns, said.st_ctime_ns))
+                status = os.stat(path)
+                seen.add(
+                    (path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+                )
         if len(seen) > MAX_ENTRIES:
             break
     return frozenset(seen)

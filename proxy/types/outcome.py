@@ -78,7 +78,12 @@ class Outcome:
             return None
         wait, index = max(against, key=lambda each: (each[0] == NEVER, each[0]))
         standing, wait_s = self.standings[index], None if wait == NEVER else wait / 1000
-        return LimitRefusal(standing.limit, standing.scope, wait_s, standing.remaining)
+        return LimitRefusal(
+            limit=standing.limit,
+            scope=standing.scope,
+            retry_after_s=wait_s,
+            remaining=standing.remaining,
+        )
 
     @property
     def standings(self) -> tuple[Standing, ...]:
@@ -99,13 +104,13 @@ def _standing(claim: Claim, reading: Sequence[int]) -> Standing:
     if isinstance(limit.window, int):
         used, reset = -(-level // limit.unit_debt), -(-level // limit.drain)
     return Standing(
-        limit,
-        claim.scope,
-        used,
-        reset / 1000 if reset >= 0 else None,
-        wait != 0,
-        bool(flags & WARNED),
-        bool(flags & FRESH),
+        limit=limit,
+        scope=claim.scope,
+        used=used,
+        reset_s=reset / 1000 if reset >= 0 else None,
+        refuses=wait != 0,
+        warned=bool(flags & WARNED),
+        fresh=bool(flags & FRESH),
     )
 
 

@@ -58,8 +58,10 @@ class Timeouts:
         """Return those of one request, which may take no longer than so many seconds."""
         total = min(self.total, seconds)
         if streamed:
-            return Timeouts(self.connect, self.first_byte, self.idle, total)
-        return Timeouts(self.connect, total, total, total)
+            return Timeouts(
+                connect=self.connect, first_byte=self.first_byte, idle=self.idle, total=total
+            )
+        return Timeouts(connect=self.connect, first_byte=total, idle=total, total=total)
 
 
 @dataclass(frozen=True, slots=True)

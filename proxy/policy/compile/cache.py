@@ -11,30 +11,35 @@ from proxy.policy.files.source import Path_
 from proxy.types import CacheRule, Semantic
 
 
-def kept(said: schema.CacheConfig | None) -> CacheDecision | None:
+def kept(config: schema.CacheConfig | None) -> CacheDecision | None:
     """Read what is said of the cache; None where nothing is."""
-    if said is None:
+    if config is None:
         return None
-    fields = said.model_dump(exclude={"off", "semantic"})
+    fields = config.model_dump(exclude={"off", "semantic"})
     return CacheDecision(
-        None if said.off else CacheRule(**fields, semantic=_semantic(said.semantic))
+        None if config.off else CacheRule(**fields, semantic=_semantic(config.semantic))
     )
 
 
-def _semantic(said: schema.SemanticConfig | None) -> Semantic | None:
-    if said is None:
+def _semantic(config: schema.SemanticConfig | None) -> Semantic | None:
+    if config is None:
         return None
-    shadow = said.mode == "shadow"
-    return Semantic(said.threshold, shadow, said.model, said.max_temperature)
+    shadow = config.mode == "shadow"
+    return Semantic(
+        threshold=config.threshold,
+        shadow=shadow,
+        model=config.model,
+        max_temperature=config.max_temperature,
+    )
 
 
 def missing(
     policies: schema.PoliciesConfig, look: Callable[[str], str | None] = problem
 ) -> Iterator[tuple[Path_, str]]:
     """Give what models of a folder's caches lack, and where they are asked for."""
-    for path, said in _written(policies):
-        if said is not None and said.semantic is not None and not said.off:
-            lacks = look(said.semantic.model)
+    for path, config in _written(policies):
+        if config is not None and config.semantic is not None and not config.off:
+            lacks = look(config.semantic.model)
             if lacks is not None:
                 yield (*path, "cache", "semantic"), lacks
 

@@ -10,17 +10,23 @@ from proxy.types.guard import Capture, GuardRule
 KIND = frozenset({"guard"})
 
 
-def captured(said: schema.CaptureConfig) -> Capture:
+def captured(config: schema.CaptureConfig) -> Capture:
     """Read which texts may be shown. What redacts them tells of itself to nobody."""
     redact = (
         _masking("secrets", SecretsConfig(guard="secrets")),
         _masking("pii", PiiConfig(guard="pii")),
     )
-    share, most = said.share, said.max_chars
-    return Capture(share, "input" in said.fields, "output" in said.fields, most, redact)
+    share, most = config.share, config.max_chars
+    return Capture(
+        share=share,
+        input="input" in config.fields,
+        output="output" in config.fields,
+        max_chars=most,
+        redact=redact,
+    )
 
 
-def _masking(name: str, said: GuardConfig) -> GuardRule:
+def _masking(name: str, config: GuardConfig) -> GuardRule:
     kind = KINDS[name]
-    detector = kind.make(said.model_dump(exclude=set(COMMON | KIND)))
+    detector = kind.make(config.model_dump(exclude=set(COMMON | KIND)))
     return GuardRule(name=name, detector=detector, action="mask", cased=kind.cased, kind=name)

@@ -74,14 +74,14 @@ class _Compiler:
         self.limits = LimitCompiler(self)
         self.guarding = GuardCompiler(self)
         self.ruling = RuleCompiler(self)
-        for path, said in missing(self.policies):
-            self.complain(path, said)
+        for path, message in missing(self.policies):
+            self.complain(path, message)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }
         if self.knows_prices():
-            for path, said in uncovered(deployments, self.placed):
-                self.complain(path, said)
+            for path, message in uncovered(deployments, self.placed):
+                self.complain(path, message)
         keys = {n: self.key(n, each, deployments) for n, each in self.policies.keys.items()}
         credentials = list(self.credentials(keys))
         places = {path: at for path, at in self.document.places.items() if path[:1] != ("prices",)}
@@ -105,30 +105,30 @@ class _Compiler:
         beside = ("keys", "tags", "caller_tags")
         return self.document.whole and all(path[0] in beside for path in self.document.left_out)
 
-    def upstream(self, name: str, said: schema.UpstreamConfig) -> Upstream:
+    def upstream(self, name: str, config: schema.UpstreamConfig) -> Upstream:
         path: Path_ = ("upstreams", name)
-        key = self.secret((*path, "api_key"), said.api_key) if said.api_key else None
+        key = self.secret((*path, "api_key"), config.api_key) if config.api_key else None
         headers = [
             (header, self.secret((*path, "headers", header), value))
-            for header, value in said.headers.items()
+            for header, value in config.headers.items()
         ]
         return Upstream(
             name=name,
-            dialect=said.dialect,
-            base_url=said.base_url,
+            dialect=config.dialect,
+            base_url=config.base_url,
             api_key=key,
             headers=tuple(headers),
-            timeouts=Timeouts(**said.timeouts.model_dump()),
-            provider=said.provider or (said.dialect if said.dialect in BY_DIALECT else None),
-            accepts=frozenset(said.accepts),
-            drops=frozenset(said.drop),
-            refuses=_refused(said),
-            open_ranges=said.dialect == "openai" and not OPENAIS_OWN.search(said.base_url),
-            max_answer_bytes=said.max_answer_bytes,
-            max_answer_values=said.max_answer_values,
-            propagate_trace=said.propagate_trace,
-            max_concurrency=said.max_concurrency,
-            breaker=_breaker(said.breaker),
+            timeouts=Timeouts(**config.timeouts.model_dump()),
+            provider=config.provider or (config.dialect if config.dialect in BY_DIALECT else None),
+            accepts=frozenset(config.accepts),
+            drops=frozenset(config.drop),
+            refuses=_refused(config),
+            open_ranges=config.dialect == "openai" and not OPENAIS_OWN.search(config.base_url),
+            max_answer_bytes=config.max_answer_bytes,
+            max_answer_values=config.max_answer_values,
+            propagate_trace=config.propagate_trace,
+            max_concurrency=config.max_concurrency,
+            breaker=_breaker(config.breaker),
         )
 
     def text(self, name: str) -> str:
@@ -146,26 +146,26 @@ class _Compiler:
             self.document.complain(path, "holds characters that no header can carry")
         return Secret(value)
 
-    def deployment(self, name: str, said: schema.DeploymentConfig) -> Deployment:
+    def deployment(self, name: str, config: schema.DeploymentConfig) -> Deployment:
         path: Path_ = ("deployments", name)
-        self.tags(path, said.tags)
-        policy = self.followed(path, said.policy)
-        own = self.bounds((*path, "limits"), said.limits)
-        cache = kept(said.cache) or (self.ruling.cache(policy) if policy else None)
+        self.tags(path, config.tags)
+        policy = self.followed(path, config.policy)
+        own = self.bounds((*path, "limits"), config.limits)
+        cache = kept(config.cache) or (self.ruling.cache(policy) if policy else None)
         return Deployment(
             name=name,
-            tags=_sorted(said.tags),
-            routes=self.routes((*path, "targets"), said.targets, said.balance is not None),
-            fallback=self.plain((*path, "fallback"), said.fallback),
-            sticky=_sticky(said.sticky),
-            retry=_retry(said.retry),
-            hedge_after=said.hedge.after if said.hedge else None,
+            tags=_sorted(config.tags),
+            routes=self.routes((*path, "targets"), config.targets, config.balance is not None),
+            fallback=self.plain((*path, "fallback"), config.fallback),
+            sticky=_sticky(config.sticky),
+            retry=_retry(config.retry),
+            hedge_after=config.hedge.after if config.hedge else None,
             sections=self.ruling.sections(policy) if policy else (),
             bounds=own + (self.ruling.bounds(policy) if policy else ()),
             cache=cache.by if cache else None,
             guards=self.ruling.guarding(policy) if policy else UNGUARDED,
-            refuse_unpriced=said.unpriced == "refuse",
-            max_models=said.max_models,
+            refuse_unpriced=config.unpriced == "refuse",
+            max_models=config.max_models,
         )
 
     def followed(self, path: Path_, policy: str | None) -> str | None:
@@ -178,34 +178,38 @@ class _Compiler:
         return policy
 
     def guards(
-        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+        self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        return self.guarding.guards(path, came, goes)
+        return self.guarding.guards(path, inputs, outputs)
 
-    def bounds(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
-        return self.limits.at(path, said)
+    def bounds(
+        self, path: Path_, configs: list[schema.LimitConfig] | None
+    ) -> tuple[ScopedLimit, ...]:
+        return self.limits.at(path, configs)
 
     def routes(
-        self, path: Path_, said: list[schema.TargetConfig], balanced: bool = False
+        self, path: Path_, configs: list[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
-        weighed = self.targets(path, said)
+        weighed = self.targets(path, configs)
         return Routes(_candidates(weighed, balanced), _serves(weighed, balanced))
 
-    def plain(self, path: Path_, said: list[schema.TargetConfig]) -> tuple[Target, ...]:
-        return tuple(target for target, _ in self.targets(path, said))
+    def plain(self, path: Path_, configs: list[schema.TargetConfig]) -> tuple[Target, ...]:
+        return tuple(target for target, _ in self.targets(path, configs))
 
-    def targets(self, path: Path_, said: list[schema.TargetConfig]) -> list[Weighed]:
-        found = (self.target((*path, i), each) for i, each in enumerate(said))
-        pairs = zip(found, said, strict=True)
+    def targets(self, path: Path_, configs: list[schema.TargetConfig]) -> list[Weighed]:
+        found = (self.target((*path, i), each) for i, each in enumerate(configs))
+        pairs = zip(found, configs, strict=True)
         return [(target, each.weight) for target, each in pairs if target is not None]
 
-    def target(self, path: Path_, said: schema.TargetConfig) -> Target | None:
-        upstream = self.upstreams.get(said.upstream)
+    def target(self, path: Path_, config: schema.TargetConfig) -> Target | None:
+        upstream = self.upstreams.get(config.upstream)
         if upstream is None:
-            self.unknown((*path, "upstream"), "upstreams", "upstream", said.upstream)
+            self.unknown((*path, "upstream"), "upstreams", "upstream", config.upstream)
             return None
-        prices = tuple(map(price_of, said.price)) or self.listed(upstream, said.model)
-        found = Target(upstream, said.model, said.endpoint, prices)
+        prices = tuple(map(price_of, config.price)) or self.listed(upstream, config.model)
+        found = Target(
+            upstream=upstream, model=config.model, endpoint=config.endpoint, prices=prices
+        )
         self.placed[path] = found
         return found
 
@@ -217,27 +221,27 @@ class _Compiler:
             return ()
         self.asks_table = True
         path: Path_ = ("prices", upstream.provider, name)
-        said = rows[name]
-        dated = enumerate(said) if isinstance(said, list) else [(0, said)]
+        value = rows[name]
+        dated = enumerate(value) if isinstance(value, list) else [(0, value)]
         prices = (self.row((*path, index), row) for index, row in dated)
         return tuple(price for price in prices if price is not None)
 
-    def row(self, path: Path_, said: Any) -> usage.Price | None:
+    def row(self, path: Path_, value: Any) -> usage.Price | None:
         try:
-            return price_of(schema.PriceConfig.model_validate(said))
+            return price_of(schema.PriceConfig.model_validate(value))
         except ValidationError as error:
             note(self.document, error, schema.PriceConfig, path)
             return None
 
     def key(
-        self, name: str, said: schema.KeyConfig, deployments: Mapping[str, Deployment]
+        self, name: str, config: schema.KeyConfig, deployments: Mapping[str, Deployment]
     ) -> VirtualKey:
         path: Path_ = ("keys", name)
-        self.tags(path, said.tags)
+        self.tags(path, config.tags)
         reached: dict[str, Reach] = {}
-        for index, wanted in enumerate(said.deployments):
+        for index, wanted in enumerate(config.deployments):
             if wanted in deployments:
-                reached[wanted] = self.reach(name, said, deployments[wanted])
+                reached[wanted] = self.reach(name, config, deployments[wanted])
             else:
                 self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
         named = _named(reached)
@@ -246,13 +250,13 @@ class _Compiler:
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
             listing=tuple(sorted(named)),
-            tags=_sorted(said.tags),
-            may_refresh="refresh" in said.may,
-            may_trace="trace" in said.may,
+            tags=_sorted(config.tags),
+            may_refresh="refresh" in config.may,
+            may_trace="trace" in config.may,
         )
 
-    def reach(self, key: str, said: schema.KeyConfig, deployment: Deployment) -> Reach:
-        tags = _joined(deployment.tags, said.tags)
+    def reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> Reach:
+        tags = _joined(deployment.tags, config.tags)
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
         return Reach(
             deployment, tags, rule_chain(deployment.sections, KnownFacts(key, tags, open_))
@@ -261,13 +265,13 @@ class _Compiler:
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Return the texts that keys may have, each with the end that comes first."""
         first: dict[str, str] = {}
-        for name, said in self.policies.keys.items():
-            for index, each in enumerate(said.sha256):
+        for name, config in self.policies.keys.items():
+            for index, each in enumerate(config.sha256):
                 if each.digest in first:
                     path = self.document.written(("keys", name, "sha256", index))
                     self.document.complain(path, f"is the same key as {first[each.digest]}")
                 first.setdefault(each.digest, name)
-                ends = [end for end in (each.until, said.expires) if end is not None]
+                ends = [end for end in (each.until, config.expires) if end is not None]
                 yield Credential(bytes.fromhex(each.digest), keys[name], min(ends, default=None))
 
     def tags(self, path: Path_, tags: Mapping[str, str]) -> None:
@@ -293,10 +297,10 @@ class _Compiler:
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")
 
 
-def _refused(said: schema.UpstreamConfig) -> frozenset[str]:
-    if not said.refuse and not said.drop:
+def _refused(config: schema.UpstreamConfig) -> frozenset[str]:
+    if not config.refuse and not config.drop:
         return NOT_THE_CLIENTS
-    return (NOT_THE_CLIENTS | {*said.refuse}) - {*said.drop}
+    return (NOT_THE_CLIENTS | {*config.refuse}) - {*config.drop}
 
 
 def _rule(tag: schema.Tag) -> TagRule:
@@ -307,9 +311,9 @@ def _rule(tag: schema.Tag) -> TagRule:
     )
 
 
-def price_of(said: schema.PriceConfig) -> usage.Price:
-    fields = said.model_dump(exclude={"tiers"})
-    tiers = tuple(usage.Tier(**tier.model_dump()) for tier in said.tiers)
+def price_of(config: schema.PriceConfig) -> usage.Price:
+    fields = config.model_dump(exclude={"tiers"})
+    tiers = tuple(usage.Tier(**tier.model_dump()) for tier in config.tiers)
     return usage.Price(**fields, tiers=tiers)
 
 
@@ -327,18 +331,20 @@ def _sticky_headers(policies: schema.PoliciesConfig) -> set[str]:
     return {each.header for each in sticky if each is not None and each.header is not None}
 
 
-def _breaker(said: schema.BreakerConfig) -> Breaker | None:
-    return None if said.off else Breaker(said.failures, said.rest)
+def _breaker(config: schema.BreakerConfig) -> Breaker | None:
+    return None if config.off else Breaker(config.failures, config.rest)
 
 
-def _sticky(said: schema.StickyConfig | None) -> Sticky | None:
-    return None if said is None else Sticky(said.by or "header", said.header or "")
+def _sticky(config: schema.StickyConfig | None) -> Sticky | None:
+    return None if config is None else Sticky(config.by or "header", config.header or "")
 
 
-def _retry(said: schema.RetryConfig | None) -> Retry | None:
-    if said is None:
+def _retry(config: schema.RetryConfig | None) -> Retry | None:
+    if config is None:
         return None
-    return Retry(said.times, frozenset(said.on), said.wait, said.max_wait)
+    return Retry(
+        times=config.times, on=frozenset(config.on), wait=config.wait, max_wait=config.max_wait
+    )
 
 
 def _candidates(weighed: list[Weighed], balanced: bool) -> Candidates:

@@ -38,15 +38,15 @@ class CompileContext(Protocol):
     def unknown(self, path: Path_, section: str, kind: str, name: str) -> None: ...
 
     def routes(
-        self, path: Path_, said: list[schema.TargetConfig], balanced: bool = False
+        self, path: Path_, configs: list[schema.TargetConfig], balanced: bool = False
     ) -> Routes: ...
 
     def guards(
-        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+        self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards: ...
 
     def bounds(
-        self, path: Path_, said: list[schema.LimitConfig] | None
+        self, path: Path_, configs: list[schema.LimitConfig] | None
     ) -> tuple[ScopedLimit, ...]: ...
 
-    def plain(self, path: Path_, said: list[schema.TargetConfig]) -> tuple[Target, ...]: ...
+    def plain(self, path: Path_, configs: list[schema.TargetConfig]) -> tuple[Target, ...]: ...

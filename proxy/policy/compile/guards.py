@@ -27,89 +27,91 @@ SAMPLE = "A first look: word 1 of 2, a@b.example, https://b.example/?c=d"
 class GuardCompiler:
     """Makes the guards of a folder, each once for what is said of it."""
 
-    def __init__(self, around: CompileContext) -> None:
-        self._around = around
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
         self.names: set[str] = set()
 
     def guards(
-        self, path: Path_, came: Sequence[AnyGuard] | None, goes: Sequence[AnyGuard] | None
+        self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
         """Give the guards of one part of the policies, in and out."""
-        for index, each in enumerate(came or ()):
+        for index, each in enumerate(inputs or ()):
             if each.action == "retry":
-                said = "retry stands under output: a question is asked by the client"
-                self._around.complain((*path, "input", index, "action"), said)
-        for index, each in enumerate(goes or ()):
-            for key, said in _misplaced(each):
-                self._around.complain((*path, "output", index, *key), said)
+                message = "retry stands under output: a question is asked by the client"
+                self._context.complain((*path, "input", index, "action"), message)
+        for index, each in enumerate(outputs or ()):
+            for key, message in _misplaced(each):
+                self._context.complain((*path, "output", index, *key), message)
         return RuleGuards(
-            self._rules((*path, "input"), came),
-            self._rules((*path, "output"), goes),
-            tuple(self._ceiling(each) for each in came or () if isinstance(each, EconomicsConfig)),
+            self._rules((*path, "input"), inputs),
+            self._rules((*path, "output"), outputs),
+            tuple(
+                self._ceiling(each) for each in inputs or () if isinstance(each, EconomicsConfig)
+            ),
         )
 
-    def _ceiling(self, said: EconomicsConfig) -> CostCap:
-        name = said.name or said.guard
+    def _ceiling(self, config: EconomicsConfig) -> CostCap:
+        name = config.name or config.guard
         self.names.add(name)
         return CostCap(
             name=name,
-            most=int(said.max_cost_usd * NANO),
-            action=said.action,
-            shadow=said.mode == "shadow",
-            on_error=said.on_error,
-            message=said.message or TOO_EXPENSIVE,
-            digest=_digest(said),
+            most=int(config.max_cost_usd * NANO),
+            action=config.action,
+            shadow=config.mode == "shadow",
+            on_error=config.on_error,
+            message=config.message or TOO_EXPENSIVE,
+            digest=_digest(config),
         )
 
-    def _rules(self, path: Path_, said: Sequence[AnyGuard] | None) -> tuple[GuardRule, ...]:
+    def _rules(self, path: Path_, configs: Sequence[AnyGuard] | None) -> tuple[GuardRule, ...]:
         found = (
             self._rule((*path, index), each)
-            for index, each in enumerate(said or ())
+            for index, each in enumerate(configs or ())
             if not isinstance(each, EconomicsConfig)
         )
         return tuple(rule for rule in found if rule is not None)
 
-    def _rule(self, path: Path_, said: AnyGuard) -> GuardRule | None:
-        kind = _kind(said)
-        name = said.name or said.guard
+    def _rule(self, path: Path_, config: AnyGuard) -> GuardRule | None:
+        kind = _kind(config)
+        name = config.name or config.guard
         self.names.add(name)
         if kind.answers and path[-2] == "input":
-            self._around.complain(path, f"{said.guard} judges answers: it belongs under output")
+            self._context.complain(path, f"{config.guard} judges answers: it belongs under output")
             return None
-        found = resolved(self._around, path, said)
+        found = resolved(self._context, path, config)
         if found is None:
             return None
         try:
-            options = self._options(said) | found
+            options = self._options(config) | found
             detector = kind.make(options)
-            restore_hosts = frozenset(map(entry_of, said.restore_hosts or ()))
+            restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
-            self._around.complain(path, str(error))
+            self._context.complain(path, str(error))
             return None
         _warm(detector)
-        fields = kind.fields if said.fields is None else frozenset(map(str, said.fields))
+        fields = kind.fields if config.fields is None else frozenset(map(str, config.fields))
         files = [options[name] for name in NAMES if name in options]
         return GuardRule(
             name=name,
             detector=detector,
-            action=said.action,
-            shadow=said.mode == "shadow",
-            on_error=said.on_error,
-            deadline_s=said.deadline,
-            roles=frozenset(map(str, said.roles)) if said.roles is not None else None,
+            action=config.action,
+            shadow=config.mode == "shadow",
+            on_error=config.on_error,
+            deadline_s=config.deadline,
+            roles=frozenset(map(str, config.roles)) if config.roles is not None else None,
             fields=fields,
             cased=kind.cased,
-            message=said.message or MESSAGE,
-            digest=_digest(said, files),
-            kind=said.guard,
-            restore=said.restore,
+            message=config.message or MESSAGE,
+            digest=_digest(config, files),
+            kind=config.guard,
+            restore=config.restore,
             restore_hosts=restore_hosts,
-            to=self._around.plain((*path, "to"), said.to or []),
+            to=self._context.plain((*path, "to"), config.to or []),
         )
 
-    def _options(self, said: AnyGuard) -> dict[str, Any]:
+    def _options(self, config: AnyGuard) -> dict[str, Any]:
         """Give what a kind is made of, files as what they say. Raises ``ValueError``."""
-        options = said.model_dump(exclude=set(COMMON | KIND))
+        options = config.model_dump(exclude=set(COMMON | KIND))
         for name in NAMES:
             if name in options:
                 options[name] = self._texts(options[name])
@@ -117,21 +119,21 @@ class GuardCompiler:
 
     def _texts(self, named: list[str] | str | None) -> list[str] | str:
         if isinstance(named, list):
-            return [self._around.text(each) for each in named]
-        return self._around.text(named) if named else ""
+            return [self._context.text(each) for each in named]
+        return self._context.text(named) if named else ""
 
 
-def _kind(said: AnyGuard) -> Kind:
-    return Kind(lambda _: said.made()) if isinstance(said, Plugged) else KINDS[said.guard]
+def _kind(config: AnyGuard) -> Kind:
+    return Kind(lambda _: config.made()) if isinstance(config, Plugged) else KINDS[config.guard]
 
 
-def _misplaced(said: AnyGuard) -> Iterator[tuple[Path_, str]]:
+def _misplaced(config: AnyGuard) -> Iterator[tuple[Path_, str]]:
     """Tell what a guard of answers says that only questions can have."""
-    if isinstance(said, EconomicsConfig):
+    if isinstance(config, EconomicsConfig):
         yield (), "economics stands under input: what a call costs is then not spent yet"
-    if said.restore:
+    if config.restore:
         yield ("restore",), "restore stands under input: an answer has nowhere to come back from"
-    if said.action == "route":
+    if config.action == "route":
         yield ("action",), "route stands under input: an answer has come from somewhere already"
 
 
@@ -143,6 +145,6 @@ def _warm(detector: Looking) -> None:
             detector.find(SAMPLE)
 
 
-def _digest(said: AnyGuard, files: Sequence[object] = ()) -> str:
-    written = f"{said.model_dump_json(by_alias=True)}{[*files] or ''}"
+def _digest(config: AnyGuard, files: Sequence[object] = ()) -> str:
+    written = f"{config.model_dump_json(by_alias=True)}{[*files] or ''}"
     return hashlib.sha256(written.encode()).hexdigest()[:16]

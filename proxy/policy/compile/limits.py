@@ -31,63 +31,65 @@ def written(policies: schema.PoliciesConfig) -> Iterator[Written]:
 class LimitCompiler:
     """Gives the bounds of a folder, by where they are written."""
 
-    def __init__(self, around: CompileContext) -> None:
-        self._around = around
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
         self.names: dict[str, Path_] = {}
-        self._bounds = {path: self._bound(path, said) for path, said in written(around.policies)}
+        self._bounds = {
+            path: self._bound(path, config) for path, config in written(context.policies)
+        }
 
-    def at(self, path: Path_, said: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
+    def at(self, path: Path_, configs: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
         """Give the bounds of one list of limits."""
-        found = (self._bounds.get((*path, index)) for index, _ in enumerate(said or ()))
+        found = (self._bounds.get((*path, index)) for index, _ in enumerate(configs or ()))
         return tuple(bound for bound in found if bound is not None)
 
-    def _bound(self, path: Path_, said: schema.LimitConfig) -> ScopedLimit | None:
-        if said.name in self.names:
-            self._around.complain((*path, "name"), f"{said.name} names another limit too")
-        self.names.setdefault(said.name, path)
-        for index, per in enumerate(said.per):
+    def _bound(self, path: Path_, config: schema.LimitConfig) -> ScopedLimit | None:
+        if config.name in self.names:
+            self._context.complain((*path, "name"), f"{config.name} names another limit too")
+        self.names.setdefault(config.name, path)
+        for index, per in enumerate(config.per):
             tag = per.removeprefix("tag.")
-            if tag != per and tag not in self._around.rules:
-                self._around.unknown((*path, "per", index), "tags", "tag", tag)
+            if tag != per and tag not in self._context.rules:
+                self._context.unknown((*path, "per", index), "tags", "tag", tag)
         try:
-            amounts = self._amounts(said, shadow=self._in_shadow(path))
-            limit = Limit(said.name, **amounts)
-            needs_prices = limit.kind == "usd" and said.unpriced != "allow"
-            return ScopedLimit(limit, self._whose(said), needs_prices)
+            amounts = self._amounts(config, shadow=self._in_shadow(path))
+            limit = Limit(config.name, **amounts)
+            needs_prices = limit.kind == "usd" and config.unpriced != "allow"
+            return ScopedLimit(limit, self._whose(config), needs_prices)
         except ValueError as error:
-            self._around.complain(path, str(error).removeprefix(f"{said.name}: "))
+            self._context.complain(path, str(error).removeprefix(f"{config.name}: "))
             return None
 
-    def _whose(self, said: schema.LimitConfig) -> tuple[str, ...]:
+    def _whose(self, config: schema.LimitConfig) -> tuple[str, ...]:
         """Return what a limit is per, the key first: counters are known as a key's by that. What a
         caller says itself counts within its key: nobody can use up another tenant's by its words.
         """
-        others = tuple(name for name in said.per if name != "key")
-        said_within = said.across is None and any(map(self._is_said, others))
-        return ("key", *others) if "key" in said.per or said_within else others
+        others = tuple(name for name in config.per if name != "key")
+        caller_set_within_key = config.across is None and any(map(self._is_caller_set, others))
+        return ("key", *others) if "key" in config.per or caller_set_within_key else others
 
-    def _is_said(self, name: str) -> bool:
+    def _is_caller_set(self, name: str) -> bool:
         """True if callers may say the value themselves."""
-        rule = self._around.rules.get(name.removeprefix("tag."))
+        rule = self._context.rules.get(name.removeprefix("tag."))
         return name == "user" or (name.startswith("tag.") and rule is not None and rule.caller)
 
     def _in_shadow(self, path: Path_) -> bool:
         """Say whether a limit stands in a policy that is in shadow as a whole."""
         section, name = path[:2]
-        return section == "policies" and self._around.policies.policies[str(name)].mode == "shadow"
+        return section == "policies" and self._context.policies.policies[str(name)].mode == "shadow"
 
-    def _amounts(self, said: schema.LimitConfig, shadow: bool) -> dict[str, Any]:
+    def _amounts(self, config: schema.LimitConfig, shadow: bool) -> dict[str, Any]:
         more: dict[str, Any] = {
-            "shadow": said.mode == "shadow" or shadow,
-            "warn_at": said.warn_at,
-            "on_store_error": said.on_store_error,
+            "shadow": config.mode == "shadow" or shadow,
+            "warn_at": config.warn_at,
+            "on_store_error": config.on_store_error,
         }
-        if said.usd is not None:
-            amount, unit = said.usd
-            window = Calendar(unit, said.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
+        if config.usd is not None:
+            amount, unit = config.usd
+            window = Calendar(unit, config.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
             return {"kind": "usd", "amount": amount, "window": window, **more}
-        if said.concurrency is not None:
-            return {"kind": "concurrency", "amount": said.concurrency, **more}
-        kind = "requests" if said.requests is not None else "tokens"
-        amount, seconds = said.requests or said.tokens or (0, 0)
-        return {"kind": kind, "amount": amount, "window": seconds, "burst": said.burst, **more}
+        if config.concurrency is not None:
+            return {"kind": "concurrency", "amount": config.concurrency, **more}
+        kind = "requests" if config.requests is not None else "tokens"
+        amount, seconds = config.requests or config.tokens or (0, 0)
+        return {"kind": kind, "amount": amount, "window": seconds, "burst": config.burst, **more}

@@ -27,12 +27,12 @@ ENDPOINTS = ("chat", "completions", "embeddings")
 class RuleCompiler:
     """Gives the sections of rules that follow from naming a policy."""
 
-    def __init__(self, around: CompileContext) -> None:
-        self._around = around
+    def __init__(self, context: CompileContext) -> None:
+        self._context = context
         self.headers: set[str] = set()
-        self._own = {name: self._section(name, p) for name, p in around.policies.policies.items()}
+        self._own = {name: self._section(name, p) for name, p in context.policies.policies.items()}
         self._guards = {
-            name: self._guarding(name, p) for name, p in around.policies.policies.items()
+            name: self._guarding(name, p) for name, p in context.policies.policies.items()
         }
         self._orders = {name: self._order(name, ()) for name in self._own}
 
@@ -42,128 +42,130 @@ class RuleCompiler:
 
     def bounds(self, name: str) -> tuple[ScopedLimit, ...]:
         """Give the limits of a policy, and of what it extends."""
-        policies = self._around.policies.policies
+        policies = self._context.policies.policies
         return tuple(
             bound
             for each in self._orders[name]
-            for bound in self._around.bounds(("policies", each, "limits"), policies[each].limits)
+            for bound in self._context.bounds(("policies", each, "limits"), policies[each].limits)
         )
 
     def cache(self, name: str) -> CacheDecision | None:
         """Give what a policy says of the cache, else what the first that it extends says."""
-        policies = self._around.policies.policies
+        policies = self._context.policies.policies
         in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
-        said = (kept(policies[each].cache) for each in in_force)
-        return next((each for each in said if each is not None), None)
+        decisions = (kept(policies[each].cache) for each in in_force)
+        return next((each for each in decisions if each is not None), None)
 
-    def _guarding(self, name: str, said: schema.PolicyConfig) -> RuleGuards:
+    def _guarding(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
         """Give a policy's own guards, in shadow where all of it is."""
-        guards = self._around.guards(("policies", name), said.input, said.output)
-        if said.mode == "enforce":
+        guards = self._context.guards(("policies", name), config.input, config.output)
+        if config.mode == "enforce":
             return guards
-        came, goes = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
-        return RuleGuards(came, goes, tuple(replace(each, shadow=True) for each in guards.ceilings))
+        inputs, outputs = (tuple(replace(r, shadow=True) for r in each) for each in guards[:2])
+        return RuleGuards(
+            inputs, outputs, tuple(replace(each, shadow=True) for each in guards.ceilings)
+        )
 
     def guarding(self, name: str) -> Guarding:
         """Give the guards of a policy, and of what it extends."""
-        policies = self._around.policies.policies
+        policies = self._context.policies.policies
         order = self._orders[name]
         return Guarding(
-            tuple(rule for base in order for rule in self._guards[base].input),
-            tuple(rule for base in order for rule in self._guards[base].output),
-            any(policies[base].opaque == "allow" for base in order),
-            tuple(each for base in order for each in self._guards[base].ceilings),
-            self._capture(name),
+            input=tuple(rule for base in order for rule in self._guards[base].input),
+            output=tuple(rule for base in order for rule in self._guards[base].output),
+            opaque=any(policies[base].opaque == "allow" for base in order),
+            ceilings=tuple(each for base in order for each in self._guards[base].ceilings),
+            capture=self._capture(name),
         )
 
     def _capture(self, name: str) -> Capture | None:
         """Give what a policy lets be shown in traces, else the first that it extends."""
-        policies = self._around.policies.policies
+        policies = self._context.policies.policies
         in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
-        said = (policies[each].capture for each in in_force)
-        return next((captured(each) for each in said if each is not None), None)
+        captures = (policies[each].capture for each in in_force)
+        return next((captured(each) for each in captures if each is not None), None)
 
     def _order(self, name: str, above: tuple[str, ...]) -> list[str]:
         found = [name]
-        for index, base in enumerate(self._around.policies.policies[name].extends):
+        for index, base in enumerate(self._context.policies.policies[name].extends):
             path: Path_ = ("policies", name, "extends", index)
             if base not in self._own:
-                self._around.unknown(path, "policies", "policy", base)
+                self._context.unknown(path, "policies", "policy", base)
             elif base in (*above, name):
-                self._around.complain(path, f"{base} extends this policy itself")
+                self._context.complain(path, f"{base} extends this policy itself")
             else:
                 found += [each for each in self._order(base, (*above, name)) if each not in found]
         return found
 
-    def _section(self, name: str, said: schema.PolicyConfig) -> PolicyRules:
+    def _section(self, name: str, config: schema.PolicyConfig) -> PolicyRules:
         path: Path_ = ("policies", name, "rules")
-        shadow = said.mode == "shadow"
-        rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(said.rules)]
-        return PolicyRules(name, tuple(rules), said.match == "first")
+        shadow = config.mode == "shadow"
+        rules = [self._rule(name, (*path, i), r, shadow) for i, r in enumerate(config.rules)]
+        return PolicyRules(name, tuple(rules), config.match == "first")
 
-    def _rule(self, policy: str, path: Path_, said: schema.RuleConfig, shadow: bool) -> Rule:
-        name = f"{policy}/{said.name}"
-        when = said.when
+    def _rule(self, policy: str, path: Path_, config: schema.RuleConfig, shadow: bool) -> Rule:
+        name = f"{policy}/{config.name}"
+        when = config.when
         routes = fallback = None
-        if said.targets is not None:
-            routes = self._around.routes((*path, "targets"), said.targets)
-        if said.fallback is not None:
-            fallback = self._around.plain((*path, "fallback"), said.fallback)
+        if config.targets is not None:
+            routes = self._context.routes((*path, "targets"), config.targets)
+        if config.fallback is not None:
+            fallback = self._context.plain((*path, "fallback"), config.fallback)
         return Rule(
             name=name,
             when=self.condition((*path, "when"), when) if when else conditions.ALWAYS,
-            shadow=shadow or said.mode == "shadow",
+            shadow=shadow or config.mode == "shadow",
             routes=routes,
             fallback=fallback,
-            model=said.model,
-            changes=_changes(said),
-            refusal=_refusal(name, said.refuse),
-            bounds=self._around.bounds((*path, "limits"), said.limits),
-            cache=kept(said.cache),
-            guards=self._around.guards(path, said.input, said.output),
-            unguarded=frozenset((said.without and said.without.guards) or ()),
-            without=self._without((*path, "without", "limits"), said.without),
+            model=config.model,
+            changes=_changes(config),
+            refusal=_refusal(name, config.refuse),
+            bounds=self._context.bounds((*path, "limits"), config.limits),
+            cache=kept(config.cache),
+            guards=self._context.guards(path, config.input, config.output),
+            unguarded=frozenset((config.without and config.without.guards) or ()),
+            without=self._without((*path, "without", "limits"), config.without),
         )
 
-    def _without(self, path: Path_, said: schema.Without | None) -> frozenset[str]:
-        names = (said and said.limits) or []
-        known = {limit.name for _, limit in written(self._around.policies)}
+    def _without(self, path: Path_, config: schema.Without | None) -> frozenset[str]:
+        names = (config and config.limits) or []
+        known = {limit.name for _, limit in written(self._context.policies)}
         for index, name in enumerate(names):
-            if name not in known and not self._around.may_hold(name):
+            if name not in known and not self._context.may_hold(name):
                 near = maybe(name, known)
-                self._around.complain((*path, index), f"there is no limit {name!r}{near}")
+                self._context.complain((*path, index), f"there is no limit {name!r}{near}")
         return frozenset(names)
 
-    def condition(self, path: Path_, said: schema.When) -> conditions.Condition:
+    def condition(self, path: Path_, config: schema.When) -> conditions.Condition:
         """Build a condition: one part by itself, several as all of them."""
-        parts = list(self._parts(path, said))
+        parts = list(self._parts(path, config))
         return parts[0] if len(parts) == 1 else conditions.All(tuple(parts))
 
-    def _parts(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
-        yield from self._compared(path, said)
-        if said.stream is not None:
-            yield conditions.Streamed(said.stream)
-        if said.time is not None:
-            yield self._hours((*path, "time"), said.time)
-        yield from (self.condition((*path, "all", i), each) for i, each in enumerate(said.all))
-        if said.any:
-            several = (self.condition((*path, "any", i), each) for i, each in enumerate(said.any))
+    def _parts(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
+        yield from self._compared(path, config)
+        if config.stream is not None:
+            yield conditions.Streamed(config.stream)
+        if config.time is not None:
+            yield self._hours((*path, "time"), config.time)
+        yield from (self.condition((*path, "all", i), each) for i, each in enumerate(config.all))
+        if config.any:
+            several = (self.condition((*path, "any", i), each) for i, each in enumerate(config.any))
             yield conditions.AtLeastOne(tuple(several))
-        if said.not_ is not None:
-            yield conditions.Not(self.condition((*path, "not"), said.not_), in_words(said.not_))
+        if config.not_ is not None:
+            yield conditions.Not(self.condition((*path, "not"), config.not_), in_words(config.not_))
 
-    def _compared(self, path: Path_, said: schema.When) -> Iterator[conditions.Condition]:
+    def _compared(self, path: Path_, config: schema.When) -> Iterator[conditions.Condition]:
         for index, field in enumerate(conditions.FIELDS):
-            match: schema.Match | None = getattr(said, field)
+            match: schema.Match | None = getattr(config, field)
             if match is not None:
                 self._known((*path, field), field, match)
                 yield conditions.Of(index, _values(match))
-        if said.model is not None:
-            yield conditions.OfModel(_values(said.model))
-        for name, match in sorted(said.tag.items()):
+        if config.model is not None:
+            yield conditions.OfModel(_values(config.model))
+        for name, match in sorted(config.tag.items()):
             self._tag((*path, "tag", name), name, match)
             yield conditions.OfTag(name, _values(match))
-        for name, match in sorted(said.header.items()):
+        for name, match in sorted(config.header.items()):
             self.headers.add(name)
             yield conditions.OfHeader(name, _values(match))
 
@@ -171,31 +173,31 @@ class RuleCompiler:
         """Tell of a word that no call can ever have here."""
         if field == "key":
             for word in _words(match):
-                self._around.unknown(path, "keys", "key", word)
+                self._context.unknown(path, "keys", "key", word)
         known = {"dialect": tuple(DIALECTS), "endpoint": ENDPOINTS}.get(field, ())
         for word in _words(match):
             if known and word not in known:
-                self._around.complain(path, f"there is no {field} {word!r}{maybe(word, known)}")
+                self._context.complain(path, f"there is no {field} {word!r}{maybe(word, known)}")
 
     def _tag(self, path: Path_, name: str, match: schema.Match) -> None:
-        rule = self._around.rules.get(name)
+        rule = self._context.rules.get(name)
         if rule is None:
-            self._around.unknown(path, "tags", "tag", name)
+            self._context.unknown(path, "tags", "tag", name)
             return
         for word in _words(match):
             if not rule.allows(word):
                 near = maybe(word, rule.values or ())
-                self._around.complain(path, f"{word!r} is not a value of this tag{near}")
+                self._context.complain(path, f"{word!r} is not a value of this tag{near}")
 
-    def _hours(self, path: Path_, said: schema.Hours) -> conditions.Between:
+    def _hours(self, path: Path_, config: schema.Hours) -> conditions.Between:
         zone = ZoneInfo("UTC")
         try:
-            zone = ZoneInfo(said.zone)
+            zone = ZoneInfo(config.zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            self._around.complain((*path, "zone"), f"there is no time zone {said.zone!r}")
-        begin, end = (_minute(part) for part in (said.between or "00:00-24:00").split("-"))
-        days = frozenset(DAYS.index(day) for day in said.days or DAYS)
-        return conditions.Between(begin, end, days, zone, in_words(said))
+            self._context.complain((*path, "zone"), f"there is no time zone {config.zone!r}")
+        begin, end = (_minute(part) for part in (config.between or "00:00-24:00").split("-"))
+        days = frozenset(DAYS.index(day) for day in config.days or DAYS)
+        return conditions.Between(begin=begin, end=end, days=days, zone=zone, says=in_words(config))
 
 
 def _minute(text: str) -> int:
@@ -218,20 +220,20 @@ def _values(match: schema.Match) -> conditions.Values:
     return parts[0] if len(parts) == 1 else conditions.Both(tuple(parts))
 
 
-def _changes(said: schema.RuleConfig) -> Changes:
-    values = said.set.model_dump(exclude_none=True) if said.set else {}
-    caps = said.cap.model_dump(exclude_none=True) if said.cap else {}
+def _changes(config: schema.RuleConfig) -> Changes:
+    values = config.set.model_dump(exclude_none=True) if config.set else {}
+    caps = config.cap.model_dump(exclude_none=True) if config.cap else {}
     return Changes(values, caps) if values or caps else UNCHANGED
 
 
-def _refusal(rule: str, said: schema.RefusalConfig | None) -> Refusal | None:
-    return None if said is None else Refusal(rule, said.message, said.status)
+def _refusal(rule: str, config: schema.RefusalConfig | None) -> Refusal | None:
+    return None if config is None else Refusal(rule, config.message, config.status)
 
 
-def in_words(said: schema.When | schema.Hours | schema.Match) -> str:
+def in_words(config: schema.When | schema.Hours | schema.Match) -> str:
     """Return a condition in the words of a policy file, on one line, its keys in their alphabet's
     order: what is told of it does not depend on how it was written."""
-    dumped = said.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
+    dumped = config.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
     return _flow(dumped)
 
 

@@ -17,32 +17,34 @@ from proxy.policy.schema.guards_asking import (
 Found = dict[str, Any]
 
 
-def resolved(around: CompileContext, path: Path_, said: AnyGuard) -> Found | None:
+def resolved(context: CompileContext, path: Path_, config: AnyGuard) -> Found | None:
     """Give what stands for a guard's references, with its name and stage where it tells them.
 
     None where one leads nowhere, which is then told.
     """
-    name, stage = said.name or said.guard, path[-2]
-    if isinstance(said, JudgeConfig) and said.check != "criteria" and stage == "input":
-        around.complain((*path, "check"), f"{said.check} judges answers: it belongs under output")
+    name, stage = config.name or config.guard, path[-2]
+    if isinstance(config, JudgeConfig) and config.check != "criteria" and stage == "input":
+        context.complain(
+            (*path, "check"), f"{config.check} judges answers: it belongs under output"
+        )
         return None
-    if isinstance(said, ByModelConfig):
-        around.unknown((*path, "deployment"), "deployments", "deployment", said.deployment)
+    if isinstance(config, ByModelConfig):
+        context.unknown((*path, "deployment"), "deployments", "deployment", config.deployment)
         return {"name": name, "stage": stage}
-    if isinstance(said, WebhookConfig):
-        secret = around.secret((*path, "secret"), said.secret)
+    if isinstance(config, WebhookConfig):
+        secret = context.secret((*path, "secret"), config.secret)
         return {"name": name, "stage": stage, "secret": secret}
-    if isinstance(said, ModerationConfig):
-        return _endpoint(around, (*path, "upstream"), said.upstream)
+    if isinstance(config, ModerationConfig):
+        return _endpoint(context, (*path, "upstream"), config.upstream)
     return {}
 
 
-def _endpoint(around: CompileContext, path: Path_, name: str) -> Found | None:
-    upstream = around.upstreams.get(name)
+def _endpoint(context: CompileContext, path: Path_, name: str) -> Found | None:
+    upstream = context.upstreams.get(name)
     if upstream is None:
-        around.unknown(path, "upstreams", "upstream", name)
+        context.unknown(path, "upstreams", "upstream", name)
         return None
     if upstream.dialect != "openai":
-        around.complain(path, f"{name} speaks {upstream.dialect}, which has no moderations")
+        context.complain(path, f"{name} speaks {upstream.dialect}, which has no moderations")
         return None
     return {"upstream": upstream}

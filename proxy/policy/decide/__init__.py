@@ -88,8 +88,15 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     if head.refresh and not key.may_refresh:
         warnings = ("refresh ignored: this key may not refresh",)
     if head.endpoint == "models":
-        said = (key.tags, (), key.listing, 0, warnings)
-        return Plan(snapshot.revision, key.name, None, *said)
+        return Plan(
+            revision=snapshot.revision,
+            key=key.name,
+            deployment=None,
+            tags=key.tags,
+            legs=(),
+            listing=key.listing,
+            warnings=warnings,
+        )
     reach = find(key, call)
     tags = reach.tags
     dropped: tuple[str, ...] = ()
@@ -116,22 +123,22 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         if lacking is not None:
             refusal = refusal or pricing.refusal(ascii_word(lacking.model), unpriced)
     return Plan(
-        snapshot.revision,
-        key.name,
-        deployment.name,
-        tags,
-        legs,
-        None,
-        len(dropped),
-        warnings,
-        deployment.retry,
-        deployment.hedge_after,
-        refusal,
-        bounds,
-        cache,
-        key.may_refresh,
-        guards,
-        effects_by(where, first, any_),
+        revision=snapshot.revision,
+        key=key.name,
+        deployment=deployment.name,
+        tags=tags,
+        legs=legs,
+        listing=None,
+        dropped_tags=len(dropped),
+        warnings=warnings,
+        retry=deployment.retry,
+        hedge_after=deployment.hedge_after,
+        refusal=refusal,
+        bounds=bounds,
+        cache=cache,
+        may_refresh=key.may_refresh,
+        guards=guards,
+        by=effects_by(where, first, any_),
     )
 
 
@@ -145,7 +152,14 @@ def facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
     """Return what rules may know of a call, but for the names of the model that is asked."""
     head = call.head
     return Facts(
-        key.name, head.dialect, head.endpoint, NAMELESS, call.stream, tags, head.headers, head.at
+        key=key.name,
+        dialect=head.dialect,
+        endpoint=head.endpoint,
+        names=NAMELESS,
+        stream=call.stream,
+        tags=tags,
+        headers=head.headers,
+        at=head.at,
     )
 
 
@@ -160,8 +174,10 @@ def find(key: VirtualKey, call: Call) -> Reach:
     if asked is not None:
         found = key.deployments.get(asked)
         if found is None:
-            said = f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
-            raise NotFound(said, param="deployment")
+            message = (
+                f"The deployment {ascii_word(asked)} does not exist, or this key may not use it."
+            )
+            raise NotFound(message, param="deployment")
         return found
     candidates = key.named.get(call.models[0], ())
     for model in call.models[1:]:
@@ -172,8 +188,8 @@ def find(key: VirtualKey, call: Call) -> Reach:
     models = listed(call.models)
     if not candidates:
         together = " together" if len(call.models) > 1 else ""
-        said = f"No deployment that this key may use serves {models}{together}."
-        raise NotFound(said, param="model")
+        message = f"No deployment that this key may use serves {models}{together}."
+        raise NotFound(message, param="model")
     names = ", ".join(sorted(each.deployment.name for each in candidates))
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
 

@@ -64,15 +64,17 @@ def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> Ruled
     routes = ruling.routes or deployment.routes
     targets, pool = ordered(deployment, routes, ruling.model or model, facts.key, call)
     leg = ModelCall(
-        model,
-        targets + _fallback(deployment, ruling),
-        pool,
-        ruling.changes,
-        ruling.rules,
-        ruling.would,
-        ruling.by,
+        model=model,
+        targets=targets + _fallback(deployment, ruling),
+        pool=pool,
+        changes=ruling.changes,
+        rules=ruling.rules,
+        would=ruling.would,
+        by=ruling.by,
     )
-    return RuledModelCall(leg, ruling, (ruling,), (ruling,), len(targets))
+    return RuledModelCall(
+        leg=leg, where=ruling, first=(ruling,), every=(ruling,), chosen=len(targets)
+    )
 
 
 def ordered(
@@ -147,7 +149,14 @@ class _ByTarget:
         every = _all(found)
         whole = self._course.union(every)
         leg = self._leg(targets, pool, (where, self._course.union(first), whole), found)
-        return RuledModelCall(leg, where, first, every, len(chosen), tuple(self._left_out))
+        return RuledModelCall(
+            leg=leg,
+            where=where,
+            first=first,
+            every=every,
+            chosen=len(chosen),
+            left_out=tuple(self._left_out),
+        )
 
     def _ordered(self, routes: Routes, model: str) -> tuple[Targets, int]:
         return ordered(self._deployment, routes, model, self._facts.key, self._call)
@@ -228,23 +237,23 @@ class _ByTarget:
         return [each for each in guards.detours if each.title not in found]
 
     def _leg(
-        self, targets: Targets, pool: int, said: tuple[Effects, Effects, Effects], found: Found
+        self, targets: Targets, pool: int, effects: tuple[Effects, Effects, Effects], found: Found
     ) -> ModelCall:
-        """Return the leg. ``said`` is where it goes, what holds for what is asked first, and what
-        for every target."""
-        where, first, every = said
+        """Return the leg. ``effects`` say where it goes, what holds for what is asked first, and
+        what for every target."""
+        where, first, every = effects
         own = {title: self._course.union(rulings).changes for title, rulings in found.items()}
         changes = own[targets[0].title]
         sure = self._course.union(unlike((where, first)))
         return ModelCall(
-            self._model,
-            targets,
-            pool,
-            changes,
-            self._counting(sure.rules, every.rules),
-            self._counting(sure.would, every.would),
-            {**effects_by(where, first, every), **self._kept_away()},
-            {title: each for title, each in own.items() if each != changes},
+            model=self._model,
+            targets=targets,
+            pool=pool,
+            changes=changes,
+            rules=self._counting(sure.rules, every.rules),
+            would=self._counting(sure.would, every.would),
+            by={**effects_by(where, first, every), **self._kept_away()},
+            others={title: each for title, each in own.items() if each != changes},
         )
 
     def _kept_away(self) -> dict[str, str]:

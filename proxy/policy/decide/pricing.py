@@ -95,8 +95,8 @@ def payable_guards(guards: Guarding, call: Call) -> Guarding:
             break
     else:
         return guards
-    came = (replace(rule, to=payable(rule.to, call)) for rule in guards.input)
-    return replace(guards, input=tuple(came))
+    rules = (replace(rule, to=payable(rule.to, call)) for rule in guards.input)
+    return replace(guards, input=tuple(rules))
 
 
 def refusal(model: str, why: str) -> Refusal:

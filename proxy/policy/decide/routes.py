@@ -89,5 +89,5 @@ def draw(deployment: str, sticky: Sticky | None, key: str, call: Call) -> int:
     What a client sends cannot steer it, save the name of its user or a header the policy names.
     """
     seed = (sticky and sticky.seed(key, call)) or call.head.nonce
-    said = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(said, digest_size=16).digest())
+    text = f"{deployment}\0{seed}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=16).digest())

@@ -144,7 +144,9 @@ def rule_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain 
     rules = {rule.name: rule for step in steps for _, rule in step.tests}
     join = lru_cache(RULINGS_KEPT)(partial(joined, rules))
     by_model = any(reads_model(rule.when) for rule in rules.values())
-    return RuleChain(tuple(steps), join, rules, by_model) if steps else None
+    return (
+        RuleChain(steps=tuple(steps), join=join, rules=rules, by_model=by_model) if steps else None
+    )
 
 
 def evaluate(rule_chain: RuleChain, facts: Facts) -> Effects:
@@ -168,23 +170,23 @@ def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, 
     ruling = Effects(names, would, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
         ruling = Effects(
-            names,
-            would,
-            rule.routes if ruling.routes is None else ruling.routes,
-            _fallback(ruling, rule),
-            rule.model if ruling.model is None else ruling.model,
-            _merged(ruling.changes, rule.changes),
-            rule.refusal if ruling.refusal is None else ruling.refusal,
-            ruling.bounds + rule.bounds,
-            ruling.without | rule.without,
-            rule.cache if ruling.cache is None else ruling.cache,
-            RuleGuards(
+            rules=names,
+            would=would,
+            routes=rule.routes if ruling.routes is None else ruling.routes,
+            fallback=_fallback(ruling, rule),
+            model=rule.model if ruling.model is None else ruling.model,
+            changes=_merged(ruling.changes, rule.changes),
+            refusal=rule.refusal if ruling.refusal is None else ruling.refusal,
+            bounds=ruling.bounds + rule.bounds,
+            without=ruling.without | rule.without,
+            cache=rule.cache if ruling.cache is None else ruling.cache,
+            guards=RuleGuards(
                 ruling.guards.input + rule.guards.input,
                 ruling.guards.output + rule.guards.output,
                 ruling.guards.ceilings + rule.guards.ceilings,
             ),
-            ruling.unguarded | rule.unguarded,
-            ruling.by,
+            unguarded=ruling.unguarded | rule.unguarded,
+            by=ruling.by,
         )
     return ruling
 

@@ -79,5 +79,12 @@ class GuardCaller:
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
         known = KnownFacts(self.key, tags, by_callers)
         reach = Reach(self.deployment, tags, rule_chain(self.deployment.sections, known))
-        key = VirtualKey(self.key, {name: reach}, {}, (), {}, may_refresh=False)
+        key = VirtualKey(
+            name=self.key,
+            deployments={name: reach},
+            named={},
+            listing=(),
+            tags={},
+            may_refresh=False,
+        )
         return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -30,7 +30,7 @@ OTHER_MONEY = frozenset(
     {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
     | {"jpy", "krw", "money", "pln", "sek", "sgd"}
 )
-SAID = {
+MESSAGES = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
     "int_type": "must be a whole number",
@@ -71,8 +71,8 @@ def read(folder: Path) -> Loaded:
         content = read_file(file, shown, document)
         digest.update(shown.encode() + b"\0" + hashlib.sha256(content).digest())
     document.texts = read_texts(folder, document.data)
-    for name, said in document.texts.items():
-        digest.update(f"{name}\0{said}".encode())
+    for name, text in document.texts.items():
+        digest.update(f"{name}\0{text}".encode())
     policies = _checked(document)
     if document.data.keys().isdisjoint(price_table.SECTIONS):
         policies = price_table.completed(policies)
@@ -156,9 +156,9 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
         words = sorted({*words, *installed()})
         near = maybe(tag, words) or f"; there are {', '.join(words)}"
         return path, f"there is no guard {tag!r}{near}"
-    if detail["type"] in SAID:
+    if detail["type"] in MESSAGES:
         huge = detail["type"] == "int_type" and _is_huge(detail["input"])
-        return path, "is too large" if huge else SAID[detail["type"]]
+        return path, "is too large" if huge else MESSAGES[detail["type"]]
     if detail["type"] == "literal_error":
         words = re.findall(r"\b[\w-]+\b", detail["msg"].removeprefix("Input should be "))
         words = [word for word in words if word != "or"]

@@ -95,10 +95,10 @@ class Document:
 
     def text(self, name: str) -> str:
         """Give what a file says. Raises ``ValueError`` with what is wrong with it."""
-        said = self.texts[name]
-        if isinstance(said, ValueError):
-            raise said
-        return said
+        text = self.texts[name]
+        if isinstance(text, ValueError):
+            raise text
+        return text
 
     def place(self, path: Path_) -> SourceLocation:
         """Give the place of a path, or of the nearest part of it that is written down."""
@@ -153,8 +153,10 @@ class Document:
         self.refuse(at, path, message)
 
     def refuse(self, at: SourceLocation, path: Path_, message: str) -> None:
-        said = ".".join(map(str, path))
-        self.problems.append(Problem(at.file, at.line, at.column, said, message))
+        joined_path = ".".join(map(str, path))
+        self.problems.append(
+            Problem(file=at.file, line=at.line, column=at.column, path=joined_path, message=message)
+        )
 
 
 def _texts_in(value: Any) -> Iterator[str]:

@@ -70,8 +70,8 @@ def _read_text(text: str, shown: str, into: Document) -> None:
         mark = error.problem_mark
         at = _at(mark, shown)
         before = "".join(text.splitlines()[at.line - 1 : at.line])[: at.column]
-        said = "a tab cannot indent; use spaces" if "\t" in before else error.problem
-        into.give_up(at, (), said or "is not YAML", text)
+        message = "a tab cannot indent; use spaces" if "\t" in before else error.problem
+        into.give_up(at, (), message or "is not YAML", text)
 
 
 def _at(mark: Any, shown: str) -> SourceLocation:

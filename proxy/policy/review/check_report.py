@@ -39,11 +39,18 @@ def check(
     try:
         snapshot = compile_policies(loaded, environ)
     except PolicyError as error:
-        return CheckReport(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
+        return CheckReport(
+            folder=folder,
+            errors=error.problems,
+            warnings=(),
+            summary=f"refused, problems: {len(error.problems)}",
+        )
     counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
     summary = f"good, revision {snapshot.revision}, {counts}"
     doubtful = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
-    return CheckReport(folder, (), doubtful, summary, tuple(held(snapshot)))
+    return CheckReport(
+        folder=folder, errors=(), warnings=doubtful, summary=summary, held=tuple(held(snapshot))
+    )
 
 
 def as_text(found: CheckReport) -> str:
@@ -60,8 +67,8 @@ def as_json(found: CheckReport) -> str:
     """One object: ``problems`` with severity, file, line, column, path and message, and ``held``,
     what guards of answers hold back."""
     problems = [{"severity": kind, **asdict(problem)} for kind, problem in found]
-    said = {"good": not found.errors, "summary": found.summary, "problems": problems}
-    return orjson.dumps({**said, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
+    report = {"good": not found.errors, "summary": found.summary, "problems": problems}
+    return orjson.dumps({**report, "held": found.held}, option=orjson.OPT_INDENT_2).decode()
 
 
 def as_github(found: CheckReport) -> str:

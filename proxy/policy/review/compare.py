@@ -53,8 +53,11 @@ def other_key(name: str, was: str | None, now: str | None) -> Divergence:
 def divergences(call: Call, was: Outcome, now: Outcome) -> list[Divergence]:
     """Return in what two outcomes of one call differ; nothing where they do the same with it."""
     if isinstance(was, ProxyError) or isinstance(now, ProxyError):
-        said = _refused(was), _refused(now)
-        return [] if said[0] == said[1] else [Divergence("refusal", *said, _refuser(was, now))]
+        before, after = _refused(was), _refused(now)
+        if before == after:
+            return []
+        rule = _refuser(was, now)
+        return [Divergence(kind="refusal", was=before, now=after, rule=rule)]
     return list(_of_plans(call, was, now))
 
 
@@ -69,7 +72,9 @@ def by_way(found: Iterable[Divergence]) -> dict[Way, str]:
 
 def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
     if _refused(was) != _refused(now):
-        yield Divergence("refusal", _refused(was), _refused(now), _refuser(was, now))
+        yield Divergence(
+            kind="refusal", was=_refused(was), now=_refused(now), rule=_refuser(was, now)
+        )
     if was.deployment != now.deployment:
         yield Divergence("deployment", str(was.deployment), str(now.deployment))
     if was.tags != now.tags:
@@ -80,7 +85,9 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
         yield Divergence("routing", _routing(was), _routing(now))
     yield from _parts("limits", "limit", (_limits(was), was.by), (_limits(now), now.by))
     if _cache(was) != _cache(now):
-        yield Divergence("cache", _cache(was), _cache(now), _behind(was.by, now.by, "cache"))
+        yield Divergence(
+            kind="cache", was=_cache(was), now=_cache(now), rule=_behind(was.by, now.by, "cache")
+        )
     yield from _parts("guards", "guard", (_guards(was), was.by), (_guards(now), now.by))
 
 
@@ -89,7 +96,7 @@ def _of_legs(call: Call, was: ModelCall, now: ModelCall) -> Iterator[Divergence]
     if _targets(was) != _targets(now):
         away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
         rule = _behind(was.by, now.by, "targets", "model", "fallback", *away)
-        yield Divergence("targets", _targets(was), _targets(now), rule)
+        yield Divergence(kind="targets", was=_targets(was), now=_targets(now), rule=rule)
     found = [each for one, other in _pairs(was, now) for each in _sent(call, was, one, now, other)]
     yield from dict.fromkeys(found)
 
@@ -114,8 +121,12 @@ def _sent(
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             rule = _behind(was.by, now.by, *_changers(name))
-            values = _said(name, before, was), _said(name, after, now)
-            yield Divergence("parameters", *values, rule)
+            yield Divergence(
+                kind="parameters",
+                was=_parameter(name, before, was),
+                now=_parameter(name, after, now),
+                rule=rule,
+            )
 
 
 def _changers(name: str) -> tuple[str, ...]:
@@ -135,7 +146,9 @@ def _parts(
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             rule = _behind(was[1], now[1], f"{effect} {name}", f"no {effect} {name}")
-            yield Divergence(kind, before.get(name, "none"), after.get(name, "none"), rule)
+            yield Divergence(
+                kind=kind, was=before.get(name, "none"), now=after.get(name, "none"), rule=rule
+            )
 
 
 def _behind(was: Origins, now: Origins, *effects: str) -> str:
@@ -169,7 +182,7 @@ def _targets(leg: ModelCall) -> str:
     return ", ".join(target.title for target in leg.targets)
 
 
-def _said(name: str, body: Mapping[str, Any], leg: ModelCall) -> str:
+def _parameter(name: str, body: Mapping[str, Any], leg: ModelCall) -> str:
     """Return a parameter in words. A text is shown only where a rule has set it: one of a client
     is nobody else's business."""
     value = body.get(name)
@@ -188,23 +201,23 @@ def _cache(plan: Plan) -> str:
     rule = plan.cache
     if rule is None:
         return "off"
-    said = f"{rule.ttl:g} s in {rule.store}"
+    text = f"{rule.ttl:g} s in {rule.store}"
     if rule.semantic is None:
-        return said
+        return text
     how = "noted" if rule.semantic.shadow else "taken"
-    return f"{said}, other wordings {how} from {rule.semantic.threshold:g}"
+    return f"{text}, other wordings {how} from {rule.semantic.threshold:g}"
 
 
 def _guards(plan: Plan) -> dict[str, str]:
     stages = (("input", plan.guards.input), ("output", plan.guards.output))
-    said = {
+    texts = {
         f"{rule.name}": f"{stage} {rule.name} {'shadow ' if rule.shadow else ''}{rule.action} "
         f"{rule.digest[:6]}"
         for stage, rules in stages
         for rule in rules
     }
-    said |= {each.name: f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings}
-    return said
+    texts |= {each.name: f"input {each.name} {each.digest[:6]}" for each in plan.guards.ceilings}
+    return texts
 
 
 def _routing(plan: Plan) -> str:

@@ -199,24 +199,24 @@ def replay(old: Snapshot, new: Snapshot, lines: Iterable[bytes]) -> Replayed:
     recorded both know nothing."""
     found = Replayed()
     for line in lines:
-        said = _read(line)
-        if said is None:
+        record = _read(line)
+        if record is None:
             found.unread += bool(line.strip())
             continue
-        if not _is_decided(said):
+        if not _is_decided(record):
             found.unasked += 1
             continue
-        key = old.key_named(said.get("key"))
+        key = old.key_named(record.get("key"))
         if key is None:
             found.unknown += 1
             continue
-        call = _call(old, key, said)
+        call = _call(old, key, record)
         at = call.head.at
         if old.lapse_of(key.name, at) is not None and new.lapse_of(key.name, at) is not None:
             found.unknown += 1
             continue
         found.calls += 1
-        sized = isinstance(said.get("body", said.get("parameters")), dict)
+        sized = isinstance(record.get("body", record.get("parameters")), dict)
         found.unsized += not sized
         _compare(old, new, key, call, found, sized=sized)
     return found
@@ -245,44 +245,46 @@ def _divergences(old: Snapshot, new: Snapshot, key: VirtualKey, call: Call) -> l
 def _read(line: bytes) -> dict[str, Any] | None:
     """Return a line of a call; None for any other."""
     try:
-        said = orjson.loads(line)
+        record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return said if isinstance(said, dict) and said.get("event") == "call" else None
+    return record if isinstance(record, dict) and record.get("event") == "call" else None
 
 
-def _is_decided(said: Mapping[str, Any]) -> bool:
+def _is_decided(record: Mapping[str, Any]) -> bool:
     """True if a call came so far that policies decided on it."""
-    return bool(said.get("models")) and said.get("endpoint") in ENDPOINTS
+    return bool(record.get("models")) and record.get("endpoint") in ENDPOINTS
 
 
-def _call(old: Snapshot, key: VirtualKey, said: Mapping[str, Any]) -> Call:
+def _call(old: Snapshot, key: VirtualKey, record: Mapping[str, Any]) -> Call:
     """Give a recorded call back. What it named and which tags it brought is told by what the old
     policies make of it without."""
-    request = str(said.get("request_id"))
-    time = datetime.fromisoformat(str(said.get("time")))
-    headers = {str(name).lower(): str(v) for name, v in (said.get("headers") or {}).items()}
+    request = str(record.get("request_id"))
+    time = datetime.fromisoformat(str(record.get("time")))
+    headers = {str(name).lower(): str(v) for name, v in (record.get("headers") or {}).items()}
     head = RequestHead(
-        dialect=str(said.get("dialect")),
-        endpoint=said["endpoint"],
-        route=str(said.get("route")),
+        dialect=str(record.get("dialect")),
+        endpoint=record["endpoint"],
+        route=str(record.get("route")),
         request_id=request,
         nonce=request,
         headers=headers,
         at=time if time.tzinfo else time.replace(tzinfo=UTC),
     )
-    body = said.get("body", said.get("parameters"))
+    body = record.get("body", record.get("parameters"))
     call = Call(
         head,
         body if isinstance(body, dict) else {},
-        models=tuple(map(str, said["models"])),
-        stream=said.get("stream") is True,
+        models=tuple(map(str, record["models"])),
+        stream=record.get("stream") is True,
     )
-    return _as_it_came(old, key, call, said)
+    return _with_callers_tags(old, key, call, record)
 
 
-def _as_it_came(old: Snapshot, key: VirtualKey, call: Call, said: Mapping[str, Any]) -> Call:
-    deployment, tags = said.get("deployment"), said.get("tags") or {}
+def _with_callers_tags(
+    old: Snapshot, key: VirtualKey, call: Call, record: Mapping[str, Any]
+) -> Call:
+    deployment, tags = record.get("deployment"), record.get("tags") or {}
     plan = decided(old, key, call)
     if deployment and getattr(plan, "deployment", None) != deployment:
         call = replace(call, head=replace(call.head, deployment=str(deployment)))

@@ -37,8 +37,8 @@ def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExpla
     if lapse is None:
         return explain(snapshot, key, call)
     explainer, error = _Explainer(snapshot, key, call), Unauthorized()
-    said = lapse if lapse.startswith("expired") else f"is {lapse}"
-    why = f"the key {key.name} {said}"
+    text = lapse if lapse.startswith("expired") else f"is {lapse}"
+    why = f"the key {key.name} {text}"
     refused = Reason("refused", f"{error.status} {error.code}", why)
     return CallExplanation(snapshot.revision, (explainer.identity(), refused))
 
@@ -91,7 +91,7 @@ class _Explainer:
             why = "the model asked for is its name"
         else:
             why = "of the key's deployments only this one serves what is asked for"
-        return Reason("deployment", name, why, self.at("deployments", name))
+        return Reason(about="deployment", decided=name, why=why, at=self.at("deployments", name))
 
     def tags(self, reach: Reach, plan: Plan) -> Reason:
         name = reach.deployment.name
@@ -103,7 +103,7 @@ class _Explainer:
                 why, at = "the deployment says so", self.at("deployments", name, "tags", tag)
             else:
                 why, at = "the caller may say so", self.at("tags", tag)
-            parts.append(Reason("tag", f"{tag}={value}", why, at))
+            parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
         _, dropped = join_tags(self.snapshot, reach, self.call.head)
         parts += [
             Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
@@ -132,21 +132,21 @@ class _Explainer:
             claimed = amount_text(limit, asked)
             at = self.at(*self.snapshot.limits.get(limit.name, ()))
             why = f"the call claims {claimed}" if texts else None
-            parts.append(Reason("limit", bound_text(bound), why, at))
+            parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
         return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
 
     def leg(
         self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
     ) -> Iterator[Reason]:
-        said = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
+        text = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
         rules = tuple(self.rules(reach.deployment, plan, ruled))
-        applied = f"{said}{len(leg.rules)} of {len(rules)} apply"
+        applied = f"{text}{len(leg.rules)} of {len(rules)} apply"
         yield Reason("rules", applied, parts=rules)
         parameters = tuple(self.parameters(leg))
         if parameters:
-            yield Reason("parameters", f"{said}{len(parameters)} changed", parts=parameters)
+            yield Reason("parameters", f"{text}{len(parameters)} changed", parts=parameters)
         targets = tuple(self.targets(reach, plan, leg, ruled))
-        yield Reason("targets", f"{said}{leg.targets[0].title} first", parts=targets)
+        yield Reason("targets", f"{text}{leg.targets[0].title} first", parts=targets)
 
     def rules(self, deployment: Deployment, plan: Plan, ruled: RuledModelCall) -> Iterator[Reason]:
         leg = ruled.leg
@@ -157,13 +157,20 @@ class _Explainer:
                 at = self.at("policies", section.policy, "rules", index)
                 if rule.name in leg.rules:
                     does = "; ".join(_won(rule, plan, ruled))
-                    yield Reason("rule", f"{rule.name} applies", does, at)
+                    yield Reason(about="rule", decided=f"{rule.name} applies", why=does, at=at)
                 elif rule.name in leg.would:
                     does = "; ".join(text for _, text in _effects(rule))
-                    yield Reason("rule", f"{rule.name} would apply", f"in shadow: {does}", at)
+                    yield Reason(
+                        about="rule",
+                        decided=f"{rule.name} would apply",
+                        why=f"in shadow: {does}",
+                        at=at,
+                    )
                 else:
                     why = rule.when.missed(facts) or _ended(section, leg)
-                    yield Reason("rule", f"{rule.name} does not apply", why, at)
+                    yield Reason(
+                        about="rule", decided=f"{rule.name} does not apply", why=why, at=at
+                    )
 
     def parameters(self, leg: ModelCall) -> Iterator[Reason]:
         before = self.call.body
@@ -192,7 +199,9 @@ class _Explainer:
                 at = self.at("policies", *picked)
             why = _chosen(leg, index, first, weighed=bool(weighed)) if served else "not asked"
             price = in_force(target.prices, self.call.head.at.date())
-            yield Reason("target", target.title, f"{why}; {_priced(price)}", at)
+            yield Reason(
+                about="target", decided=target.title, why=f"{why}; {_priced(price)}", at=at
+            )
         for target in ruled.leg.targets:
             if target not in leg.targets and not is_priced(target, self.call):
                 yield Reason("target", f"{target.title} left out", "its price is not known")
@@ -232,8 +241,8 @@ def _guarded(plan: Plan, call: Call) -> Reason:
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
     for each in plan.guards.ceilings:
         does = f"would {each.action}, in shadow" if each.shadow else each.action
-        said = f"input {each.name}: {does} above {usd_text(each.most)} USD"
-        parts.append(Reason("guard", said, _foreseen(plan, call)))
+        text = f"input {each.name}: {does} above {usd_text(each.most)} USD"
+        parts.append(Reason("guard", text, _foreseen(plan, call)))
     if not plan.guards.opaque and any(rule.enforces for rule in plan.guards.input):
         parts.append(Reason("guard", "content that no guard can read is refused"))
     guards = plan.guards
@@ -259,13 +268,13 @@ def _cached(plan: Plan) -> Reason:
     rule = plan.cache
     if rule is None:
         return Reason("cache", "off")
-    said = f"answers are kept for {rule.ttl:g} s in {rule.store}"
+    text = f"answers are kept for {rule.ttl:g} s in {rule.store}"
     if len(plan.legs) > 1:
         return Reason("cache", "passed by", "a list of models is not looked up")
     if rule.semantic is not None:
         does = "are noted" if rule.semantic.shadow else "count as the same question"
-        said += f"; other wordings {does} from a likeness of {rule.semantic.threshold:g}"
-    return Reason("cache", said, f"namespace {rule.namespace}" if rule.namespace else None)
+        text += f"; other wordings {does} from a likeness of {rule.semantic.threshold:g}"
+    return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 
 def _captured(plan: Plan) -> list[Reason]:
@@ -303,8 +312,8 @@ def _priced(price: Price | None) -> str:
     if price is None:
         return "price unknown"
     known = {"input": price.input, "output": price.output}
-    said = ", ".join(f"{kind} {usd}" for kind, usd in known.items() if usd is not None)
-    return f"USD per million tokens: {said}"
+    text = ", ".join(f"{kind} {usd}" for kind, usd in known.items() if usd is not None)
+    return f"USD per million tokens: {text}"
 
 
 def _ended(section: PolicyRules, leg: ModelCall) -> str:
@@ -382,8 +391,8 @@ def _outcome(plan: Plan) -> Reason:
         names = counted(len(plan.listing), "name")
         return Reason("decided", "the models of the key are listed", names)
     if plan.refusal is not None:
-        said = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
-        return Reason("decided", said, plan.refusal.message)
+        text = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
+        return Reason("decided", text, plan.refusal.message)
     first = " and ".join(leg.targets[0].title for leg in plan.legs[:MAX_LISTED])
     if left := plan.legs[MAX_LISTED:]:
         first += f" and {len(left)} more"

@@ -20,14 +20,14 @@ class Reason:
     parts: tuple[Reason, ...] = ()
 
     def data(self) -> dict[str, Any]:
-        said: dict[str, Any] = {"about": self.about, "decided": self.decided}
+        data: dict[str, Any] = {"about": self.about, "decided": self.decided}
         if self.why is not None:
-            said["why"] = self.why
+            data["why"] = self.why
         if self.at is not None:
-            said["at"] = self.at
+            data["at"] = self.at
         if self.parts:
-            said["parts"] = [part.data() for part in self.parts]
-        return said
+            data["parts"] = [part.data() for part in self.parts]
+        return data
 
     def line(self) -> str:
         about = (

@@ -37,7 +37,15 @@ def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]
     problems = []
     for path, message in found:
         at = document.place(path)
-        problems.append(Problem(at.file, at.line, at.column, ".".join(map(str, path)), message))
+        problems.append(
+            Problem(
+                file=at.file,
+                line=at.line,
+                column=at.column,
+                path=".".join(map(str, path)),
+                message=message,
+            )
+        )
     return sorted(set(problems))
 
 
@@ -55,8 +63,8 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             yield (*path, "base_url"), "is not https: the key and all texts go in the clear"
         if (route := _route_of(upstream)) is not None:
             base = upstream.base_url.rstrip("/").removesuffix(route)
-            said = f"ends in the route {route}, which is put after it once more: write {base}"
-            yield (*path, "base_url"), said
+            message = f"ends in the route {route}, which is put after it once more: write {base}"
+            yield (*path, "base_url"), message
         headers = {header.lower() for header in upstream.headers}
         if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
             yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
@@ -95,9 +103,9 @@ def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
     """Tell of limits per a tag that policies set, and that keys do not share as callers may too."""
     tagged = [each.tags for each in policies.deployments.values()]
     tagged += [each.tags for each in policies.keys.values()]
-    said = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
+    callers_tags = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
     for path, limit in written(policies):
-        mixed = [per for per in limit.per if per in said]
+        mixed = [per for per in limit.per if per in callers_tags]
         if mixed and "key" not in limit.per and limit.across is None:
             name = mixed[0]
             yield (
@@ -129,8 +137,8 @@ def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         yield (*path, "unpriced"), "refuses every call: no target has a known price"
     for guard in deployment.guards.ceilings:
         if guard.strict:
-            said = f"have no known price: {guard.name} blocks every call, as it cannot tell"
-            yield (*path, "targets"), said
+            message = f"have no known price: {guard.name} blocks every call, as it cannot tell"
+            yield (*path, "targets"), message
 
 
 def _all_targets(deployment: Deployment) -> Iterator[Target]:
@@ -145,8 +153,8 @@ def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         return
     for index, target in enumerate(deployment.routes.targets):
         if any(each.model == target.model for each in deployment.routes.targets[:index]):
-            said = f"is never used: an earlier target serves {target.model}"
-            yield (*path, index), said
+            message = f"is never used: an earlier target serves {target.model}"
+            yield (*path, index), message
 
 
 def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
@@ -180,5 +188,5 @@ def _names(key: VirtualKey) -> Iterator[Finding]:
     for name, reached in key.named.items():
         if len(reached) > 1 and "/" not in name:
             which = ", ".join(sorted(each.deployment.name for each in reached))
-            said = f"{name} is served by {which}: a call for it must name one of them"
-            yield ("keys", key.name, "deployments"), said
+            message = f"{name} is served by {which}: a call for it must name one of them"
+            yield ("keys", key.name, "deployments"), message

@@ -27,8 +27,8 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
     }
     for path, guard in written(policies):
         if isinstance(guard, ByModelConfig) and _reaches(ask, guard.deployment, guard.deployment):
-            said = "has guards that ask it again: they do not look at what guards ask"
-            yield (*path, "deployment"), f"{guard.deployment} {said}"
+            message = "has guards that ask it again: they do not look at what guards ask"
+            yield (*path, "deployment"), f"{guard.deployment} {message}"
         if isinstance(guard, WebhookConfig | PresidioConfig) and clear(guard.url):
             yield (*path, "url"), "is not https: all texts go in the clear"
 
@@ -49,9 +49,9 @@ def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]
 
 
 def _both(
-    path: Path_, came: Sequence[AnyGuard], goes: Sequence[AnyGuard]
+    path: Path_, inputs: Sequence[AnyGuard], outputs: Sequence[AnyGuard]
 ) -> Iterator[tuple[Path_, AnyGuard]]:
-    for stage, guards in (("input", came), ("output", goes)):
+    for stage, guards in (("input", inputs), ("output", outputs)):
         for index, guard in enumerate(guards):
             yield (*path, stage, index), guard
 

@@ -25,14 +25,18 @@ USED = ("tokens", "usd")
 
 def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
     """Yield a finding for each limit that is less than a call of one of its deployments claims."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for deployment in snapshot.deployments.values():
         call = suppose(example(deployment.name), {}, now)
         for ruling in _rulings(deployment):
             for claim in _claims(deployment, ruling, call):
                 limit = claim.limit
-                if limit.name not in told and claim.amount > limit.capacity and limit.kind in USED:
-                    told.add(limit.name)
+                if (
+                    limit.name not in reported
+                    and claim.amount > limit.capacity
+                    and limit.kind in USED
+                ):
+                    reported.add(limit.name)
                     yield (*snapshot.limits[limit.name], limit.kind), _finding(deployment, claim)
 
 
@@ -70,4 +74,9 @@ def _claims(deployment: Deployment, ruling: Effects, call: Call) -> tuple[Claim,
     leg = ModelCall(deployment.name, (*targets, *spare), changes=ruling.changes)
     bounds = (*deployment.bounds, *ruling.bounds)
     counting = tuple(bound for bound in bounds if bound.limit.name not in ruling.without)
-    return claims_of(Plan("", "", deployment.name, {}, (leg,), bounds=counting), call)
+    return claims_of(
+        Plan(
+            revision="", key="", deployment=deployment.name, tags={}, legs=(leg,), bounds=counting
+        ),
+        call,
+    )

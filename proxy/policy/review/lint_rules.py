@@ -15,10 +15,10 @@ Finding = tuple[Path_, str]
 
 
 def findings(
-    snapshot: Snapshot, policies: dict[str, PolicyRules], said: set[str]
+    snapshot: Snapshot, policies: dict[str, PolicyRules], declared: set[str]
 ) -> Iterator[Finding]:
-    """Give what is doubtful. ``policies`` are those that a deployment follows, ``said`` all."""
-    for name in sorted(said - policies.keys()):
+    """Give what is doubtful. ``policies`` are those that a deployment follows, ``declared`` all."""
+    for name in sorted(declared - policies.keys()):
         yield ("policies", name), "is followed by no deployment"
     for section in policies.values():
         for index, rule in enumerate(section.rules):

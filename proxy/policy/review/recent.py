@@ -127,19 +127,22 @@ class CallHistory:
         key = snapshot.key_named(kept.key) if snapshot else None
         if snapshot is None:
             why = "the revision it was decided by is no longer kept"
-            told = CallExplanation(kept.revision or "none", (Reason("decided", "unknown", why),))
+            explanation = CallExplanation(
+                kept.revision or "none", (Reason("decided", "unknown", why),)
+            )
         elif kept.too_large:
             why = "what the client wrote takes more than is kept"
-            told = CallExplanation(snapshot.revision, (Reason("decided", "unknown", why),))
+            explanation = CallExplanation(snapshot.revision, (Reason("decided", "unknown", why),))
         elif key is None or kept.call is None:
-            said = f"key {kept.key}" if key else "no known key"
-            told = CallExplanation(snapshot.revision, (Reason("identity", said),))
+            text = f"key {kept.key}" if key else "no known key"
+            explanation = CallExplanation(snapshot.revision, (Reason("identity", text),))
         else:
-            told = explain(snapshot, key, kept.call)
-            told = replace(
-                told, reasons=(*told.reasons, *self._otherwise(snapshot, key, kept, kept.call))
+            explanation = explain(snapshot, key, kept.call)
+            explanation = replace(
+                explanation,
+                reasons=(*explanation.reasons, *self._otherwise(snapshot, key, kept, kept.call)),
             )
-        return replace(told, reasons=(*told.reasons, _happened(kept)))
+        return replace(explanation, reasons=(*explanation.reasons, _happened(kept)))
 
     def _otherwise(
         self, snapshot: Snapshot, key: VirtualKey, kept: PastCall, call: Call
@@ -158,11 +161,11 @@ class CallHistory:
             Reason(each.kind, f"{each.was} -> {each.now}", f"by {each.rule}" if each.rule else None)
             for each in few(found)
         )
-        said = "decides otherwise" if parts else "decides the same"
-        yield Reason("candidate", said, f"revision {candidate.revision}", parts=parts)
+        text = "decides otherwise" if parts else "decides the same"
+        yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
-def _said(error: ProxyError | None) -> str | None:
+def _error_text(error: ProxyError | None) -> str | None:
     """Return what an error says; of an upstream's words, which may quote the question, nothing."""
     if isinstance(error, UpstreamRefused | UpstreamDenied):
         status = (
@@ -182,7 +185,7 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         call=None if too_large else call,
         too_large=too_large,
         ended=f"{record.outcome}, status {record.status}",
-        error=_said(record.error),
+        error=_error_text(record.error),
         cost=record.cost if record.attempts else None,
         attempts=tuple(few(_tried(record))),
         skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
@@ -228,14 +231,25 @@ def _tried(record: Record) -> Iterator[Tried]:
     for attempt in record.attempts:
         seconds = (attempt.ended or attempt.started) - attempt.started
         ended = attempt.error or f"status {attempt.status}"
-        yield Tried(attempt.target.title, attempt.why, ended, seconds, attempt.lost)
+        yield Tried(
+            title=attempt.target.title,
+            why=attempt.why,
+            ended=ended,
+            seconds=seconds,
+            lost=attempt.lost,
+        )
 
 
 def _counted(record: Record) -> Iterator[CountedLimit]:
     admission = record.admission
     if admission is not None:
         for claim, standing in zip(admission.claims, admission.standings, strict=True):
-            yield CountedLimit(standing.limit, claim.amount, standing.used, standing.refuses)
+            yield CountedLimit(
+                limit=standing.limit,
+                claimed=claim.amount,
+                used=standing.used,
+                refuses=standing.refuses,
+            )
 
 
 def _short(value: object) -> bool:
@@ -246,7 +260,7 @@ def _short(value: object) -> bool:
 def _happened(kept: PastCall) -> Reason:
     parts = (*_limits(kept.limits), *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
-    why = ", ".join(said for said in (kept.error, cost) if said) or None
+    why = ", ".join(text for text in (kept.error, cost) if text) or None
     return Reason("happened", kept.ended, why, parts=parts)
 
 
@@ -255,10 +269,10 @@ def _limits(limits: tuple[CountedLimit, ...]) -> Iterator[Reason]:
     fits = "fits" if any(each.refuses and not each.limit.shadow for each in limits) else "admitted"
     for limit, claimed, amount, refuses in limits:
         refused = "would refuse, in shadow" if limit.shadow else "refused"
-        said = refused if refuses else fits
+        text = refused if refuses else fits
         used = f"{amount_text(limit, amount)} of {amount_text(limit, limit.capacity)} used"
         why = f"the call claimed {amount_text(limit, claimed)}, {used}"
-        yield Reason("limit", f"{limit.name}: {said}", why)
+        yield Reason("limit", f"{limit.name}: {text}", why)
 
 
 def _attempts(attempts: tuple[Tried, ...]) -> Iterator[Reason]:

@@ -140,10 +140,10 @@ WORDS = frozenset(
 _KNOWN: TypeAdapter[Own | Asking] = TypeAdapter(Known)
 
 
-def _guard(said: Any) -> Own | Asking | Plugged:
-    word = said.get("guard") if isinstance(said, dict) else None
+def _guard(value: Any) -> Own | Asking | Plugged:
+    word = value.get("guard") if isinstance(value, dict) else None
     entry = installed().get(word) if isinstance(word, str) and word not in WORDS else None
-    return _KNOWN.validate_python(said) if entry is None else read(entry, said)
+    return _KNOWN.validate_python(value) if entry is None else read(entry, value)
 
 
 AnyGuard = Annotated[Own | Asking | Plugged, PlainValidator(_guard, json_schema_input_type=Known)]

@@ -62,13 +62,13 @@ Share = Annotated[
 ]
 
 
-def may_be_said(per: list[str]) -> bool:
+def may_be_caller_set(per: list[str]) -> bool:
     """True if a caller may have a say in whose counter a limit has: by its user or a tag."""
     return any(name == "user" or name.startswith("tag.") for name in per)
 
 
-def _per_what_is_said() -> ShapeCondition:
-    return _listed(may_be_said, r"^(user|tag\..*)$")
+def _per_what_callers_set() -> ShapeCondition:
+    return _listed(may_be_caller_set, r"^(user|tag\..*)$")
 
 
 def _per_key() -> ShapeCondition:
@@ -101,7 +101,7 @@ class LimitConfig(Section):
         Requirement(needs(has("zone"), has("usd")), "must not say a zone but for usd"),
         Requirement(needs(has("unpriced"), has("usd")), "must not say unpriced but for usd"),
         Requirement(
-            needs(has("across"), each(_per_what_is_said(), no(_per_key()))),
+            needs(has("across"), each(_per_what_callers_set(), no(_per_key()))),
             "must not say across but per user or tag, without key",
         ),
     )

@@ -38,8 +38,8 @@ class Plugged(GuardConfig):
         except ValueError:
             raise
         except Exception as bug:
-            said = f"{self.guard} cannot be made: {type(bug).__name__}"
-            raise ValueError(said) from bug
+            message = f"{self.guard} cannot be made: {type(bug).__name__}"
+            raise ValueError(message) from bug
 
 
 def installed() -> dict[str, EntryPoint]:
@@ -47,7 +47,7 @@ def installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def read(entry: EntryPoint, said: Mapping[str, Any]) -> Plugged:
+def read(entry: EntryPoint, values: Mapping[str, Any]) -> Plugged:
     """Read what a policy says of a guard that others bring. Raises ``ValueError``, of which
     ``ValidationError`` is one."""
     try:
@@ -55,8 +55,8 @@ def read(entry: EntryPoint, said: Mapping[str, Any]) -> Plugged:
         keys, make = _strict(found.Keys), found.make
     except Exception as bug:
         raise ValueError(f"{entry.name} cannot be loaded: {type(bug).__name__}") from bug
-    own = {name: each for name, each in said.items() if name not in COMMON and name != "guard"}
-    common = {name: each for name, each in said.items() if name in COMMON}
+    own = {name: each for name, each in values.items() if name not in COMMON and name != "guard"}
+    common = {name: each for name, each in values.items() if name in COMMON}
     version = entry.dist.version if entry.dist is not None else None
     return Plugged(
         guard=entry.name, keys=keys.model_validate(own), version=version, make=make, **common
