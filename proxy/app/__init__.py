@@ -21,7 +21,7 @@ from proxy.app import libraries, measuring, stores, telling, vectors
 from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
 from proxy.beside import beside
 from proxy.edge.access import Access
-from proxy.edge.admin import AdminSources, Readiness, back
+from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies
 from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
@@ -131,7 +131,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         rooms = await _rooms(site, store, via, emitters, offload := _offload(site))
         pipeline = assembled(store, rooms, emitters)
         calls = Calls()
-        front = edge.front(
+        front = edge.data_handler(
             pipeline,
             via=via,
             new_id=new_request_id,
@@ -143,7 +143,9 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
         look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
         otherwise = candidate.explain if candidate else None
         told = AdminSources(look_up, site.metrics.render, site.levels, past, otherwise)
-        admin, *_ = await _listen(opened, back(told, readiness, _access(settings)), settings.admin)
+        admin, *_ = await _listen(
+            opened, admin_handler(told, readiness, _access(settings)), settings.admin
+        )
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)
         measuring.clients(site.metrics, lambda: len(server.connections))
@@ -193,8 +195,8 @@ async def _rooms(
     outside = Egress(http, asks.run, new_request_id)
     most_texts = site.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
-    alike = vectors.alike(site, vectors.embeddings(site))
-    kept = cache.AnswerCache(await stores.shelves(site), since_epoch, alike, offload)
+    semantic = vectors.semantic_index(site, vectors.embeddings(site))
+    kept = cache.AnswerCache(await stores.backends(site), since_epoch, semantic, offload)
     return Rooms(limits, PolicyGuards(engine), kept, upstreams)
 
 

@@ -149,18 +149,18 @@ async def _seen(
     return None if found is None else found[claim.scope]
 
 
-async def shelves(site: Site) -> dict[str, CacheBackend]:
+async def backends(site: Site) -> dict[str, CacheBackend]:
     """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
     path, most = site.settings.cache_file, site.settings.cache_bytes
     memory = Memory(most, time.monotonic, site.metrics)
-    shelves = {
+    backends = {
         "memory": CacheBackend(
             await site.opened.enter_async_context(memory), secrets.token_bytes(32)
         ),
     }
     secret = secret_of(site.settings.cache_secret or "")
     if path is not None:
-        shelves["sqlite"] = CacheBackend(
+        backends["sqlite"] = CacheBackend(
             await _cache_file(site, path), secret, _changed(site, "sqlite")
         )
     if site.settings.redis is not None:
@@ -169,8 +169,8 @@ async def shelves(site: Site) -> dict[str, CacheBackend]:
 
         shared = Redis(connect(site.settings.redis, TIMEOUT_S), time.monotonic, site.metrics)
         store = await site.opened.enter_async_context(shared)
-        shelves["redis"] = CacheBackend(store, secret, _changed(site, "redis"))
-    return shelves
+        backends["redis"] = CacheBackend(store, secret, _changed(site, "redis"))
+    return backends
 
 
 def _changed(site: Site, store: str) -> Callable[[], None]:

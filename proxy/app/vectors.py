@@ -27,7 +27,7 @@ def embeddings(site: Site) -> Embeddings:
     )
 
 
-def alike(site: Site, embedder: Embedder) -> SemanticIndex:
+def semantic_index(site: Site, embedder: Embedder) -> SemanticIndex:
     """Give what finds questions in other words. Their vectors take half of what a store takes."""
     held = partial(site.metrics.held, "vectors")
     nearest = VectorIndex(site.settings.cache_bytes // 2, since_epoch, held)

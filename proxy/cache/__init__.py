@@ -32,7 +32,7 @@ class NullCache:
 
 @dataclass(frozen=True, slots=True)
 class AnswerCache:
-    """The cache of a process. ``shelves`` are its stores by the names that rules use; ``now``
+    """The cache of a process. ``backends`` are its stores by the names that rules use; ``now``
     returns seconds since the epoch. ``semantic`` finds them in other words, where a rule says so;
     ``offload`` is where the keys of large ones are made, and large answers read and written.
 
@@ -40,7 +40,7 @@ class AnswerCache:
     their answers succeed and fail one by one, and are each other's context in one document.
     """
 
-    shelves: Mapping[str, CacheBackend]
+    backends: Mapping[str, CacheBackend]
     now: Callable[[], float]
     semantic: SemanticIndex | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
@@ -49,12 +49,12 @@ class AnswerCache:
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
     ) -> None:
-        asked = await self._asked(plan, call, record)
-        if asked is None:
+        lookup = await self._lookup(plan, call, record)
+        if lookup is None:
             await forward(client)
         else:
             visit = CacheCall(
-                asked=asked,
+                lookup=lookup,
                 flights=self._flights,
                 record=record,
                 client=client,
@@ -62,45 +62,45 @@ class AnswerCache:
             )
             await visit.run()
 
-    async def _asked(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
+    async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
-        shelf = self.shelves.get(rule.store) if rule is not None else None
-        if rule is None or shelf is None or len(plan.legs) != 1:
+        backend = self.backends.get(rule.store) if rule is not None else None
+        if rule is None or backend is None or len(plan.legs) != 1:
             return None
-        wishes = self._wishes(plan, call, record)
-        if wishes.anew and not wishes.keep:
+        control = self._control(plan, call, record)
+        if control.no_cache and not control.keep:
             return None
         keyed = partial(
             digest,
-            shelf.secret,
+            backend.secret,
             scope=plan.key,
             plan=plan,
             call=call,
             rule=rule,
-            namespace=wishes.namespace,
+            namespace=control.namespace,
         )
         key = await self.offload.run(call.size, keyed, call.head.digest)
         question = None
-        if self.semantic is not None and wishes.keep:
+        if self.semantic is not None and control.keep:
             question = await self.semantic.question(
-                shelf.secret, plan, call, record, wishes.namespace, self.offload
+                backend.secret, plan, call, record, control.namespace, self.offload
             )
         return CacheLookup(
             plan=plan,
             call=call,
             rule=rule,
-            shelf=shelf,
+            backend=backend,
             key=key,
-            wishes=wishes,
+            control=control,
             now=self.now,
             question=question,
             offload=self.offload,
         )
 
-    def _wishes(self, plan: Plan, call: Call, record: Record) -> CacheControl:
+    def _control(self, plan: Plan, call: Call, record: Record) -> CacheControl:
         """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
-        wishes = read_cache_control(call.head.headers)
-        if wishes.re_asks and not plan.may_refresh:
+        control = read_cache_control(call.head.headers)
+        if control.bypasses_cache and not plan.may_refresh:
             record.warn(["cache refresh ignored: this key may not refresh"])
-            return wishes.humbled()
-        return wishes
+            return control.without_refresh()
+        return control

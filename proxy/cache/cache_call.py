@@ -34,7 +34,7 @@ Flights = dict[object, Flight]
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """A question that may be answered from a shelf, under its key. ``now`` gives seconds since
+    """A question that may be answered from a backend, under its key. ``now`` gives seconds since
     the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
     ``offload`` is where large answers are read and written.
     """
@@ -42,9 +42,9 @@ class CacheLookup:
     plan: Plan
     call: Call
     rule: CacheRule
-    shelf: CacheBackend
+    backend: CacheBackend
     key: bytes
-    wishes: CacheControl
+    control: CacheControl
     now: Callable[[], float]
     question: SemanticQuery | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
@@ -54,7 +54,7 @@ class CacheLookup:
         """The name of the flight that a call may share: the same for calls that want the answer in
         the same form, with the same timeout, and pass over what is kept alike."""
         call = self.call
-        return self.rule.store, self.key, call.stream, call.timeout_s, self.wishes.anew
+        return self.rule.store, self.key, call.stream, call.timeout_s, self.control.no_cache
 
     @property
     def wanted(self) -> int:
@@ -65,13 +65,13 @@ class CacheLookup:
 
     async def find(self) -> CachedAnswer | None:
         """Return what is kept, if it is young enough for the rule."""
-        return None if self.wishes.anew else await self._take(self.key)
+        return None if self.control.no_cache else await self._take(self.key)
 
     async def like(self, record: Record) -> CachedAnswer | None:
         """Return what is kept for the same question in other words. In shadow it is only noted."""
         if self.question is None:
             return None
-        if self.wishes.anew:
+        if self.control.no_cache:
             await self.question.read()  # so that others find the answer that is asked anew
             return None
         found = await self.question.find()
@@ -84,11 +84,11 @@ class CacheLookup:
             return None
         record.likeness = score
         shadow = self.question.semantic.shadow
-        self.question.alike.tell("would_hit" if shadow else "hit")
+        self.question.index.tell("would_hit" if shadow else "hit")
         return None if shadow else replace(kept, likeness=score)
 
     async def _take(self, key: bytes) -> CachedAnswer | None:
-        value = await self.shelf.get(key)
+        value = await self.backend.get(key)
         if value is None:
             return None
         larger = partial(inflate, key, value, self.rule.max_bytes)
@@ -105,7 +105,7 @@ class CacheLookup:
 
     def suits(self, kept: CachedAnswer) -> bool:
         """Whether it is young enough for the client, too."""
-        return self.wishes.max_age is None or self._age(kept) <= self.wishes.max_age
+        return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
     async def store(self, keep: AnswerRecorder, record: Record) -> None:
         """Keep an answer that is whole, as ``record`` accounts for it."""
@@ -121,7 +121,7 @@ class CacheLookup:
         )
         dumped = partial(dump, self.key, about, keep.lines)
         value = await self.offload.run(keep.size, dumped, self.call.head.digest)
-        self.shelf.put(self.key, value, self.rule.ttl)
+        self.backend.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
 
@@ -139,7 +139,7 @@ class CacheLookup:
 class CacheCall:
     """One call on its way to an answer. ``flights`` are those of all calls, by question."""
 
-    asked: CacheLookup
+    lookup: CacheLookup
     flights: Flights
     record: Record
     client: Shown
@@ -147,7 +147,7 @@ class CacheCall:
     _failed: int = 0
 
     async def run(self) -> None:
-        if not self.asked.wishes.keep:
+        if not self.lookup.control.keep:
             await self._alone()
             return
         while not await self._served():
@@ -156,7 +156,7 @@ class CacheCall:
     async def _alone(self) -> None:
         """Leave no trace: nothing is kept of the answer, nobody shares it."""
         kept = await self._found()
-        if kept is not None and self.asked.suits(kept):
+        if kept is not None and self.lookup.suits(kept):
             await self._replay(kept)
         else:
             self.record.cache = "miss"
@@ -165,20 +165,20 @@ class CacheCall:
     async def _found(self) -> CachedAnswer | None:
         began = self.record.now()
         try:
-            return await self.asked.find() or await self.asked.like(self.record)
+            return await self.lookup.find() or await self.lookup.like(self.record)
         finally:
             self.record.looked = self.record.now() - began
 
     async def _served(self) -> bool:
         """Join the others or lead them. False when that came to nothing for this call."""
-        flight = self.flights.get(self.asked.flight)
+        flight = self.flights.get(self.lookup.flight)
         if flight is not None and flight.joinable:
             return await self._join(flight)
         return await self._lead()
 
     async def _show(self, kept: CachedAnswer) -> bool:
-        if not self.asked.suits(kept):
-            self.asked = replace(self.asked, wishes=replace(self.asked.wishes, anew=True))
+        if not self.lookup.suits(kept):
+            self.lookup = replace(self.lookup, control=replace(self.lookup.control, no_cache=True))
             return False
         await self._replay(kept)
         return True
@@ -186,11 +186,11 @@ class CacheCall:
     async def _replay(self, kept: CachedAnswer) -> None:
         self.record.cache = "hit" if kept.likeness is None else "hit_semantic"
         self.record.likeness = kept.likeness
-        self.record.saved = self.asked.worth(kept, self.record)
-        streamed = self.asked.call.stream
+        self.record.saved = self.lookup.worth(kept, self.record)
+        streamed = self.lookup.call.stream
         await self.client.begin(Head(streamed), self.record)
         made = partial(_chunks, kept, streamed=streamed)
-        chunks = await self.asked.offload.run(kept.size, made, self.asked.call.head.digest)
+        chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.head.digest)
         turn = Turn(self.record.now)
         turn.begin()
         for chunk in chunks:
@@ -212,7 +212,7 @@ class CacheCall:
 
     async def _listen(self, flight: Flight, place: Listener) -> None:
         self.record.cache = "coalesced"
-        head = Head(self.asked.call.stream, flagged=flight.head.flagged)
+        head = Head(self.lookup.call.stream, flagged=flight.head.flagged)
         await self.client.begin(head, self.record)
         await self._show_all(place)
         self.record.saved = flight.saved
@@ -229,7 +229,7 @@ class CacheCall:
         return False
 
     async def _lead(self) -> bool:
-        name = self.asked.flight
+        name = self.lookup.flight
         flight = self.flights[name] = Flight()
         try:
             flight.kept = kept = await self._found()
@@ -243,8 +243,8 @@ class CacheCall:
         return await self._show(kept)
 
     async def _fetch(self, flight: Flight) -> None:
-        self.record.cache = "refresh" if self.asked.wishes.anew else "miss"
-        async with Fill(self.asked, self.forward, flight):
+        self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
+        async with Fill(self.lookup, self.forward, flight):
             with flight.joined() as place:
                 await flight.begun()
                 await self.client.begin(flight.head, self.record)
@@ -272,7 +272,7 @@ def _chunks(kept: CachedAnswer, *, streamed: bool) -> list[Chunk]:
 class Fill:
     """The task that fills a flight. Leaving waits while others need it, then ends it."""
 
-    asked: CacheLookup
+    lookup: CacheLookup
     forward: Forward
     flight: Flight
     _keep: AnswerRecorder = field(init=False)
@@ -281,7 +281,7 @@ class Fill:
     _task: asyncio.Task[None] = field(init=False)
 
     async def __aenter__(self) -> Self:
-        self._keep = AnswerRecorder(self.asked.rule, self.asked.wanted)
+        self._keep = AnswerRecorder(self.lookup.rule, self.lookup.wanted)
         await self._group.__aenter__()
         self._task = self._group.create_task(self._fill())
         return self
@@ -325,12 +325,12 @@ class Fill:
         line = None
         if chunk.data is not None and not self._keep.oversize:
             made = partial(line_of, chunk)
-            line = await self.asked.offload.run(chunk.size, made, self.asked.call.head.digest)
+            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.head.digest)
         self._keep.feed(chunk, line)
         self.flight.oversize = self._keep.oversize
         if chunk.last:
             if self._keep.whole:
-                await self.asked.store(self._keep, self._record)
+                await self.lookup.store(self._keep, self._record)
             bill = self._record.served()
             self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         await self.flight.add(chunk)

@@ -14,26 +14,26 @@ MAX_AGE_S = 10**9  # more digits than that say nothing more
 class CacheControl:
     """How a client wants to be answered.
 
-    ``anew``: not by what is kept. ``keep``: its answer may be kept. ``max_age``: by nothing kept
-    for longer, in seconds. ``namespace`` keeps its questions apart from the same ones elsewhere.
+    With ``no_cache`` no kept answer is used, with ``max_age`` none that is older, in seconds. With
+    ``keep`` its answer may be kept. Answers are never shared between two ``namespace``s.
     """
 
-    anew: bool = False
+    no_cache: bool = False
     keep: bool = True
     max_age: float | None = None
     namespace: str = ""
 
     @property
-    def re_asks(self) -> bool:
+    def bypasses_cache(self) -> bool:
         """Whether what is kept may be passed over, which costs money."""
-        return self.anew or self.max_age is not None
+        return self.no_cache or self.max_age is not None
 
-    def humbled(self) -> CacheControl:
+    def without_refresh(self) -> CacheControl:
         """Return what is left to a client that may not have anything asked anew."""
-        return replace(self, anew=False, max_age=None)
+        return replace(self, no_cache=False, max_age=None)
 
 
-CONTENT = CacheControl()
+DEFAULT = CacheControl()
 _REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
 
 
@@ -45,11 +45,11 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     """
     directives = headers.get("cache-control")
     if directives is None and _REFRESH not in headers and _NAMESPACE not in headers:
-        return CONTENT
+        return DEFAULT
     words = {word.strip().lower() for word in (directives or "").split(",")}
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
-        anew="no-cache" in words or request_headers.flag(_REFRESH, headers),
+        no_cache="no-cache" in words or request_headers.flag(_REFRESH, headers),
         keep="no-store" not in words,
         max_age=min(ages, default=None),
         namespace=headers.get(_NAMESPACE, "").strip(),

@@ -41,7 +41,7 @@ class SemanticIndex:
     """What finds questions again in other words. ``tell`` is told how each was looked for."""
 
     embedder: Embedder
-    nearest: VectorIndex
+    vectors: VectorIndex
     tell: Callable[[Result], None]
     now: Callable[[], float]
 
@@ -74,7 +74,7 @@ class SemanticIndex:
         space = await offload.run(call.size, keyed, call.head.digest)
         place = (rule.store, rule.semantic.model, space)
         return SemanticQuery(
-            alike=self,
+            index=self,
             rule=rule,
             semantic=rule.semantic,
             space=place,
@@ -87,7 +87,7 @@ class SemanticIndex:
 class SemanticQuery:
     """One question to be found again, or to find another by."""
 
-    alike: SemanticIndex
+    index: SemanticIndex
     rule: CacheRule
     semantic: Semantic
     space: Hashable
@@ -100,7 +100,7 @@ class SemanticQuery:
         if self._vector is None:
             try:
                 async with asyncio.timeout(WAIT_S):
-                    made = await self.alike.embedder.vectors([self.text], self.semantic.model)
+                    made = await self.index.embedder.vectors([self.text], self.semantic.model)
             except TimeoutError:
                 return False
             self._vector = made[0]
@@ -110,26 +110,26 @@ class SemanticQuery:
         """Return the score (0 to 1) of the nearest question with the same words, and the key of its
         answer; None where there is none."""
         if not await self.read() or self._vector is None:
-            self.alike.tell("no_vector")
+            self.index.tell("no_vector")
             return None
-        near = self.alike.nearest.near(self.space, self._vector, self.semantic.threshold)
+        near = self.index.vectors.near(self.space, self._vector, self.semantic.threshold)
         for score, entry in near:
             if entry.fingerprint.same_as(self.fingerprint):
                 return score, entry.key
-        self.alike.tell("other_words" if near else "not_near")
+        self.index.tell("other_words" if near else "not_near")
         return None
 
     def keep(self, key: bytes) -> None:
         """Let others find the answer that is now kept under a key."""
         if self._vector is not None:
-            entry = IndexEntry(key, self.fingerprint, self.alike.now() + self.rule.ttl)
-            self.alike.nearest.put(self.space, entry, self._vector)
+            entry = IndexEntry(key, self.fingerprint, self.index.now() + self.rule.ttl)
+            self.index.vectors.put(self.space, entry, self._vector)
 
     def gone(self, key: bytes) -> None:
         """Note that the answer found is kept no more."""
-        self.alike.tell("gone")
+        self.index.tell("gone")
         if self._vector is not None:
-            self.alike.nearest.drop(self.space, self._vector, key)
+            self.index.vectors.drop(self.space, self._vector, key)
 
 
 def asked(body: Json) -> str | None:

@@ -52,7 +52,7 @@ _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
 
 
-def speak(path: str, headers: Headers) -> Dialect:
+def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
     name = PATHS.get(path, "openai")
     if name == "openai" and any(header.startswith(portkey.PREFIX) for header in headers):
@@ -77,7 +77,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         if allowed:
             raise MethodNotAllowed(", ".join(allowed))
         raise NotFound("There is no such path.")
-    dialect = speak(path, headers)
+    dialect = dialect_of(path, headers)
     credential = dialect.client.credential(headers)
     head = RequestHead(
         dialect=dialect.name,
@@ -89,7 +89,7 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         at=received.at,
         digest=None if credential is None else credential.digest,
     )
-    return dialect.client.greet(headers, request_headers.common(headers, head))
+    return dialect.client.read_headers(headers, request_headers.common(headers, head))
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:

@@ -55,35 +55,36 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
 class Client:
     """How clients of the dialect ask and are answered.
 
-    ``greet`` adds to the head what the dialect's own headers say. ``to_hub`` puts a checked body
-    into OpenAI's form; ``named`` finds a model and a deployment in one name. ``aliases`` are other
-    names of fields: where a field stands under both, ``to_hub`` keeps the field and leaves the
-    alias out. ``filtered`` are the fields of which only a part may pass.
-    ``whole`` rewords an answer; None means that OpenAI's form passes untouched. ``tell`` adds what
-    guards said to a whole answer and to an error, and where it ``tells_streams`` to the chunk that
-    finishes a choice, joined with what those of the upstream say there, or said in its error.
-    ``status`` is that of an answer, which guards may change, as may an upstream that has
-    ``flagged`` it.
-    ``headers`` gives those of an answer, by its document (None for a stream), its attempts and
-    what the cache had to do with it.
-    ``done`` says whether a stream ends with ``[DONE]``, ``always_usage`` whether its last chunk
-    carries usage unasked. ``reads_error_events`` is true where clients take an error event for the
-    failure of a stream, which then ends cleanly; only a broken connection tells all others.
-    ``reads_any_logprobs`` is true where those of legacy completions may have chat's form,
-    ``reads_times`` where an answer says how long its model took.
+    A request: ``read_headers`` adds to the head what the dialect's own headers say. ``to_hub`` puts
+    a checked body into OpenAI's form; ``named`` finds a model and a deployment in one name.
+    ``aliases`` are other names of fields: where a field stands under both, ``to_hub`` keeps the
+    field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
+
+    An answer: ``whole`` rewords it; None means that OpenAI's form passes untouched.
+    ``add_verdicts`` adds what guards found, ours and the upstream's, to a whole answer and to an
+    error; with ``streams_verdicts`` also to the chunk that finishes a choice. ``status`` is that of
+    an answer, which guards may change, as may an upstream that has ``flagged`` it. ``headers``
+    returns those of an answer, by its document (None for a stream), its attempts and the verdict of
+    the cache. ``done`` is true where a stream ends with ``[DONE]``, ``always_usage`` where its last
+    chunk carries usage unasked.
+
+    ``reads_error_events`` is true where clients take an error event for the failure of a stream,
+    which then ends cleanly; only a broken connection tells all others. ``reads_any_logprobs`` is
+    true where those of legacy completions may have chat's form, ``reads_times`` where an answer
+    says how long its model took.
     """
 
     routes: Mapping[tuple[str, str], Endpoint]
     credential: Callable[[Headers], Secret | None]
-    greet: Callable[[Headers, RequestHead], RequestHead]
+    read_headers: Callable[[Headers, RequestHead], RequestHead]
     refuse: Callable[[ProxyError, str], ErrorResponse]
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     aliases: Mapping[str, str] = field(default_factory=dict)
     filtered: tuple[str, ...] = ()
     whole: Callable[[Call, Mapping[int, Json]], Json] | None = None
-    tell: Callable[[Json, Verdicts, Findings], Json] | None = None
-    tells_streams: bool = False
+    add_verdicts: Callable[[Json, Verdicts, Findings], Json] | None = None
+    streams_verdicts: bool = False
     status: AnswerStatus = ok
     headers: Callable[[Json | None, int, str], tuple[tuple[str, str], ...]] | None = None
     named: Callable[[str], tuple[str, str | None]] | None = None

@@ -32,11 +32,11 @@ FIELDS: dict[Endpoint, Fields] = {
 }
 
 
-def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
     return {**data, DETECTIONS: join_detections(data, found, detections(verdicts))}
 
 
-def greet_enkrypt(headers: Headers, head: RequestHead) -> RequestHead:
+def read_enkrypt_headers(headers: Headers, head: RequestHead) -> RequestHead:
     return replace(
         head,
         deployment=head.deployment or headers.get("x-enkrypt-deployment", "").strip() or None,
@@ -61,11 +61,11 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     """The gateway in front speaks for a bad credential, the proxy for everything else."""
     if isinstance(error, Unauthorized):
         return ErrorResponse(401, {"message": "Unauthorized", "request_id": request_id})
-    body = tell({"error": openai.error_object(error)}, ())
+    body = add_verdicts({"error": openai.error_object(error)}, ())
     return ErrorResponse(error.status, body, openai.retry_headers(error))
 
 
-def say_key(key: str) -> tuple[str, str]:
+def authorize(key: str) -> tuple[str, str]:
     return ("apikey", key)
 
 
@@ -78,18 +78,18 @@ ENKRYPT = Dialect(
             ("POST", "/ai-proxy/chat/completions"): "chat",
         },
         credential=lambda headers: request_headers.plain("apikey", headers),
-        greet=greet_enkrypt,
+        read_headers=read_enkrypt_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
         to_hub=to_hub,
         aliases={"context": "enkrypt_context"},
         whole=whole,
-        tell=tell,
-        tells_streams=True,  # its document: both objects share the same shape
+        add_verdicts=add_verdicts,
+        streams_verdicts=True,  # its document: both objects share the same shape
     ),
     server=Server(
         prefix="/ai-proxy",
         paths={"completions": "/completions", "chat": "/chat/completions"},
-        authorize=say_key,
+        authorize=authorize,
     ),
 )

@@ -122,7 +122,7 @@ FIREWORKS = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=request_headers.bearer,
-        greet=lambda headers, head: head,
+        read_headers=lambda headers, head: head,
         refuse=openai.refuse,
         rules={
             "completions": (openai.stream_options_need_a_stream, one_max_tokens),
@@ -135,7 +135,7 @@ FIREWORKS = Dialect(
     server=Server(
         prefix="/inference/v1",
         paths=openai.PATHS,
-        authorize=openai.say_bearer,
+        authorize=openai.authorize_bearer,
         from_hub=from_hub,
         usage_option=False,
         shown=("fireworks-",),

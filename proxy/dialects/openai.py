@@ -188,11 +188,11 @@ PATHS: dict[Endpoint, str] = {
 }
 
 
-def say_bearer(key: str) -> tuple[str, str]:
+def authorize_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def _greet(headers: Headers, head: RequestHead) -> RequestHead:
+def _no_headers(headers: Headers, head: RequestHead) -> RequestHead:
     return head
 
 
@@ -211,7 +211,7 @@ OPENAI = Dialect(
     client=Client(
         routes=routes("/v1", ""),
         credential=request_headers.bearer,
-        greet=_greet,
+        read_headers=_no_headers,
         refuse=refuse,
         rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},
         to_hub=to_hub,
@@ -220,7 +220,7 @@ OPENAI = Dialect(
     server=Server(
         prefix="/v1",
         paths=PATHS,
-        authorize=say_bearer,
+        authorize=authorize_bearer,
         shown=("openai-processing-ms", "openai-version", "openai-model"),
     ),
 )

@@ -85,7 +85,7 @@ def _metadata(headers: Headers) -> tuple[str | None, tuple[tuple[str, str | None
     return values.get("_user"), request_headers.checked_tags(name, tags)
 
 
-def greet_portkey(headers: Headers, head: RequestHead) -> RequestHead:
+def read_portkey_headers(headers: Headers, head: RequestHead) -> RequestHead:
     if headers.get("x-portkey-custom-host"):
         raise BadRequest(
             "x-portkey-custom-host is not allowed: the policy chooses the upstream.",
@@ -118,7 +118,7 @@ def answer_headers(data: Json | None, attempts: int, cache: str) -> tuple[tuple[
     )
 
 
-def tell(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
+def add_verdicts(data: Json, verdicts: Verdicts, found: Findings = ()) -> Json:
     if not verdicts and not found and DETECTIONS not in data:
         return data
     return {**data, HOOKS: join_hooks(data, found, hook_results(verdicts))}
@@ -133,7 +133,7 @@ def refuse(error: ProxyError, request_id: str) -> ErrorResponse:
     return replace(refusal, status=DENIED, body={"error": denial})
 
 
-def say_key(key: str) -> tuple[str, str]:
+def authorize(key: str) -> tuple[str, str]:
     return ("x-portkey-api-key", key)
 
 
@@ -143,18 +143,18 @@ PORTKEY = Dialect(
     client=Client(
         routes=openai.OPENAI.client.routes,
         credential=credential,
-        greet=greet_portkey,
+        read_headers=read_portkey_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
         to_hub=openai.to_hub,
         headers=answer_headers,
-        tell=tell,
+        add_verdicts=add_verdicts,
         status=status,
     ),
     server=Server(
         prefix="/v1",
         paths=openai.PATHS,
-        authorize=say_key,
+        authorize=authorize,
         statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
         denials=DENIALS | {HOOKS_FAILED},
     ),

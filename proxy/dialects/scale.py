@@ -161,7 +161,7 @@ def _detail(param: str | None, message: str) -> list[Json]:
     return [{"loc": place, "msg": message, "type": "value_error"}]
 
 
-def say_key(key: str) -> tuple[str, str]:
+def authorize(key: str) -> tuple[str, str]:
     return ("x-api-key", key)
 
 
@@ -176,7 +176,7 @@ SCALE = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=lambda headers: request_headers.plain("x-api-key", headers),
-        greet=lambda headers, head: head,
+        read_headers=lambda headers, head: head,
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
         to_hub=to_hub,
@@ -189,7 +189,7 @@ SCALE = Dialect(
     server=Server(
         prefix="/v4/beta",
         paths={"completions": "/completions", "chat": "/chat/completions"},
-        authorize=say_key,
+        authorize=authorize,
         from_hub=from_hub,
     ),
 )

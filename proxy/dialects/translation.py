@@ -88,8 +88,8 @@ class Translated:
 
 
 def translate(
-    asked: Dialect,
-    spoken: Dialect,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
     endpoints: tuple[Endpoint, Endpoint],
     body: Json,
     target: Target,
@@ -102,17 +102,17 @@ def translate(
     """
     from_endpoint, to_endpoint = endpoints
     upstream = target.upstream
-    known_there = fields_of(target, spoken, to_endpoint)
+    known_there = fields_of(target, to_dialect, to_endpoint)
     obeyed = known_there.keys() | upstream.accepts if upstream.accepts else known_there
     allowed, dropped = permitted(body, upstream)
     allowed["model"] = target.model
-    takes_zero = spoken is OPENAI and not upstream.open_ranges
+    takes_zero = to_dialect is OPENAI and not upstream.open_ranges
     body = _turned(from_endpoint, to_endpoint, allowed)
     body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=takes_zero)
-    body = spoken.server.from_hub(to_endpoint, body)
-    known_here = asked.fields.get(from_endpoint, {})
+    body = to_dialect.server.from_hub(to_endpoint, body)
+    known_here = from_dialect.fields.get(from_endpoint, {})
     kept: Json = {}
-    implied = spoken.server.implied
+    implied = to_dialect.server.implied
     dropped += _merged(from_endpoint, to_endpoint, allowed)
     for name, value in body.items():
         field = known_there.get(name)
@@ -131,9 +131,11 @@ def translate(
     return Translated(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=takes_zero)
 
 
-def fields_of(target: Target, spoken: Dialect, endpoint: Endpoint) -> Fields:
+def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
     """Return the fields that a target knows, by the ranges it has. Raises ``BadField``."""
-    ranges = spoken.types if target.upstream.open_ranges and spoken.types else spoken.fields
+    ranges = (
+        to_dialect.types if target.upstream.open_ranges and to_dialect.types else to_dialect.fields
+    )
     fields = ranges.get(endpoint)
     if fields is None:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")

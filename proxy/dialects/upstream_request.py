@@ -39,15 +39,21 @@ def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
 
 
 def translated(
-    call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: Changes = UNCHANGED,
 ) -> Translated:
     """Return the body for one target, as rules have changed it: it is what limits claim by, and
     what is sent. Raises ``BadField``, by the client's own name, when it cannot be expressed."""
-    endpoint = target_endpoint(call, target, spoken)
-    if endpoint not in spoken.server.paths:
+    endpoint = target_endpoint(call, target, to_dialect)
+    if endpoint not in to_dialect.server.paths:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     try:
-        return translate(asked, spoken, (call.head.endpoint, endpoint), call.body, target, changes)
+        return translate(
+            from_dialect, to_dialect, (call.head.endpoint, endpoint), call.body, target, changes
+        )
     except BadField as error:
         raise BadField(blamed(error.param or "", call.names), error.problem) from None
 
@@ -56,29 +62,33 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not changes:
         return call.body
-    spoken = DIALECTS[target.upstream.dialect]
-    endpoint = target_endpoint(call, target, spoken)
-    known = spoken.fields.get(endpoint, {}).keys() | target.upstream.accepts
+    to_dialect = DIALECTS[target.upstream.dialect]
+    endpoint = target_endpoint(call, target, to_dialect)
+    known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]
     return {**body, "model": call.body["model"]} if "model" in call.body else body
 
 
 def build_request(
-    call: Call, target: Target, asked: Dialect, spoken: Dialect, changes: Changes = UNCHANGED
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: Changes = UNCHANGED,
 ) -> UpstreamRequest:
     """Write the call, as rules have changed it, for one target.
 
     Raises ``BadField`` when the target's dialect cannot express it.
     """
-    endpoint = target_endpoint(call, target, spoken)
-    fit_for = translated(call, target, asked, spoken, changes)
+    endpoint = target_endpoint(call, target, to_dialect)
+    fit_for = translated(call, target, from_dialect, to_dialect, changes)
     body = fit_for.body
-    if call.stream and spoken.server.streams and spoken.server.usage_option:
+    if call.stream and to_dialect.server.streams and to_dialect.server.usage_option:
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return UpstreamRequest(
-        url=_base(target.upstream, spoken) + spoken.server.paths[endpoint],
-        headers=_headers(target.upstream, spoken),
+        url=_base(target.upstream, to_dialect) + to_dialect.server.paths[endpoint],
+        headers=_headers(target.upstream, to_dialect),
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
         endpoint=endpoint,
         dropped=_by_client(call, fit_for.dropped),

@@ -52,9 +52,9 @@ def refusal(
     them."""
     response = client.refuse(error, request_id)
     shown = _shown(verdicts)
-    if client.tell is None or not (shown or error.findings):
+    if client.add_verdicts is None or not (shown or error.findings):
         return response
-    return replace(response, body=client.tell(response.body, shown, error.findings))
+    return replace(response, body=client.add_verdicts(response.body, shown, error.findings))
 
 
 def _shown(verdicts: Verdicts) -> Verdicts:
@@ -72,7 +72,7 @@ class EventWriter:
     media_type = "text/event-stream; charset=utf-8"
 
     def __init__(self, client: Client, *, wants_usage: bool, verdicts: Judged = nobody) -> None:
-        self._tell = client.tell if client.tells_streams else None
+        self._tell = client.add_verdicts if client.streams_verdicts else None
         self._done = client.done
         self._theirs: Json = {}  # what guards of the upstream have said so far
         self._wants_usage = wants_usage
@@ -121,6 +121,6 @@ class WholeWriter:
             return b""
         client = self._client
         whole = data if client.whole is None else client.whole(self._call, self._parts)
-        if client.tell is not None:
-            whole = client.tell(whole, _shown(self._verdicts()), ())
+        if client.add_verdicts is not None:
+            whole = client.add_verdicts(whole, _shown(self._verdicts()), ())
         return chunk.raw if whole is data and chunk.raw is not None else dump(whole, self._size)

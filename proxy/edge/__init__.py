@@ -19,7 +19,7 @@ from proxy.errors import ClientGone
 from proxy.pipeline import Pipeline
 
 
-def front(
+def data_handler(
     pipeline: Pipeline,
     *,
     via: str,
@@ -41,7 +41,7 @@ def front(
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
                 on_bug(bug, exchange.request_id)
-                return await exchange.apologise()
+                return await exchange.answer_bug()
         return exchange.response or web.Response(status=ClientGone.status)
 
     return handle

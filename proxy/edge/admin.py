@@ -75,7 +75,7 @@ class AdminSources:
     candidate: Callable[[], ExplanationPage] | None = None
 
 
-def back(
+def admin_handler(
     sources: AdminSources, readiness: Readiness, access: Access
 ) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
     """Return the handler of the admin port. Nothing it shows holds a key, a prompt or an answer."""

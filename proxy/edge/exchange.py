@@ -44,7 +44,7 @@ class HttpExchange:
         self._offload = bounds.parsing.offload
         self._via = via
         self._stall_s = bounds.stall_s
-        self._client = dialects.speak(self._incoming.path, self._incoming.headers).client
+        self._client = dialects.dialect_of(self._incoming.path, self._incoming.headers).client
         self._nonce = request_id
         self.request_id = self._incoming.given_id or request_id
         self.response: web.StreamResponse | None = None
@@ -188,12 +188,12 @@ class HttpExchange:
         self._record = record
         if not isinstance(error, ClientGone) and not self.gone:
             try:
-                await self._say_no(error)
+                await self._send_error(error)
             except ClientGone:
                 record.status = ClientGone.status
         record.status = record.status or ClientGone.status
 
-    async def _say_no(self, error: ProxyError) -> None:
+    async def _send_error(self, error: ProxyError) -> None:
         verdicts = self._record.verdicts()
         refusal = writing.refusal(self._client, error, self.request_id, verdicts)
         body = orjson.dumps(refusal.body)
@@ -216,7 +216,7 @@ class HttpExchange:
         if transport is not None:
             transport.close()
 
-    async def apologise(self) -> web.StreamResponse:
+    async def answer_bug(self) -> web.StreamResponse:
         """Answer for a bug: its number for the log, nothing of its insides."""
         if self.response is not None:
             self._cut()

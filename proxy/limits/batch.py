@@ -20,7 +20,7 @@ MOST_WAITING = 10_000
 BATCH = 64
 LINGER_S = 0.005
 Reply = Sequence[int] | StoreUnavailable
-Hear = Callable[[Reply], None]
+Callback = Callable[[Reply], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,19 +31,19 @@ class ScriptCall:
     text: str
 
 
-Trip = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
+Flush = Callable[[Sequence[ScriptCall]], Awaitable[Sequence[Reply]]]
 
 
 @dataclass(slots=True)
 class Batcher:
     """Entering starts the trips; leaving makes the last ones and stops.
 
-    ``trip`` answers several questions at once, in order, each perhaps by ``StoreUnavailable``.
+    ``flush`` answers several questions at once, in order, each perhaps by ``StoreUnavailable``.
     Those that wait behind a trip that failed fail with it, so nobody waits for two time-outs.
     """
 
-    trip: Trip
-    _waiting: list[tuple[ScriptCall, Hear]] = field(default_factory=list)
+    flush: Flush
+    _waiting: list[tuple[ScriptCall, Callback]] = field(default_factory=list)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _late: asyncio.TimerHandle | None = None
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
@@ -56,10 +56,10 @@ class Batcher:
         self._wake.set()
         return reply
 
-    def ride(self, question: ScriptCall, hear: Hear) -> None:
+    def piggyback(self, question: ScriptCall, callback: Callback) -> None:
         """Have a question asked with the next that is ``put``, and before it; by itself after
         ``LINGER_S``. Raises ``StoreUnavailable``."""
-        self._join(question, hear)
+        self._join(question, callback)
         if self._late is None:
             self._late = asyncio.get_running_loop().call_later(LINGER_S, self._leave)
 
@@ -67,10 +67,10 @@ class Batcher:
         self._late = None
         self._wake.set()
 
-    def _join(self, question: ScriptCall, hear: Hear) -> None:
+    def _join(self, question: ScriptCall, callback: Callback) -> None:
         if not self._open or len(self._waiting) >= MOST_WAITING:
             raise StoreUnavailable("no more questions are taken")
-        self._waiting.append((question, hear))
+        self._waiting.append((question, callback))
 
     async def _run(self) -> None:
         while self._open or self._waiting:
@@ -80,13 +80,13 @@ class Batcher:
                 self._wake.clear()
             if not batch:
                 continue
-            replies = await self.trip([question for question, _ in batch])
-            for (_, hear), reply in zip(batch, replies, strict=True):
-                hear(reply)
+            replies = await self.flush([question for question, _ in batch])
+            for (_, callback), reply in zip(batch, replies, strict=True):
+                callback(reply)
             if isinstance(replies[-1], StoreUnavailable):
                 behind, self._waiting = self._waiting, []
-                for _, hear in behind:
-                    hear(replies[-1])
+                for _, callback in behind:
+                    callback(replies[-1])
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()

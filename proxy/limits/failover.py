@@ -149,7 +149,7 @@ class FailoverStore:
                 self._calls[request_id] = InFlight(claims, asked=True)
                 raise
             else:
-                self._hear(decided)
+                self._note(decided)
                 if decided.admitted:
                     now_ms = int(self.alone.monotonic() * 1000)
                     self._calls[request_id] = InFlight(
@@ -167,7 +167,7 @@ class FailoverStore:
             for request_id, going in self._calls.items():
                 self.alone.hold(request_id, going.claims)
 
-    def _hear(self, decided: Outcome) -> None:
+    def _note(self, decided: Outcome) -> None:
         self._failed = 0
         self._holding = False
         self.alone.see(decided)
@@ -185,7 +185,7 @@ class FailoverStore:
         if going.decided is not None and going.shared_at_ms is not None:
             self.alone.correct(going.decided, going.shared_at_ms, actuals)
         if not going.asked:
-            self._owe(going, actuals)
+            self._defer(going, actuals)
         elif self._away:
             self._later(request_id, actuals)
         else:
@@ -258,7 +258,7 @@ class FailoverStore:
         self._unsettled[request_id] = actuals
         self._look.set()
 
-    def _owe(self, going: InFlight, actuals: Sequence[int]) -> None:
+    def _defer(self, going: InFlight, actuals: Sequence[int]) -> None:
         """Add up money by budget and window; of rates, nothing is worth telling so late."""
         wall = int(self.alone.utc() * 1000)
         for claim, actual in zip(going.claims, actuals, strict=True):

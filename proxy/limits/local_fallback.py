@@ -33,7 +33,7 @@ class LocalFallback:
     local: MemoryStore = field(init=False)
     _shares: dict[str, tuple[Limit, Limit]] = field(default_factory=dict)
     _seen: dict[Name, Seen] = field(default_factory=dict)
-    _borne: set[Name] = field(default_factory=set)
+    _seeded: set[Name] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.forget()
@@ -41,7 +41,7 @@ class LocalFallback:
     def forget(self) -> None:
         """Begin anew: the shared store is back."""
         self.local = MemoryStore(self.monotonic, self.utc)
-        self._borne.clear()
+        self._seeded.clear()
 
     def see(self, decided: Outcome) -> None:
         """Note where the shared store says that counters stand."""
@@ -52,7 +52,7 @@ class LocalFallback:
                 level, reset = readings[index * READING], readings[index * READING + 1]
                 name = limit.key, claim.scope
                 self._seen[name] = level, reset, now
-                self._borne.discard(name)
+                self._seeded.discard(name)
                 self.local.forget(name)
         if len(self._seen) > MOST_SEEN:
             for name in list(self._seen)[: MOST_SEEN // 10]:
@@ -83,7 +83,7 @@ class LocalFallback:
         kept = [claim for claim in shares if claim.limit.on_store_error == "local"]
         closed = has_closed(claims)
         for claim in kept:
-            self._bear(claim)
+            self._seed(claim)
         held = self.local.look_now(kept) if closed else self.local.admit_now(request_id, kept)
         decided = iter(_slices(held.readings))
         readings: list[int] = []
@@ -120,13 +120,13 @@ class LocalFallback:
             known = self._shares[limit.key] = limit, share
         return replace(claim, limit=known[1])
 
-    def _bear(self, claim: Claim) -> None:
+    def _seed(self, claim: Claim) -> None:
         """Charge the share of what all have used, once for as long as the store is not heard."""
         limit, name = claim.limit, (claim.limit.key, claim.scope)
         seen = self._seen.get(name)
-        if seen is None or name in self._borne:
+        if seen is None or name in self._seeded:
             return
-        self._borne.add(name)
+        self._seeded.add(name)
         level, reset, at = seen
         passed = int(self.monotonic() * 1000) - at
         if limit.kind == "usd":
@@ -134,9 +134,9 @@ class LocalFallback:
         else:
             whole = self._shares.get(limit.key, (limit, limit))[0]
             used = -(-max(0, level - passed * whole.drain) // whole.unit_debt)
-        borne = -(-used // self.replicas)
-        if borne:
-            self.local.count_now(replace(claim, amount=borne))
+        share = -(-used // self.replicas)
+        if share:
+            self.local.count_now(replace(claim, amount=share))
 
 
 def has_closed(claims: Iterable[Claim]) -> bool:

@@ -70,7 +70,7 @@ class RedisStore:
 
     def __post_init__(self) -> None:
         self._wire = Wire(self.utc, self.prefix)
-        self._batches = Batcher(self._trip)
+        self._batches = Batcher(self._flush)
         self._script = files("proxy.limits").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
@@ -115,15 +115,15 @@ class RedisStore:
         if call is None:
             return
 
-        def hear(reply: Reply) -> None:
+        def callback(reply: Reply) -> None:
             if isinstance(reply, StoreUnavailable):
                 self._missed(request_id, call)
                 failed(reply)
 
         try:
-            self._batches.ride(_settling(call, actuals), hear)
+            self._batches.piggyback(_settling(call, actuals), callback)
         except StoreUnavailable as full:
-            hear(full)
+            callback(full)
 
     def _missed(self, request_id: str, call: UnsettledCall) -> None:
         known = "perhaps_settled" if call.known == "charged" else call.known
@@ -170,7 +170,7 @@ class RedisStore:
             del self._calls[next(iter(self._calls))]  # it stays charged, its lease ends
         self._calls[request_id] = call
 
-    async def _trip(self, questions: Sequence[ScriptCall]) -> list[Reply]:
+    async def _flush(self, questions: Sequence[ScriptCall]) -> list[Reply]:
         """Run the script once for all."""
         keys = [key for question in questions for key in question.keys]
         time = str(self.time_ms()) if self.time_ms else ""

@@ -175,7 +175,7 @@ class _Exchange:
         if given.deployment is not None:
             self._headers["x-headrace-deployment"] = given.deployment
         self._path = given.path or (LEGACY if "prompt" in self._body else CHAT)
-        self._client = dialects.speak(self._path, self._headers).client
+        self._client = dialects.dialect_of(self._path, self._headers).client
         self._begun = False
 
     @property
@@ -280,7 +280,7 @@ class _Reply:
         kind = "text/event-stream" if streamed else "application/json"
         return {"content-type": kind, **{k.lower(): v for k, v in self.says.headers.items()}}
 
-    async def piece(self) -> bytes:
+    async def read(self) -> bytes:
         if not self.left and self.says.fault == "cut":
             raise UpstreamInvalid("The upstream broke its answer off or garbled it.")
         return self.left.pop(0) if self.left else b""

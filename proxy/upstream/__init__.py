@@ -69,57 +69,57 @@ class Upstreams:
         ]
         if len(legs) == 1:
             return await self._begin(legs[0])
-        begin = [partial(self._begin, errand) for errand in legs]
+        begin = [partial(self._begin, context) for context in legs]
         return FanOut(begin, review)
 
-    async def _begin(self, errand: AttemptContext) -> Answer:
+    async def _begin(self, context: AttemptContext) -> Answer:
         """Return the first answer that begins. Raise the most useful failure when none does."""
-        leg = errand.model_leg
+        leg = context.model_leg
         targets = self.health.least_loaded_first(leg.targets, leg.pool)
-        after = errand.plan.hedge_after
+        after = context.plan.hedge_after
         if after is None:
-            answer = await self._first_of(errand, targets, "first")
+            answer = await self._first_of(context, targets, "first")
         else:
-            answer = await self._hedged(errand, targets, after)
-        errand.record.serve(errand.leg, answer.asked.attempt)
+            answer = await self._hedged(context, targets, after)
+        context.record.serve(context.leg, answer.asked.attempt)
         return answer
 
     async def _hedged(
-        self, errand: AttemptContext, targets: Sequence[Target], after: float
+        self, context: AttemptContext, targets: Sequence[Target], after: float
     ) -> Forwarded:
         """Ask the next target too when the first is slow; a single target is asked twice."""
         others = targets[1:] or targets
         may = partial(self.health.may_retry, targets[0].upstream)
         hedge = HedgedRequest(after, may, spare=len(targets) > 1)
-        first = partial(self._first_of, errand, targets[:1])
-        return await hedge.run(first, partial(self._first_of, errand, others))
+        first = partial(self._first_of, context, targets[:1])
+        return await hedge.run(first, partial(self._first_of, context, others))
 
     async def _first_of(
-        self, errand: AttemptContext, targets: Sequence[Target], why: Why
+        self, context: AttemptContext, targets: Sequence[Target], why: Why
     ) -> Forwarded:
         failures: list[ProxyError] = []
         for target in targets:
             try:
-                return await self._patiently(errand, target, why)
+                return await self._patiently(context, target, why)
             except (UpstreamError, BadField) as failure:
                 let_frames_go(failure)
                 failures.append(failure)
-                if failure.final or errand.time_left() <= 0:
+                if failure.final or context.time_left() <= 0:
                     break
             why = "fallback"
         raise most_useful(failures)
 
-    async def _patiently(self, errand: AttemptContext, target: Target, why: Why) -> Forwarded:
+    async def _patiently(self, context: AttemptContext, target: Target, why: Why) -> Forwarded:
         """Ask one target, again after failures that the policy says may pass."""
         tries, fresh = 1, False
         while True:
             try:
-                return await self._try(errand, target, why, fresh=fresh)
+                return await self._try(context, target, why, fresh=fresh)
             except UpstreamStale:  # nothing was taken, so this is safe, and no try of the policy's
                 why, fresh = "retry", True
             except UpstreamError as failure:
-                seconds = next_delay(errand.plan.retry, failure, tries, self.draw)
-                if seconds is None or seconds >= errand.time_left():
+                seconds = next_delay(context.plan.retry, failure, tries, self.draw)
+                if seconds is None or seconds >= context.time_left():
                     raise
                 if not self.health.may_retry(target.upstream):
                     raise
@@ -128,34 +128,34 @@ class Upstreams:
                 why, tries = "retry", tries + 1
 
     async def _try(
-        self, errand: AttemptContext, target: Target, why: Why, *, fresh: bool
+        self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
         """Ask one target; give its answer once its first chunk is there."""
-        call, record = errand.call, errand.record
+        call, record = context.call, context.record
         asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
         written = partial(
-            build_request, call, target, asks, spoken, errand.model_leg.changes_for(target)
+            build_request, call, target, asks, spoken, context.model_leg.changes_for(target)
         )
-        question = await self.offload.run(call.size, written, call.head.digest)
-        record.warn(f"{name} dropped" for name in question.dropped)
+        request = await self.offload.run(call.size, written, call.head.digest)
+        record.warn(f"{name} dropped" for name in request.dropped)
         try:
-            slot = self.health.take(target, question.endpoint, record.key or "")
+            slot = self.health.take(target, request.endpoint, record.key or "")
         except (CircuitOpen, UpstreamBusy) as skipped:
             record.skip(target, skipped.code)
             raise
-        attempt = record.attempt(target, errand.leg, self.new_span_id(), why)
+        attempt = record.attempt(target, context.leg, self.new_span_id(), why)
         asked = OpenAttempt(
             call=call,
             target=target,
-            question=question,
+            request=request,
             attempt=attempt,
             record=record,
             slot=slot,
         )
         reply: Reply | None = None
         try:
-            reply = await self._post(asked, errand.time_left(), fresh=fresh)
-            return await self._answer(asked, reply, kept=errand.plan.guards.keeps_answers)
+            reply = await self._post(asked, context.time_left(), fresh=fresh)
+            return await self._answer(asked, reply, kept=context.plan.guards.keeps_answers)
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
                 await reply.__aexit__(type(error), error, error.__traceback__)
@@ -167,13 +167,13 @@ class Upstreams:
     async def _post(self, asked: OpenAttempt, left: float, *, fresh: bool) -> Reply:
         upstream = asked.target.upstream
         via = ", ".join((*asked.call.head.via, self.via))
-        headers = {**asked.question.headers, "x-headrace-via": via}
+        headers = {**asked.request.headers, "x-headrace-via": via}
         if upstream.propagate_trace:
             span = asked.attempt.span_id
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
         limits = upstream.timeouts.within(left, streamed=streamed)
-        url, body = asked.question.url, asked.question.body
+        url, body = asked.request.url, asked.request.body
         reply = await self.http.post(url, headers, body, limits, asked.sent, fresh=fresh)
         asked.attempt.status = reply.status
         asked.attempt.left = remaining(reply.headers)

@@ -74,7 +74,7 @@ class HttpReply:
     _connection: Connection | None
     _begun: bool = False
 
-    async def piece(self) -> bytes:
+    async def read(self) -> bytes:
         """Return the next bytes of the body, none at its end. Raises ``UpstreamError``.
 
         The first byte is waited for as long as the head was; after it silence is bounded by
@@ -84,15 +84,15 @@ class HttpReply:
         if connection is None:  # it may be carrying the answer to somebody else by now
             raise RuntimeError("a reply that was left cannot be read")
         if self._begun:
-            return await connection.piece(self._timeouts.idle, "idle")
-        piece = await connection.piece(self._timeouts.first_byte, "first_byte")
+            return await connection.read(self._timeouts.idle, "idle")
+        piece = await connection.read(self._timeouts.first_byte, "first_byte")
         self._begun = True
         return piece
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body, cut at ``limit`` bytes."""
         whole = bytearray()
-        while len(whole) < limit and (piece := await self.piece()):
+        while len(whole) < limit and (piece := await self.read()):
             whole += piece
         return bytes(whole[:limit])
 

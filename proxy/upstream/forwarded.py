@@ -47,7 +47,7 @@ class OpenAttempt:
 
     call: Call
     target: Target
-    question: UpstreamRequest
+    request: UpstreamRequest
     attempt: Attempt
     record: Record
     slot: Slot
@@ -128,7 +128,7 @@ class Forwarded:
             raise self.asked.fail(error) from None
 
     async def _read(self) -> AsyncIterator[Chunk]:
-        while not self.asked.attempt.finished and (piece := await self.reply.piece()):
+        while not self.asked.attempt.finished and (piece := await self.reply.read()):
             has_content = False
             self.share.take(len(piece))
             for document in self.reader.feed(piece):
@@ -217,7 +217,7 @@ def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     """Choose by what came, not by what was asked; an answer of no known kind is refused."""
     if reply.headers.get("content-encoding", "identity").lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
-    call, leg, endpoint = asked.call, asked.attempt.leg, asked.question.endpoint
+    call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
     media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]

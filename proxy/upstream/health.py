@@ -30,7 +30,7 @@ RETRY_SHARE = 0.2
 RETRIES_SAVED = 10.0
 TELLS_NOTHING = (UpstreamForbids, AnswerTooLarge)
 Circuit = Literal["closed", "half_open", "open"]
-Tell = Callable[[Target, Endpoint, Circuit], None]
+OnChange = Callable[[Target, Endpoint, Circuit], None]
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class Health:
     """All targets that have been asked. ``tell`` hears of every circuit that opens or closes."""
 
     now: Callable[[], float]
-    tell: Tell
+    tell: OnChange
     _targets: dict[tuple[str, str], TargetState] = field(default_factory=dict)
     _circuits: dict[tuple[str, str, Endpoint], CircuitState] = field(default_factory=dict)
     _callers: dict[tuple[str, str, Endpoint, str], CircuitState] = field(default_factory=dict)

@@ -101,7 +101,7 @@ async def _body(reply: Reply) -> bytes:
     whole = bytearray()
     with suppress(UpstreamError, TimeoutError):
         async with asyncio.timeout(ERROR_S):
-            while len(whole) < ERROR_BYTES and (piece := await reply.piece()):
+            while len(whole) < ERROR_BYTES and (piece := await reply.read()):
                 whole += piece
     return bytes(whole[:ERROR_BYTES])
 

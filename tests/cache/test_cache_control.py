@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.cache.cache_control import CONTENT, CacheControl, read_cache_control
+from proxy.cache.cache_control import DEFAULT, CacheControl, read_cache_control
 from proxy.errors import BadRequest
 
 
 @pytest.mark.parametrize(
-    ("headers", "wishes"),
+    ("headers", "control"),
     [
-        ({}, CONTENT),
-        ({"cache-control": "no-cache"}, CacheControl(anew=True)),
+        ({}, DEFAULT),
+        ({"cache-control": "no-cache"}, CacheControl(no_cache=True)),
         ({"cache-control": "No-Store"}, CacheControl(keep=False)),
-        ({"cache-control": "no-store, no-cache"}, CacheControl(anew=True, keep=False)),
+        ({"cache-control": "no-store, no-cache"}, CacheControl(no_cache=True, keep=False)),
         ({"cache-control": "max-age=60"}, CacheControl(max_age=60)),
         ({"cache-control": 'max-age = "5", max-age=60'}, CacheControl(max_age=5)),
         ({"cache-control": "max-age=99999999999999999999"}, CacheControl(max_age=10**9)),
-        ({"cache-control": "max-age=soon, only-if-cached, ="}, CONTENT),
-        ({"cache-control": "max-age=-1, max-age=²"}, CONTENT),
-        ({"x-portkey-cache-force-refresh": "true"}, CacheControl(anew=True)),
-        ({"x-portkey-cache-force-refresh": "false"}, CONTENT),
+        ({"cache-control": "max-age=soon, only-if-cached, ="}, DEFAULT),
+        ({"cache-control": "max-age=-1, max-age=²"}, DEFAULT),
+        ({"x-portkey-cache-force-refresh": "true"}, CacheControl(no_cache=True)),
+        ({"x-portkey-cache-force-refresh": "false"}, DEFAULT),
         ({"x-portkey-cache-namespace": " trial "}, CacheControl(namespace="trial")),
     ],
 )
 def test_headers_say_how_a_client_wants_to_be_answered(
-    headers: dict[str, str], wishes: CacheControl
+    headers: dict[str, str], control: CacheControl
 ) -> None:
-    assert read_cache_control(headers) == wishes
+    assert read_cache_control(headers) == control
 
 
 def test_a_refresh_that_is_neither_true_nor_false_is_refused() -> None:
@@ -37,8 +37,8 @@ def test_a_refresh_that_is_neither_true_nor_false_is_refused() -> None:
 
 
 def test_who_may_not_refresh_keeps_the_other_wishes() -> None:
-    wish = CacheControl(anew=True, max_age=1, keep=False, namespace="trial")
+    wish = CacheControl(no_cache=True, max_age=1, keep=False, namespace="trial")
 
-    assert wish.re_asks
-    assert wish.humbled() == CacheControl(keep=False, namespace="trial")
-    assert not wish.humbled().re_asks
+    assert wish.bypasses_cache
+    assert wish.without_refresh() == CacheControl(keep=False, namespace="trial")
+    assert not wish.without_refresh().bypasses_cache

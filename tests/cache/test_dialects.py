@@ -15,12 +15,12 @@ async def test_portkeys_words_are_read_beside_openais_paths_and_told_to_its_clie
 ) -> None:
     upstream.answer_with(good(route, streamed=streamed))
     ours, theirs, statuses = [], [], []
-    wishes: tuple[dict[str, str], ...] = (
+    control: tuple[dict[str, str], ...] = (
         {},
         {"x-portkey-cache-namespace": "apart"},
         {"x-portkey-cache-force-refresh": "true"},
     )
-    for wish in wishes:
+    for wish in control:
         headers = {**route.credential, **wish}
         body = route.body(streamed=streamed)
         async with cached.client.post(route.path, headers=headers, json=body) as response:

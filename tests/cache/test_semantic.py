@@ -268,11 +268,11 @@ async def test_a_wish_for_a_new_answer_is_heard_and_the_new_one_is_found(
     await made.ask()
     upstream.answer_with(answer(chat("Press the button.")))
 
-    anew = await made.ask(headers={"cache-control": "no-cache"})
+    no_cache = await made.ask(headers={"cache-control": "no-cache"})
     again = await made.ask(AGAIN)
     alone = await made.ask(AGAIN, headers={"cache-control": "no-store"})
 
-    assert anew == ("refresh", None)
+    assert no_cache == ("refresh", None)
     assert again[0] == "hit"
     assert b"Press the button." in made.bodies[2]
     assert alone == ("miss", None)

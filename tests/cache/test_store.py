@@ -31,35 +31,35 @@ class Open:
 @pytest.mark.parametrize("at", [0, 1, 20, 33, -1])
 async def test_a_changed_value_is_a_miss_and_told(at: int) -> None:
     store, told = Open(), list[str]()
-    shelf = CacheBackend(store, SECRET, lambda: told.append("changed"))
-    shelf.put(KEY, b"an answer", 60)
-    assert (await shelf.get(KEY), told) == (b"an answer", [])
+    backend = CacheBackend(store, SECRET, lambda: told.append("changed"))
+    backend.put(KEY, b"an answer", 60)
+    assert (await backend.get(KEY), told) == (b"an answer", [])
 
     value = bytearray(store.values[KEY])
     value[at] ^= 1
     store.values[KEY] = bytes(value)
 
-    assert (await shelf.get(KEY), told) == (None, ["changed"])
+    assert (await backend.get(KEY), told) == (None, ["changed"])
 
 
 async def test_neither_another_secret_nor_another_key_makes_a_tag() -> None:
     store, told = Open(), list[str]()
-    shelf = CacheBackend(store, SECRET, lambda: told.append("changed"))
+    backend = CacheBackend(store, SECRET, lambda: told.append("changed"))
     CacheBackend(store, b"x" * 32, lambda: None).put(KEY, b"forged", 60)
-    shelf.put(OTHER, b"another answer", 60)
+    backend.put(OTHER, b"another answer", 60)
 
-    assert await shelf.get(KEY) is None
+    assert await backend.get(KEY) is None
     store.values[KEY] = store.values[OTHER]
-    assert await shelf.get(KEY) is None
+    assert await backend.get(KEY) is None
     store.values[KEY] = b""
-    assert await shelf.get(KEY) is None
+    assert await backend.get(KEY) is None
     assert told == ["changed"] * 3
 
 
 async def test_what_ends_with_its_process_has_no_tag() -> None:
     store = Open()
-    shelf = CacheBackend(store, SECRET)
-    shelf.put(KEY, b"an answer", 60)
+    backend = CacheBackend(store, SECRET)
+    backend.put(KEY, b"an answer", 60)
 
     assert store.values == {KEY: b"an answer"}
-    assert (await shelf.get(KEY), await shelf.get(OTHER)) == (b"an answer", None)
+    assert (await backend.get(KEY), await backend.get(OTHER)) == (b"an answer", None)

@@ -141,12 +141,12 @@ async def cached_proxy(
     metrics.in_force(roster(snapshot))
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
-    shelf = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
-    alike = None
+    backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
+    semantic = None
     if embedder is not None:
         nearest = VectorIndex(10_000_000, clock, partial(metrics.held, "vectors"))
-        alike = SemanticIndex(embedder, nearest, metrics.looked, clock)
-    cache = AnswerCache({"memory": shelf}, clock, alike)
+        semantic = SemanticIndex(embedder, nearest, metrics.looked, clock)
+    cache = AnswerCache({"memory": backend}, clock, semantic)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(
             policies=policies,
@@ -163,7 +163,7 @@ async def cached_proxy(
             start_record=new_record,
         )
         numbers = iter(range(1_000_000))
-        handler = edge.front(
+        handler = edge.data_handler(
             pipeline,
             via="via",
             new_id=lambda: f"req_{next(numbers)}",

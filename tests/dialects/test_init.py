@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, ROUTES, Received, parse_head, read_call, speak
+from proxy.dialects import DIALECTS, ROUTES, Received, dialect_of, parse_head, read_call
 from proxy.dialects.translation import translate
 from proxy.errors import MethodNotAllowed, NotFound
 from proxy.types import RequestHead, Target, Upstream
@@ -57,7 +57,7 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
     for name, dialect in DIALECTS.items():
         headers = {"x-portkey-api-key": "k"} if name == "portkey" else {}
         for _, path in dialect.client.routes:
-            assert speak(path, headers) is dialect
+            assert dialect_of(path, headers) is dialect
 
 
 def test_embeddings_are_never_streamed() -> None:

@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from proxy.dialects import Received, parse_head, speak
+from proxy.dialects import Received, dialect_of, parse_head
 from proxy.errors import BadRequest
 from proxy.types import RequestHead
 
@@ -19,9 +19,9 @@ def read_head(**headers: str) -> RequestHead:
 
 
 def test_any_portkey_header_makes_the_dialect() -> None:
-    assert speak("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
-    assert speak("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
-    assert speak("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
+    assert dialect_of("/v1/completions", {"x-portkey-trace-id": "t"}).name == "portkey"
+    assert dialect_of("/v1/completions", {"authorization": "Bearer x"}).name == "openai"
+    assert dialect_of("/v4/beta/completions", {"x-portkey-trace-id": "t"}).name == "scale"
 
 
 def test_the_idle_authorization_is_not_the_credential() -> None:

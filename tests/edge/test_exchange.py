@@ -89,7 +89,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,
     )
-    handler = edge.front(
+    handler = edge.data_handler(
         pipeline,
         via="via",
         new_id=lambda: "bug-1",

@@ -54,7 +54,7 @@ async def test_what_nobody_waits_for_rides_with_the_next_question_and_before_it(
     async with Batcher(trips.trip) as batches:
         heard: list[Reply] = []
         for text in "12":
-            batches.ride(ScriptCall(("key",), text), heard.append)
+            batches.piggyback(ScriptCall(("key",), text), heard.append)
 
         assert await ask(batches, "3")[0] == [3]
         assert heard == [[1], [2]]
@@ -67,9 +67,9 @@ async def test_what_rides_goes_by_itself_when_nobody_asks_and_on_the_way_out() -
     trips.go.set()
     async with Batcher(trips.trip) as batches:
         heard: list[Reply] = []
-        batches.ride(ScriptCall(("key",), "1"), heard.append)
+        batches.piggyback(ScriptCall(("key",), "1"), heard.append)
         await eventually(lambda: heard == [[1]])
-        batches.ride(ScriptCall(("key",), "2"), heard.append)
+        batches.piggyback(ScriptCall(("key",), "2"), heard.append)
 
     assert heard == [[1], [2]]
     assert trips.asked == [["1"], ["2"]]

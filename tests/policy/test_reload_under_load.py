@@ -173,7 +173,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
             emitter=Emitters((metrics, sink), lambda sink, error: None),
             start_record=new_record,
         )
-        handler = edge.front(
+        handler = edge.data_handler(
             pipeline,
             via="via",
             new_id=new_request_id,

@@ -48,7 +48,7 @@ class Said:
         self.headers: dict[str, str] = {}
         self._pieces = [orjson.dumps({"error": error}), b""]
 
-    async def piece(self) -> bytes:
+    async def read(self) -> bytes:
         return self._pieces.pop(0)
 
 

@@ -32,9 +32,9 @@ def _closed() -> UpstreamUnavailable:
 
 
 class Connection(asyncio.Protocol):
-    """Carries one request after the other: ``send``, ``head``, ``piece`` to the end, ``rest``.
+    """Carries one request after the other: ``send``, ``head``, ``read`` to the end, ``release``.
 
-    ``gone`` is told once when it has ended. ``cut`` ends it at once, whatever is under way.
+    ``on_close`` is called once when it has ended. ``abort`` ends it at once, whatever is under way.
     """
 
     __slots__ = (
@@ -43,10 +43,10 @@ class Connection(asyncio.Protocol):
         "_cut_short",
         "_deadline",
         "_fault",
-        "_gone",
         "_held",
         "_held_bytes",
         "_loop",
+        "_on_close",
         "_on_sent",
         "_phase",
         "_poll",
@@ -65,9 +65,9 @@ class Connection(asyncio.Protocol):
 
     _transport: asyncio.Transport
 
-    def __init__(self, gone: Callable[[Connection], None]) -> None:
+    def __init__(self, on_close: Callable[[Connection], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._gone = gone
+        self._on_close = on_close
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = self._deadline = self._total_at = 0.0
         self._phase: Phase = "total"
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
             raise self._fault or protocol_error()
         return response.head
 
-    async def piece(self, patience: float, phase: Phase) -> bytes:
+    async def read(self, patience: float, phase: Phase) -> bytes:
         """Return what has come of the body, or wait for it; nothing at its end.
 
         What came before a fault is returned before the fault is raised.
@@ -205,7 +205,7 @@ class Connection(asyncio.Protocol):
     def ended(self) -> bool:
         return self._response is not None and self._response.ended
 
-    def rest(self, seconds: float) -> bool:
+    def release(self, seconds: float) -> bool:
         """Make ready for another request, if one can follow; without one it ends after so long."""
         response = self._response
         if (
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         if self._fault is not None:
             self._wake()
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """End the connection now, without a goodbye."""
         self._to_write, self._on_sent = _NOTHING, None
         self._transport.abort()
@@ -264,7 +264,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:  # nothing was asked: whatever it is, no later answer may begin with it
-            self.cut()
+            self.abort()
             return
         self.answered = True
         held, before = self._held, len(self._held)
@@ -292,7 +292,7 @@ class Connection(asyncio.Protocol):
         self._over(orderly=exc is None)
         if self._alarm is not None:
             self._alarm.cancel()
-        self._gone(self)
+        self._on_close(self)
 
     def _over(self, *, orderly: bool) -> None:
         """Nothing more comes: either that is the end of the answer, or it was broken off."""
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, fault: UpstreamError) -> None:
         self._fault = fault
-        self.cut()
+        self.abort()
         self._wake()
 
     # Waiting.
@@ -357,6 +357,6 @@ class Connection(asyncio.Protocol):
         if self._loop.time() + TIMER_SLACK_S < self._deadline:
             self._set_alarm()
         elif resting:
-            self.cut()
+            self.abort()
         else:
             self._fail(UpstreamTimeout(self._phase))

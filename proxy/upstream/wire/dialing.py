@@ -28,7 +28,7 @@ class Dialer:
         self._names = names
 
     async def dial(
-        self, origin: Origin, patience: float, gone: Callable[[Connection], None]
+        self, origin: Origin, patience: float, on_close: Callable[[Connection], None]
     ) -> Connection:
         """Connect within so many seconds, names and TLS included, trying several addresses.
 
@@ -38,7 +38,7 @@ class Dialer:
         try:
             async with asyncio.timeout_at(until):
                 addresses = await self._names.addresses(origin.host, origin.port)
-                return await self._first_of(origin, addresses, until, gone)
+                return await self._first_of(origin, addresses, until, on_close)
         except TimeoutError:
             raise UpstreamTimeout("connect") from None
         except ssl.SSLCertVerificationError:
@@ -51,7 +51,7 @@ class Dialer:
         origin: Origin,
         addresses: list[str],
         until: float,
-        gone: Callable[[Connection], None],
+        on_close: Callable[[Connection], None],
     ) -> Connection:
         """Try each address for its share of the time that is left."""
         loop = asyncio.get_running_loop()
@@ -59,18 +59,18 @@ class Dialer:
             address = addresses[-left]
             try:
                 async with asyncio.timeout((until - loop.time()) / left):
-                    return await self._connect(origin, address, gone)
+                    return await self._connect(origin, address, on_close)
             except ssl.SSLCertVerificationError:
                 raise
             except OSError:  # TimeoutError is one
                 self._names.failed(origin.host, address)
-        return await self._connect(origin, addresses[-1], gone)
+        return await self._connect(origin, addresses[-1], on_close)
 
     async def _connect(
-        self, origin: Origin, address: str, gone: Callable[[Connection], None]
+        self, origin: Origin, address: str, on_close: Callable[[Connection], None]
     ) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(gone),
+            lambda: Connection(on_close),
             address,
             origin.port,
             ssl=self._trust if origin.tls else None,

@@ -73,13 +73,13 @@ class Resolver:
     def _run(self, found: Found, ask: Callable[[], list[Any]]) -> None:
         """Ask in a thread, and tell the loop, if that is still there."""
         try:
-            tell = partial(self._hear, found, ask(), None)
+            tell = partial(self._finish, found, ask(), None)
         except (OSError, ValueError, OverflowError) as error:
-            tell = partial(self._hear, found, [], error)
+            tell = partial(self._finish, found, [], error)
         with suppress(RuntimeError):
             found.get_loop().call_soon_threadsafe(tell)
 
-    def _hear(self, found: Found, addresses: list[Any], error: Exception | None) -> None:
+    def _finish(self, found: Found, addresses: list[Any], error: Exception | None) -> None:
         self._busy -= 1
         self._start()
         if found.done():

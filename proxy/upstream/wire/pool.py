@@ -16,10 +16,10 @@ LINGER_S = 0.5
 
 
 class Dial(Protocol):
-    """What makes a connection; ``gone`` is told once when it has ended."""
+    """What makes a connection; ``on_close`` is called once when it has ended."""
 
     async def dial(
-        self, origin: Origin, patience: float, gone: Callable[[Connection], None]
+        self, origin: Origin, patience: float, on_close: Callable[[Connection], None]
     ) -> Connection: ...
 
 
@@ -93,7 +93,7 @@ class Pool:
             connection = resting.pop()
             if connection.ready:
                 return connection
-            connection.cut()
+            connection.abort()
         return None
 
     async def _new(self, origin: Origin, until: float) -> Connection:
@@ -104,7 +104,7 @@ class Pool:
         self._dialing += 1
         try:
             patience = until - asyncio.get_running_loop().time()
-            return await self._dialer.dial(origin, patience, partial(self._gone, origin))
+            return await self._dialer.dial(origin, patience, partial(self._on_close, origin))
         finally:
             self._dialing -= 1
 
@@ -112,7 +112,7 @@ class Pool:
         """Make place for another origin: of some origin, the one that has rested longest."""
         for resting in self._resting.values():
             if resting:
-                resting.pop(0).cut()
+                resting.pop(0).abort()
                 return
 
     def finish(self, origin: Origin, connection: Connection) -> None:
@@ -127,13 +127,13 @@ class Pool:
         if connection not in self._lent:
             return
         self._lent.discard(connection)
-        if not self._closed and connection.rest(self._keepalive_s):
+        if not self._closed and connection.release(self._keepalive_s):
             self._resting.setdefault(origin, []).append(connection)
         else:
-            connection.cut()
+            connection.abort()
         self._places.release()
 
-    def _gone(self, origin: Origin, connection: Connection) -> None:
+    def _on_close(self, origin: Origin, connection: Connection) -> None:
         """Forget a connection that ended at rest; one that is lent is given back by its owner."""
         resting = self._resting.get(origin)
         if resting is not None:
@@ -147,6 +147,6 @@ class Pool:
         self._closed = True
         for resting in self._resting.values():
             for connection in resting:
-                connection.cut()
+                connection.abort()
         for connection in self._lent:
-            connection.cut()
+            connection.abort()

@@ -216,7 +216,7 @@ async def test_the_time_in_all_counts_for_a_reader_that_never_waits(
     async with await http.post(upstream.url, {}, b"", short) as reply:
         await asyncio.sleep(0.15)
         with pytest.raises(UpstreamTimeout) as late:
-            await reply.piece()
+            await reply.read()
 
     assert late.value.code == "upstream_total_timeout"
 
@@ -268,10 +268,10 @@ async def test_a_reset_is_no_end_of_a_body_that_lasts_until_the_end(
     upstream.answer_with(reset)
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        assert await reply.piece() == b"ok"
+        assert await reply.read() == b"ok"
         go_on.set()
         with pytest.raises(UpstreamInvalid):
-            await reply.piece()
+            await reply.read()
 
 
 async def test_what_came_before_a_fault_is_given_before_it(
@@ -280,9 +280,9 @@ async def test_what_came_before_a_fault_is_given_before_it(
     upstream.answer_with(raw(STREAM + piece(b"good") + b"zz\r\n"))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        assert await reply.piece() == b"good"
+        assert await reply.read() == b"good"
         with pytest.raises(UpstreamInvalid):
-            await reply.piece()
+            await reply.read()
 
 
 async def test_a_cancelled_request_leaves_its_upstream_at_once(
@@ -306,7 +306,7 @@ async def test_a_reply_that_is_left_before_its_end_is_cut(
     upstream.answer_with(stall(STREAM, piece(b"ok")))
 
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-        assert await reply.piece() == b"ok"
+        assert await reply.read() == b"ok"
 
     async with asyncio.timeout(0.5):
         await upstream.requests[0].closed.wait()
@@ -321,7 +321,7 @@ async def test_a_reply_that_was_left_cannot_be_read(
 
     reply.finish()
     with pytest.raises(RuntimeError):
-        await reply.piece()
+        await reply.read()
 
 
 async def test_an_upstream_waits_for_a_reader_that_does_not_read(
@@ -342,10 +342,10 @@ async def test_an_upstream_waits_for_a_reader_that_does_not_read(
         while before < sent:  # until both sockets are full and nothing moves any more
             before = sent
             await asyncio.sleep(0.1)
-        first = await reply.piece()
+        first = await reply.read()
         read = len(first)
         while read < before + 2**20:  # and on it goes
-            read += len(await reply.piece())
+            read += len(await reply.read())
 
     assert len(first) < MAX_HELD_BYTES + 2**20
     assert set(first) == {ord("x")}
@@ -360,9 +360,9 @@ async def test_what_is_held_can_be_read_when_the_connection_has_ended(
         reply = await http.post(upstream.url, {}, b"", PATIENT)
         await asyncio.sleep(0.1)  # so that more has come than is held, and reading has paused
 
-    assert set(await reply.piece()) == {ord("x")}
+    assert set(await reply.read()) == {ord("x")}
     with pytest.raises(UpstreamInvalid):
-        await reply.piece()
+        await reply.read()
 
 
 async def test_a_connection_that_ends_as_it_is_made_is_no_bug(http: HttpClient) -> None:
@@ -383,7 +383,7 @@ async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: Scripted
     ended = asyncio.Event()
     dialer = Dialer(trusted(), Names(Resolver(), loop.time))
     connection = await dialer.dial(address, 1, lambda _: ended.set())
-    connection.cut()
+    connection.abort()
     async with asyncio.timeout(2):
         await ended.wait()
 

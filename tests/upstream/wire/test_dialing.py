@@ -39,7 +39,7 @@ async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
     dialer = Dialer(trusted(), names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, left)
     address = connection.peer
-    connection.cut()
+    connection.abort()
     return address
 
 
@@ -190,7 +190,7 @@ async def test_a_stop_in_a_tls_answer_is_bounded_and_ends_the_connection(
         upstream.answer_with(hang_after_head())
         async with await http.post(upstream.url, {}, b"", soon) as reply:
             with pytest.raises(UpstreamTimeout):
-                await reply.piece()
+                await reply.read()
         async with asyncio.timeout(2):
             await upstream.requests[0].closed.wait()
 

@@ -241,7 +241,7 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     origin, pool = origin_of(upstream), pool_of(1, linger_s=60)
     connection = await pool.take(origin, 2)
     await used(connection)
-    assert await connection.piece(2, "idle") == b"[DONE]"
+    assert await connection.read(2, "idle") == b"[DONE]"
 
     pool.finish(origin, connection)
     assert (pool.lent, pool.resting) == (1, 0)
@@ -264,7 +264,7 @@ async def test_a_connection_whose_answer_does_not_end_is_cut(
     upstream.answer_with(endless)
     async with HttpClient(linger_s=0.05) as http:
         async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
-            await reply.piece()
+            await reply.read()
             reply.finish()
         await until(lambda: http.open == 0)
 
@@ -277,7 +277,7 @@ async def test_leaving_the_client_ends_what_waits_for_an_end_too(
         HttpClient(linger_s=60) as http,
         await http.post(upstream.url, {}, b"", PATIENT) as reply,
     ):
-        await reply.piece()
+        await reply.read()
         reply.finish()
 
     async with asyncio.timeout(2):
