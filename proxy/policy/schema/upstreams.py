@@ -121,22 +121,25 @@ class UpstreamConfig(Section):
     @field_validator("headers")
     @classmethod
     def _plain_headers(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, content in value.items():
-            _header(name, content)
+        found = [_header_problem(name, content) for name, content in value.items()]
         if len({name.lower() for name in value}) < len(value):
-            raise ValueError("must name each header once, whatever its case")
+            found.append("must name each header once, whatever its case")
+        problems = [problem for problem in found if problem is not None]
+        if problems:
+            raise ValueError("; ".join(problems))
         return value
 
 
-def _header(name: str, content: str) -> None:
-    """Raise ``ValueError`` for a header that is none, frames the request, or tells a secret."""
+def _header_problem(name: str, content: str) -> str | None:
+    """Return what is wrong with a header that is none, frames the request, or tells a secret."""
     if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
         content.isprintable() and content.isascii()
     ):
-        raise ValueError(f"{name!r} is not a header of plain text")
+        return f"{name!r} is not a header of plain text"
     if name.lower() in FRAMING:
-        raise ValueError(f"{name!r} is not the policy's to set")
+        return f"{name!r} is not the policy's to set"
     if "${" in re.sub(VARIABLE, "", content):
-        raise ValueError(f"{name!r} has a ${{ that names no variable")
+        return f"{name!r} has a ${{ that names no variable"
     if re.search(CREDENTIAL, name) and not re.search(rf"{VARIABLE}|^file:.", content):
-        raise ValueError(f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself")
+        return f"{name!r} must use ${{VARIABLE}} or file:/path, never the secret itself"
+    return None
