@@ -89,6 +89,7 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
         yield from _unserved(path, deployment)
         yield from _hidden((*path, "targets"), deployment)
         yield from _split((*path, "targets"), deployment)
+        yield from _hedged((*path, "hedge"), deployment)
         if (rule := lint_rules.overridden(deployment)) is not None:
             yield (*path, "targets"), f"are never used: {rule} picks those of every call"
         for section in deployment.sections:
@@ -173,6 +174,20 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
                 "for calls that name the deployment, or whose model a rule calls "
                 f"{deployment.name} (docs/policies.md, A canary of another model)",
             )
+
+
+def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
+    """Tell of a hedge that asks the slow target again although there are others."""
+    candidates = deployment.routes.candidates
+    rules = [rule for section in deployment.sections for rule in section.rules]
+    fallback = deployment.fallback or any(rule.fallback or rule.routes for rule in rules)
+    alone = not (candidates.drawn or candidates.balanced or fallback)
+    if deployment.hedge_after is not None and alone and len(candidates.targets) > 1:
+        yield (
+            path,
+            "asks the same target again: without weights or balance no other of its targets "
+            "follows the first; say a fallback",
+        )
 
 
 def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:

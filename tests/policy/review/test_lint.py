@@ -145,6 +145,28 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     assert (good.errors, good.warnings) == ((), ())
 
 
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", ["deployments.support-chat.hedge"]),
+        ("    balance: least_loaded\n", []),
+        ("    fallback: [{upstream: openai, model: m, price: {input: 1, output: 2}}]\n", []),
+    ],
+    ids=["alone", "balanced", "with a fallback"],
+)
+def test_a_hedge_that_has_no_other_target_to_ask_is_told_of(
+    more: str, told: list[str], tmp_path: Path
+) -> None:
+    other = "      - {upstream: openai, model: o, price: {input: 1, output: 2}}\n"
+    hedge = "    hedge: {after: 500ms}\n"
+
+    found = judged(tmp_path, GOOD + other + hedge + more)
+
+    assert found.errors == ()
+    assert [problem.path for problem in found.warnings] == told
+    assert all("asks the same target again" in problem.message for problem in found.warnings)
+
+
 def test_secrets_need_not_be_there_where_they_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(GOOD)
 
