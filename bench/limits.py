@@ -17,7 +17,7 @@ from itertools import count
 import orjson
 
 from bench.decide import BODY, microseconds
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
 from proxy.limits.failover import FailoverStore

@@ -23,7 +23,7 @@ from proxy.ports import (
     Watch,
 )
 from proxy.record import Record
-from proxy.turn import Turn
+from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Plan
 
 
@@ -98,7 +98,7 @@ class Pipeline:
 
 async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None:
     """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
-    turn = Turn(record.now)
+    turn = LoopTurn(record.now)
     try:
         async for chunk in answer.chunks():
             turn.begin()
@@ -116,7 +116,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
         raise
 
 
-async def _show(chunks: Sequence[Chunk], to: Shown, turn: Turn) -> None:
+async def _show(chunks: Sequence[Chunk], to: Shown, turn: LoopTurn) -> None:
     """Send what may be shown, be it nothing or all that was held back."""
     for chunk in chunks:
         await to.send(chunk)

@@ -79,7 +79,7 @@ class BudgetCharge:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CapturedText:
     """One text, and whose."""
 
     role: str
@@ -90,8 +90,8 @@ class Said:
 class Captured:
     """What policy lets be shown of a call's texts, redacted."""
 
-    asked: tuple[Said, ...]
-    answered: tuple[Said, ...]
+    asked: tuple[CapturedText, ...]
+    answered: tuple[CapturedText, ...]
 
 
 @dataclass(slots=True)
@@ -173,7 +173,9 @@ class Record:
         """Begin an attempt."""
         if why == "first" and self.round:
             why = "guard"
-        begun = Attempt(target, leg, span_id, self.now(), why, round=self.round)
+        begun = Attempt(
+            target=target, leg=leg, span_id=span_id, started=self.now(), why=why, round=self.round
+        )
         self.attempts.append(begun)
         return begun
 
@@ -262,7 +264,7 @@ class Record:
         cost = price.cost(usage.tokens) if price else None
         if cost is not None and cost > MAX_COST:
             cost = None
-        return Bill(attempt.target, usage, cost, fate, price)
+        return Bill(target=attempt.target, usage=usage, cost=cost, fate=fate, price=price)
 
     def served(self) -> Bill | None:
         """Give the bill of the answer that was used, as known now; of several, the first leg's."""

@@ -36,7 +36,7 @@ to ask a server which the library has not heard of."""
 Word = str | bytes | int
 
 
-class Server(Protocol):
+class RedisServer(Protocol):
     """Where commands go. It connects when it is asked, as often as commands are under way at once.
     Nothing is asked twice: that is for the caller to decide, who knows what is at stake."""
 
@@ -86,7 +86,7 @@ class _Patience:
             self._bound.reschedule(self._loop.time())
 
 
-class One:
+class SingleServer:
     """A single server."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -163,10 +163,10 @@ class Cluster:
         await self._client.aclose()
 
 
-def connect(at: RedisAt, timeout_s: float) -> Server:
+def connect(at: RedisAt, timeout_s: float) -> RedisServer:
     """Give a client whose trips take ``timeout_s`` at most. Raises ``BadSetting``."""
     try:
-        return Cluster(at.urls, timeout_s) if at.cluster else One(at.urls[0], timeout_s)
+        return Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
     except (TypeError, ValueError):  # their messages may quote the URL
         said = "HEADRACE_REDIS_URL: what it says behind the ? is not known or has a wrong value"
         raise BadSetting(said) from None

@@ -275,10 +275,10 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
 def _log(environ: Mapping[str, str]) -> LogAs:
     decisions = environ.get("HEADRACE_DECISION_LOG")
     return LogAs(
-        _one_of(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
-        _one_of(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
-        _number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
-        Path(decisions) if decisions else None,
+        schema=_one_of(environ, "HEADRACE_LOG_SCHEMA", LOG_SCHEMAS),
+        level=_one_of(environ, "HEADRACE_LOG_LEVEL", LOG_LEVELS),
+        ratio=_number(environ, "HEADRACE_LOG_RATIO", 1.0, high=1.0),
+        decisions=Path(decisions) if decisions else None,
     )
 
 

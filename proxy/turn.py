@@ -13,7 +13,7 @@ from collections.abc import Callable
 TURN_S = 0.005
 
 
-class Turn:
+class LoopTurn:
     """Told when work ``begin``s, it knows when so much of it is done that it ``is_over``."""
 
     __slots__ = ("_began", "_now", "_worked")

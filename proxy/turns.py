@@ -17,9 +17,9 @@ class Turns:
         self._free = most
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
-    def of(self, caller: object) -> Turn:
+    def of(self, caller: object) -> CallerTurn:
         """Return what a caller enters to have a turn, again and again."""
-        return Turn(self, caller)
+        return CallerTurn(self, caller)
 
     async def take(self, caller: object) -> None:
         """Wait for a turn."""
@@ -50,7 +50,7 @@ class Turns:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class CallerTurn:
     """A turn of one caller, while the block runs."""
 
     turns: Turns

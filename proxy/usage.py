@@ -18,6 +18,7 @@ from proxy.index import index_of
 from proxy.words import MAX_ID, Word, word, word_of
 
 NANO = 1_000_000_000  # in a USD
+Json = Mapping[str, Any]
 Source = Literal["provider", "partial_estimate", "none"]
 MAX_FINISHES = 128  # choices of one answer whose ends are noted
 MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
@@ -59,7 +60,7 @@ class Tokens:
         )
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(*(getattr(self, n) + getattr(other, n) for n in TOKEN_TYPES))
+        return Tokens(**{n: getattr(self, n) + getattr(other, n) for n in TOKEN_TYPES})
 
 
 TOKEN_TYPES: tuple[str, ...] = tuple(field.name for field in fields(Tokens))
@@ -77,18 +78,27 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
-def _details(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _details(usage: Json, name: str) -> Json:
     details = usage.get(name)
     return details if isinstance(details, dict) else {}
 
 
-def _split(total: int, *parts: Any) -> list[int]:
-    """Give the parts, clamped one after the other so that with the rest they make the total."""
-    left, counts = total, []
-    for part in parts:
-        counts.append(min(_count(part) or 0, left))
-        left -= counts[-1]
-    return [left, *counts]
+PROMPT_PARTS = {
+    "cached_input": "cached_tokens",
+    "cache_write": "cache_write_tokens",
+    "audio_input": "audio_tokens",
+}
+COMPLETION_PARTS = {"reasoning": "reasoning_tokens", "audio_output": "audio_tokens"}
+
+
+def _split(total: int, rest: str, details: Json, parts: Mapping[str, str]) -> dict[str, int]:
+    """Return the counts by type: the parts, clamped one after the other, and the ``rest``, which
+    with them makes the total."""
+    left, counts = total, {}
+    for token_type, field in parts.items():
+        counts[token_type] = min(_count(details.get(field)) or 0, left)
+        left -= counts[token_type]
+    return {rest: left, **counts}
 
 
 def read_usage(usage: Any) -> Tokens | None:
@@ -101,21 +111,14 @@ def read_usage(usage: Any) -> Tokens | None:
     completion = _completion(usage, prompt)
     if completion is None:
         return None
-    inside = _details(usage, "prompt_tokens_details")
-    text, cached, written, heard = _split(
-        prompt,
-        inside.get("cached_tokens"),
-        inside.get("cache_write_tokens"),
-        inside.get("audio_tokens"),
+    read, written = (_details(usage, f"{side}_tokens_details") for side in ("prompt", "completion"))
+    return Tokens(
+        **_split(prompt, "input", read, PROMPT_PARTS),
+        **_split(completion, "output", written, COMPLETION_PARTS),
     )
-    made = _details(usage, "completion_tokens_details")
-    said, reasoned, spoken = _split(
-        completion, made.get("reasoning_tokens"), made.get("audio_tokens")
-    )
-    return Tokens(text, cached, written, said, reasoned, heard, spoken)
 
 
-def _completion(usage: Mapping[str, Any], prompt: int) -> int | None:
+def _completion(usage: Json, prompt: int) -> int | None:
     """Embeddings and some providers leave the completion out: then it is what the total adds."""
     if usage.get("completion_tokens") is not None:
         return _count(usage["completion_tokens"])
@@ -172,10 +175,7 @@ class Price:
         return nano_usd(total)
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
-        """Give the cost in nano-USD by what it is for; together they are all of it.
-
-        Only for tokens whose cost is known.
-        """
+        """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
         price, parts = self._at(tokens.prompt_total), dict.fromkeys(COST_TYPES.values(), 0)
         before, total = 0, Decimal(0)
         for name, stands_for in STANDS_FOR:
@@ -189,7 +189,7 @@ class Price:
         return {kind: part for kind, part in parts.items() if part}
 
     def _at(self, prompt: int) -> Price:
-        """Give the prices that hold for a prompt of this size."""
+        """Return the prices that hold for a prompt of this size."""
         if not self.tiers:
             return self
         reached = [tier for tier in self.tiers if prompt > tier.above]
@@ -234,7 +234,7 @@ def _or(own: Decimal | None, other: Decimal | None) -> Decimal | None:
 
 
 def in_force(prices: Sequence[Price], on: date) -> Price | None:
-    """Give the price of a day: the latest that had begun."""
+    """Return the price of a day: the latest that had begun."""
     if len(prices) == 1 and prices[0].since is None:
         return prices[0]
     begun = [price for price in prices if price.since is None or price.since <= on]
@@ -263,21 +263,21 @@ def usd_text(nano: int) -> str:
 SPOKEN = ("content", "text", "reasoning_content", "refusal", "function_call")
 
 
-def _said(by: Mapping[str, Any]) -> int:
-    """Estimate what a model wrote, in quarters of a token. Some servers say the reasoning twice,
+def _message_quarters(message: Json) -> int:
+    """Estimate what a model wrote, in quarters of a token. Some servers send the reasoning twice,
     under its two names."""
     quarters = 0
     for name in SPOKEN:
-        text = by.get(name)
+        text = message.get(name)
         if text is not None:
             quarters += text_quarters(text) if isinstance(text, str) else value_quarters(text)
-    if by.get("reasoning") and not by.get("reasoning_content"):
-        quarters += value_quarters(by["reasoning"])
-    calls = by.get("tool_calls")
-    return quarters + sum(map(_called, calls)) if isinstance(calls, list) else quarters
+    if message.get("reasoning") and not message.get("reasoning_content"):
+        quarters += value_quarters(message["reasoning"])
+    calls = message.get("tool_calls")
+    return quarters + sum(map(_call_quarters, calls)) if isinstance(calls, list) else quarters
 
 
-def _called(call: Any) -> int:
+def _call_quarters(call: Any) -> int:
     """Estimate a tool's name and arguments; the ids and numbers around them no model wrote."""
     if not isinstance(call, dict):
         return 0
@@ -292,8 +292,8 @@ def answer_quarters(data: Mapping[str, Any]) -> int:
 
 
 def _choice_quarters(choice: dict[str, Any]) -> int:
-    said = choice.get("delta") or choice.get("message") or choice
-    return _said(said) if isinstance(said, dict) else 0
+    message = choice.get("delta") or choice.get("message") or choice
+    return _message_quarters(message) if isinstance(message, dict) else 0
 
 
 class Meter:
@@ -336,11 +336,11 @@ class Meter:
             self.answer_model = word_of(data.get("model"), MAX_ID)
         choices = data.get("choices")
         if choices and isinstance(choices, list):
-            said = sum([self._choice(each) for each in choices]) if quarters is None else quarters
+            size = sum([self._choice(each) for each in choices]) if quarters is None else quarters
             if quarters is not None:
                 self._finish(choices)
-            if said:
-                self.output_quarters += said
+            if size:
+                self.output_quarters += size
                 self.last_token_at = now
                 if self.first_token_at is None:
                     self.first_token_at = now

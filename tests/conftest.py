@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from proxy import app
-from proxy.embedding.model import PACKAGED, Model, load, problem
+from proxy.embedding.model import PACKAGED, EmbeddingModel, load, problem
 from proxy.settings import Address, Settings
 from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
 
@@ -60,7 +60,7 @@ class Proxy:
 
 
 @pytest.fixture(scope="session")
-def model() -> Model:
+def model() -> EmbeddingModel:
     """The packaged model, which the extra ``semantic`` brings."""
     missing = problem(PACKAGED)
     if missing is not None:

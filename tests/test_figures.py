@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proxy import egress, embedding, ledger, offload, words
-from proxy.app import GUARD_THREADS, telling
+from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
 from proxy.dialects import documents, pieces
@@ -151,7 +151,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("runbooks/circuit-open.md", "times in a row (5)", 5, BREAKER.failures),
     ("runbooks/guard-fails.md", "guards search in two threads", 2, GUARD_THREADS),
     ("runbooks/telemetry-lost.md", "Up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
-    ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telling.LOG_EVERY_S),
+    ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
     ("traces.md", "At most 2048 spans wait", 2048, outbox.MOST_QUEUED),
     ("traces.md", "for at most a second", 1000, outbox.WAITS_MS),
     ("traces.md", "batches are of 128", 128, outbox.A_BATCH),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import AuthenticationError, NoPermissionError
 
-from proxy.redis import FAULTS, Server, connect
+from proxy.redis import FAULTS, RedisServer, connect
 from proxy.settings import BadSetting, RedisAt, redis_at
 from tests import servers
 from tests.servers import Cluster, eventually, running_cluster, running_server
@@ -22,7 +22,7 @@ PATIENCE_S = 20
 
 
 @asynccontextmanager
-async def connected(at: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[Server]:
+async def connected(at: RedisAt, timeout_s: float = 5.0) -> AsyncIterator[RedisServer]:
     server = connect(at, timeout_s)
     try:
         yield server

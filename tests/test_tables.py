@@ -17,7 +17,7 @@ from proxy.cli import main
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
 from proxy.ledger.jsonl import JsonlStore
-from proxy.ledger.shown import FORMS, MEASURES
+from proxy.ledger.render import FORMS, MEASURES
 from proxy.ledger.spending import COLUMNS
 from proxy.ledger.store import Counts
 from proxy.policy.review.check_report import check

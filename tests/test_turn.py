@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 
-from proxy.turn import TURN_S, Turn
+from proxy.turn import TURN_S, LoopTurn
 from tests.guardrails.doubles import Ticks
 
 
-def worked(turn: Turn, clock: Ticks, seconds: float) -> bool:
+def worked(turn: LoopTurn, clock: Ticks, seconds: float) -> bool:
     clock.now += seconds
     return turn.is_over()
 
 
 def test_it_is_over_after_so_much_work_in_all() -> None:
     clock = Ticks()
-    turn = Turn(clock)
+    turn = LoopTurn(clock)
     turn.begin()
 
     assert not worked(turn, clock, TURN_S * 0.6)
@@ -24,7 +24,7 @@ def test_it_is_over_after_so_much_work_in_all() -> None:
 
 def test_waiting_is_no_work() -> None:
     clock = Ticks()
-    turn = Turn(clock)
+    turn = LoopTurn(clock)
 
     for _ in range(10):
         clock.now += 1.0
@@ -34,7 +34,7 @@ def test_waiting_is_no_work() -> None:
 
 async def test_others_run_while_it_rests_and_then_another_turn_begins() -> None:
     clock = Ticks()
-    turn = Turn(clock)
+    turn = LoopTurn(clock)
     turn.begin()
     others = asyncio.Event()
     asyncio.get_running_loop().call_soon(others.set)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from proxy.cache.fingerprint import fingerprint
-from proxy.embedding.model import PACKAGED, Model, load
+from proxy.embedding.model import PACKAGED, EmbeddingModel, load
 from proxy.ports import Vector
 from proxy.types import Semantic
 from tools.docs import DOCS, written
@@ -54,7 +54,7 @@ def pairs(name: str) -> list[Pair]:
     return [Pair(*line.split("\t")) for line in lines if not line.startswith("#")]
 
 
-def judged(pair: Pair, model: Model) -> Judged:
+def judged(pair: Pair, model: EmbeddingModel) -> Judged:
     one, other = (fingerprint(text, b"") for text in (pair.one, pair.other))
     likeness = product(model.vector(pair.one), model.vector(pair.other))
     return Judged(pair, likeness, one.same_as(other))
@@ -67,7 +67,7 @@ def product(one: Vector | None, other: Vector | None) -> float:
     return sum(a * b for a, b in zip(array("f", one), array("f", other), strict=True))
 
 
-def table(model: Model) -> Iterator[str]:
+def table(model: EmbeddingModel) -> Iterator[str]:
     yield "| pairs | likeness from | same, served | other, served | same, near | other, near |"
     yield "|---|---|---|---|---|---|"
     for name, said in SETS.items():

@@ -17,9 +17,9 @@ from aiohttp import web
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import libraries, measuring, stores, telling, vectors
-from proxy.app.site import Site, new_record, new_request_id, new_span_id, since_epoch
-from proxy.beside import beside
+from proxy.app import gauges, libraries, stores, telemetry, vectors
+from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
+from proxy.background import running_beside
 from proxy.edge.access import Access
 from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies
@@ -30,7 +30,7 @@ from proxy.edge.request import Bounds
 from proxy.egress import Egress
 from proxy.emit import Emitters, Sink
 from proxy.emit.lag import LoopLag
-from proxy.emit.levels import Levels
+from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
@@ -84,8 +84,8 @@ def assembled(
     emitter: Emitters,
     start_record: Callable[[], Record] = new_record,
 ) -> Pipeline:
-    """Join the rooms to the pipeline; what serves calls and what rehearses them differ in these
-    parameters alone."""
+    """Return the pipeline over these rooms; what serves calls and what plays policy tests differ in
+    these parameters alone."""
     return Pipeline(
         policies=policies,
         limits=rooms.limits,
@@ -106,140 +106,191 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
     ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
-        site, ending = _site(settings, opened, log_fd)
-        decisions = telling.decisions(site)
+        context, ending = _context(settings, opened, log_fd)
+        decisions = telemetry.decisions(context)
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
         reading = partial(read_folder, settings.policies, settings.environ)
-        store = PolicyStore(reading, *clock, site.log, telling.policies(site, decisions))
-        watch = _watch(site, settings.policies, known, store)
-        candidate = await _candidate(site)
+        store = PolicyStore(reading, *clock, context.log, telemetry.policies(context, decisions))
+        watch = _watch(context, settings.policies, known, store)
+        candidate = await _candidate(context)
         all_sinks: tuple[Sink, ...] = (
-            site.metrics,
-            CallLog(site.put, site.levels, SCHEMAS[settings.log.schema], settings.log.ratio),
-            *telling.traces(site),
+            context.metrics,
+            _call_log(context),
+            *telemetry.traces(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
-            *stores.rows(site),
+            *stores.rows(context),
             *sinks,
         )
-        soon = asyncio.get_running_loop().call_soon
-        emitters = Emitters(all_sinks, telling.report(site), soon, Quota(time.monotonic))
+        emitters = _emitters(context, all_sinks)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        rooms = await _rooms(site, store, via, emitters, offload := _offload(site))
+        rooms = await _rooms(context, store, via, emitters, offload := _offload(context))
         pipeline = assembled(store, rooms, emitters)
         calls = Calls()
         front = edge.data_handler(
             pipeline,
             via=via,
             new_id=new_request_id,
-            bounds=_bounds(site, offload),
+            bounds=_bounds(context, offload),
             calls=calls,
-            on_bug=telling.bug(site),
+            on_bug=telemetry.bug(context),
         )
         readiness = Readiness()
-        look_up = measuring.Gauges(site.metrics, rooms.limits.store, since_epoch).look
-        otherwise = candidate.explain if candidate else None
-        told = AdminSources(look_up, site.metrics.render, site.levels, past, otherwise)
-        admin, *_ = await _listen(
-            opened, admin_handler(told, readiness, _access(settings)), settings.admin
-        )
+        sources = _admin_sources(context, rooms, past, candidate)
+        handler = admin_handler(sources, readiness, _access(settings))
+        admin, *_ = await _listen(opened, handler, settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
         _drain(opened, settings, server, calls, stop)
-        measuring.clients(site.metrics, lambda: len(server.connections))
-        await opened.enter_async_context(LoopLag(site.metrics.late))
-        await opened.enter_async_context(stores.drift(site, store, rooms.limits))
-        await opened.enter_async_context(beside(watch.run()))
+        gauges.clients(context.metrics, lambda: len(server.connections))
+        await opened.enter_async_context(LoopLag(context.metrics.late))
+        await opened.enter_async_context(stores.drift(context, store, rooms.limits))
+        await opened.enter_async_context(running_beside(watch.run()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
-        telling.listening(site, ending, listen, admin)
-        yield Running(listen, admin, store, watch)
+        telemetry.listening(context, ending, listen, admin)
+        yield Running(listen=listen, admin=admin, policies=store, watch=watch)
 
 
-def _site(settings: Settings, opened: AsyncExitStack, log_fd: int) -> tuple[Site, telling.Ending]:
+def _context(
+    settings: Settings, opened: AsyncExitStack, log_fd: int
+) -> tuple[Context, telemetry.Ending]:
     """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
-    levels = Levels(settings.log.level, time.monotonic)
+    levels = LogLevel(settings.log.level, time.monotonic)
     log = events(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
-    failed = telling.writer_failed(metrics, log)
+    failed = telemetry.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
-    ending = telling.Ending(log, settings.drain_seconds)
+    ending = telemetry.Ending(log, settings.drain_seconds)
     opened.callback(ending.end)
     metrics.watch("headrace_telemetry_queue_length", "logs", read=lambda: writer.waiting)
-    site = Site(settings, opened, writer.put, log, metrics, levels, failed)
-    libraries.route_library_logs(site)
-    return site, ending
+    context = Context(
+        settings=settings,
+        opened=opened,
+        put=writer.put,
+        log=log,
+        metrics=metrics,
+        levels=levels,
+        failed=failed,
+    )
+    libraries.route_library_logs(context)
+    return context, ending
 
 
 async def _rooms(
-    site: Site, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
+    context: Context, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
 ) -> Rooms:
-    http = await site.opened.enter_async_context(HttpClient())
-    site.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
-    site.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
-    counters = await stores.counters(site)
-    pool = site.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
-    recalls = await stores.recalls(site, store, counters)
-    limits = Admission(counters, telling.warn(site), recalls, offload)
-    health = Health(time.monotonic, site.metrics.circuit)
-    answers = Bodies(site.settings.answers_bytes, "answers")
-    site.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
-    upstreams = Upstreams(http, via, new_span_id, health, offload=offload, share=answers.share)
-    bare = Rooms(limits, PolicyGuards(Engine(time.monotonic)), cache.NullCache(), upstreams)
+    http = await context.opened.enter_async_context(HttpClient())
+    context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
+    context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
+    counters = await stores.counters(context)
+    pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
+    recalls = await stores.recalls(context, store, counters)
+    limits = Admission(
+        store=counters, warned=telemetry.warn(context), recalls=recalls, offload=offload
+    )
+    health = Health(time.monotonic, context.metrics.circuit)
+    answers = Bodies(context.settings.answers_bytes, "answers")
+    context.metrics.watch("headrace_answer_body_bytes", read=lambda: answers.held)
+    upstreams = Upstreams(
+        http=http,
+        via=via,
+        new_span_id=new_span_id,
+        health=health,
+        offload=offload,
+        share=answers.share,
+    )
+    bare = Rooms(
+        limits=limits,
+        guards=PolicyGuards(Engine(time.monotonic)),
+        cache=cache.NullCache(),
+        upstreams=upstreams,
+    )
     asks = assembled(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
     outside = Egress(http, asks.run, new_request_id)
-    most_texts = site.settings.body_values
+    most_texts = context.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
-    semantic = vectors.semantic_index(site, vectors.embeddings(site))
-    kept = cache.AnswerCache(await stores.backends(site), since_epoch, semantic, offload)
-    return Rooms(limits, PolicyGuards(engine), kept, upstreams)
+    alike = vectors.alike(context, vectors.embeddings(context))
+    kept = cache.AnswerCache(
+        backends=await stores.shelves(context), now=since_epoch, semantic=alike, offload=offload
+    )
+    return Rooms(limits=limits, guards=PolicyGuards(engine), cache=kept, upstreams=upstreams)
+
+
+def _call_log(context: Context) -> CallLog:
+    log = context.settings.log
+    return CallLog(
+        put=context.put, levels=context.levels, schema=SCHEMAS[log.schema], ratio=log.ratio
+    )
+
+
+def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
+    return Emitters(
+        sinks=sinks,
+        failed=telemetry.report(context),
+        soon=asyncio.get_running_loop().call_soon,
+        unauthenticated=Quota(time.monotonic),
+    )
+
+
+def _admin_sources(
+    context: Context, rooms: Rooms, calls: CallHistory, candidate: Candidate | None
+) -> AdminSources:
+    """Return what the admin port shows."""
+    return AdminSources(
+        look=gauges.LimitGauges(context.metrics, rooms.limits.store, since_epoch).look,
+        render=context.metrics.render,
+        levels=context.levels,
+        calls=calls,
+        candidate=candidate.explain if candidate else None,
+    )
 
 
 def _access(settings: Settings) -> Access:
     return Access(settings.admin_token, settings.admin_hosts)
 
 
-def _offload(site: Site) -> Offload:
+def _offload(context: Context) -> Offload:
     """Return one thread for all work on large bodies, so that they wait for each other, caller
     by caller, and the loop for none."""
-    return Offload(site.opened.enter_context(ThreadPoolExecutor(1, "bodies")), Turns(1))
+    return Offload(context.opened.enter_context(ThreadPoolExecutor(1, "bodies")), Turns(1))
 
 
-def _bounds(site: Site, offload: Offload) -> Bounds:
+def _bounds(context: Context, offload: Offload) -> Bounds:
     """Return what requests may take."""
-    settings = site.settings
+    settings = context.settings
     bodies = Bodies(settings.bodies_bytes)
-    site.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
+    context.metrics.watch("headrace_request_body_bytes", read=lambda: bodies.held)
     return Bounds(
         settings.body_bytes, bodies=bodies, parsing=Parsing(settings.body_values, offload)
     )
 
 
-def _watch(site: Site, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
-    settle_s = site.settings.settle_seconds
+def _watch(context: Context, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
+    settle_s = context.settings.settle_seconds
     return FolderWatch(
         folder, known, store.refresh, store.read_revocations, settle_s, time.monotonic
     )
 
 
-async def _candidate(site: Site) -> Candidate | None:
-    """Give the sink of a candidate where there is one, its folder watched; it needs no secrets."""
-    folder = site.settings.candidate
+async def _candidate(context: Context) -> Candidate | None:
+    """Return the sink of a candidate, None without one; watch its folder. It needs no secrets."""
+    folder = context.settings.candidate
     if folder is None:
         return None
     known = look(folder)
     reading = partial(read_folder, folder, None)
     clock = (time.monotonic, asyncio.sleep)
-    told = measuring.candidate(site.metrics)
-    store = PolicyStore(reading, *clock, site.log, told, "candidate")
-    watch = _watch(site, folder, known, store)
-    await site.opened.enter_async_context(beside(watch.run()))
-    return Candidate(lambda: store.current, site.metrics.candidate)
+    on_reading = gauges.candidate(context.metrics)
+    store = PolicyStore(reading, *clock, context.log, on_reading, "candidate")
+    watch = _watch(context, folder, known, store)
+    await context.opened.enter_async_context(running_beside(watch.run()))
+    return Candidate(lambda: store.current, context.metrics.candidate)
 
 
 async def _listen(

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import structlog
 
-from proxy.app.site import Site
-from proxy.app.telling import where
+from proxy.app.context import Context
+from proxy.app.telemetry import where
 from proxy.emit.quota import Quota
 
 
@@ -31,13 +31,13 @@ class LibraryLog(logging.Handler):
         if missed is None:
             return
         error = record.exc_info[1] if record.exc_info else None
-        said = where(error) if error is not None else {"at": f"{record.filename}:{record.lineno}"}
+        place = where(error) if error is not None else {"at": f"{record.filename}:{record.lineno}"}
         tell = self._log.error if record.levelno >= logging.ERROR else self._log.warning
-        tell("library.failed", library=record.name, untold=missed, **said)
+        tell("library.failed", library=record.name, untold=missed, **place)
 
 
-def route_library_logs(site: Site) -> None:
-    """Send what libraries log to the log of a site, until the site ends."""
-    handler, root = LibraryLog(site.log, time.monotonic), logging.getLogger()
+def route_library_logs(context: Context) -> None:
+    """Send what libraries log to the log of the process, until it ends."""
+    handler, root = LibraryLog(context.log, time.monotonic), logging.getLogger()
     root.addHandler(handler)
-    site.opened.callback(root.removeHandler, handler)
+    context.opened.callback(root.removeHandler, handler)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Literal
 
 import proxy
 from proxy import ledger
-from proxy.app import telling
-from proxy.app.site import Site, new_request_id, since_epoch
-from proxy.beside import beside
+from proxy.app import telemetry
+from proxy.app.context import Context, new_request_id, since_epoch
+from proxy.background import running_beside
 from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
@@ -43,50 +43,56 @@ from proxy.types.limit import Claim
 from proxy.usage import NANO
 
 if TYPE_CHECKING:
-    from proxy.redis import Server
+    from proxy.redis import RedisServer
 
 
-async def counters(site: Site) -> CounterStore:
+async def counters(context: Context) -> CounterStore:
     """Open the store of the counters of limits: in memory, or in a server that may be away."""
-    store = await _counters(site)
-    await site.opened.enter_async_context(beside(renewing(store, asyncio.sleep)))
+    store = await _counters(context)
+    await context.opened.enter_async_context(running_beside(renewing(store, asyncio.sleep)))
     return store
 
 
-async def _counters(site: Site) -> CounterStore:
-    if site.settings.redis is None:
+async def _counters(context: Context) -> CounterStore:
+    if context.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
     from proxy.limits.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
     def tell(state: Literal["degraded", "recovered"]) -> None:
-        site.metrics.counters_degraded(state == "degraded")
-        site.log.warning(f"limits.{state}")
+        context.metrics.counters_degraded(state == "degraded")
+        context.log.warning(f"limits.{state}")
 
     def lost(claim: Claim) -> None:
-        name, named = claim.limit.name, site.metrics.roster.owners(claim.scope)
-        site.metrics.budget_lost(name)
-        site.log.error("budget.lost", limit=name, whose=named)
+        name, named = claim.limit.name, context.metrics.roster.owners(claim.scope)
+        context.metrics.budget_lost(name)
+        context.log.error("budget.lost", limit=name, whose=named)
 
-    server = connect(site.settings.redis, TIMEOUT_S)
-    shared = await site.opened.enter_async_context(RedisStore(server, since_epoch))
-    alone = LocalFallback(time.monotonic, since_epoch, site.settings.replicas)
+    server = connect(context.settings.redis, TIMEOUT_S)
+    shared = await context.opened.enter_async_context(RedisStore(server, since_epoch))
+    alone = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
     sheltered = FailoverStore(
-        shared, alone, tell, asyncio.sleep, random.random, new_request_id, lost
+        remote=shared,
+        alone=alone,
+        tell=tell,
+        sleep=asyncio.sleep,
+        chance=random.random,
+        new_id=new_request_id,
+        lost_budget=lost,
     )
-    site.opened.push_async_callback(_close, site, sheltered)
-    await site.opened.enter_async_context(beside(sheltered.watch()))
+    context.opened.push_async_callback(_close, context, sheltered)
+    await context.opened.enter_async_context(running_beside(sheltered.watch()))
     return sheltered
 
 
-async def _close(site: Site, counters: FailoverStore) -> None:
+async def _close(context: Context, counters: FailoverStore) -> None:
     await counters.close()
     if counters.owing:
-        site.log.warning("limits.unsettled", count=counters.owing)
+        context.log.warning("limits.unsettled", count=counters.owing)
 
 
-def _connector() -> Callable[[RedisAt, float], Server]:
-    """Give what connects to a server that is shared. Raises ``BadSetting`` where it is missing."""
+def _connector() -> Callable[[RedisAt, float], RedisServer]:
+    """Return what connects to a shared server. Raise ``BadSetting`` where the extra is missing."""
     try:
         from proxy.redis import connect  # noqa: PLC0415  # an extra
     except ImportError:
@@ -95,43 +101,57 @@ def _connector() -> Callable[[RedisAt, float], Server]:
 
 
 def drift(
-    site: Site, store: PolicyStore, admission: Admission
+    context: Context, store: PolicyStore, admission: Admission
 ) -> AbstractAsyncContextManager[None]:
     """Look now and then whether budgets and ledger agree, where one process keeps all of both."""
-    at = site.settings.ledger
-    if at is None or at.kind != "sqlite" or site.settings.replicas > 1:
+    at = context.settings.ledger
+    if at is None or at.kind != "sqlite" or context.settings.replicas > 1:
         return nullcontext()
 
     async def ask(budget: BudgetQuery, since_ms: int) -> Mapping[str, int]:
         return await budgets.spent(at.path, budget, budget.scopes, since_ms) or {}
 
-    clocks = (asyncio.sleep, time.monotonic, since_epoch)
     in_force = BudgetsInForce(lambda: store.current).all
-    tell, failed = site.metrics.drifted, telling.amiss(site, "drift.failed")
-    return beside(Reconciler(admission, in_force, ask, tell, failed, *clocks).run())
+    comparing = Reconciler(
+        admission=admission,
+        budgets=in_force,
+        spent=ask,
+        tell=context.metrics.drifted,
+        failed=telemetry.amiss(context, "drift.failed"),
+        sleep=asyncio.sleep,
+        now=time.monotonic,
+        utc=since_epoch,
+    )
+    return running_beside(comparing.run())
 
 
-async def recalls(site: Site, policies: PolicyStore, counters: CounterStore) -> Backfill:
+async def recalls(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
-    failed = telling.amiss(site, "recall.failed")
-    asking = Backfill(counters, _recall(site, policies), failed, time.monotonic, since_epoch)
-    return await site.opened.enter_async_context(asking)
+    failed = telemetry.amiss(context, "recall.failed")
+    asking = Backfill(
+        store=counters,
+        recall=_recall(context, policies),
+        failed=failed,
+        monotonic=time.monotonic,
+        utc=since_epoch,
+    )
+    return await context.opened.enter_async_context(asking)
 
 
-def _recall(site: Site, policies: PolicyStore) -> Recall:
+def _recall(context: Context, policies: PolicyStore) -> Recall:
     in_force = BudgetsInForce(lambda: policies.current)
 
     async def ask(claim: Claim, before_ms: int | None) -> int | None:
         found, budget = None, in_force.named(claim.limit.name)
         try:
-            found = await _seen(site.settings.ledger, budget, claim, before_ms)
+            found = await _seen(context.settings.ledger, budget, claim, before_ms)
         except Unusable as error:
             raise BackfillUnavailable from error
         finally:
             recalled = None if found is None else found / NANO
-            named = site.metrics.roster.owners(claim.scope)
+            named = context.metrics.roster.owners(claim.scope)
             name = claim.limit.name
-            site.log.info("budget.begins", limit=name, whose=named, recalled_usd=recalled)
+            context.log.info("budget.begins", limit=name, whose=named, recalled_usd=recalled)
         return found
 
     return ask
@@ -149,69 +169,73 @@ async def _seen(
     return None if found is None else found[claim.scope]
 
 
-async def backends(site: Site) -> dict[str, CacheBackend]:
+async def shelves(context: Context) -> dict[str, CacheBackend]:
     """Open the stores of the cache. What is kept in memory ends with it, and so does its secret."""
-    path, most = site.settings.cache_file, site.settings.cache_bytes
-    memory = Memory(most, time.monotonic, site.metrics)
-    backends = {
+    path, most = context.settings.cache_file, context.settings.cache_bytes
+    memory = Memory(most, time.monotonic, context.metrics)
+    shelves = {
         "memory": CacheBackend(
-            await site.opened.enter_async_context(memory), secrets.token_bytes(32)
+            await context.opened.enter_async_context(memory), secrets.token_bytes(32)
         ),
     }
-    secret = secret_of(site.settings.cache_secret or "")
+    secret = secret_of(context.settings.cache_secret or "")
     if path is not None:
-        backends["sqlite"] = CacheBackend(
-            await _cache_file(site, path), secret, _changed(site, "sqlite")
+        shelves["sqlite"] = CacheBackend(
+            await _cache_file(context, path), secret, _changed(context, "sqlite")
         )
-    if site.settings.redis is not None:
+    if context.settings.redis is not None:
         connect = _connector()
         from proxy.cache.redis import TIMEOUT_S, Redis  # noqa: PLC0415  # an extra
 
-        shared = Redis(connect(site.settings.redis, TIMEOUT_S), time.monotonic, site.metrics)
-        store = await site.opened.enter_async_context(shared)
-        backends["redis"] = CacheBackend(store, secret, _changed(site, "redis"))
-    return backends
+        shared = Redis(connect(context.settings.redis, TIMEOUT_S), time.monotonic, context.metrics)
+        store = await context.opened.enter_async_context(shared)
+        shelves["redis"] = CacheBackend(store, secret, _changed(context, "redis"))
+    return shelves
 
 
-def _changed(site: Site, store: str) -> Callable[[], None]:
+def _changed(context: Context, store: str) -> Callable[[], None]:
     """Return what tells of a kept answer that somebody else has changed."""
     quota = Quota(time.monotonic)
 
     def tell() -> None:
-        site.metrics.evicted("changed", 1)
+        context.metrics.evicted("changed", 1)
         untold = quota.take()
         if untold is not None:
-            site.log.error("cache.changed", store=store, untold=untold)
+            context.log.error("cache.changed", store=store, untold=untold)
 
     return tell
 
 
-async def _cache_file(site: Site, path: Path) -> Sqlite:
+async def _cache_file(context: Context, path: Path) -> Sqlite:
     """Open the file of kept answers. Raise ``BadSetting`` where that cannot be."""
 
     def replaced(reason: str, kept: Path | None) -> None:
-        site.metrics.file_replaced("cache")
+        context.metrics.file_replaced("cache")
         named = {"variable": "HEADRACE_CACHE_FILE", "file": str(path)}
         kept_as = str(kept) if kept else None
-        site.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **named)
+        context.log.warning("cache.file_replaced", reason=reason, kept_as=kept_as, **named)
 
-    failed = partial(site.failed, "cache")
-    file = Sqlite(path, site.settings.cache_bytes, since_epoch, site.metrics, replaced, failed)
+    failed = partial(context.failed, "cache")
+    file = Sqlite(
+        path, context.settings.cache_bytes, since_epoch, context.metrics, replaced, failed
+    )
     try:
-        return await site.opened.enter_async_context(file)
+        return await context.opened.enter_async_context(file)
     except (sqlite3.Error, OSError, ForeignFile) as error:
         raise BadSetting(f"HEADRACE_CACHE_FILE: {path} cannot be used: {error}") from None
 
 
-def rows(site: Site) -> tuple[Sink, ...]:
-    """Give the sink of rows when they are kept. It closes after the last call has ended."""
-    if site.settings.ledger is None:
+def rows(context: Context) -> tuple[Sink, ...]:
+    """Return the sink of rows if they are kept. It closes after the last call has ended."""
+    if context.settings.ledger is None:
         return ()
-    dropped = partial(site.metrics.dropped, "ledger")
-    failed = partial(site.failed, "ledger")
-    told = (dropped, failed, partial(site.metrics.file_replaced, "ledger"), site.log)
-    kept = ledger.opened(site.settings.ledger, proxy.__version__, *told)
-    waiting = partial(getattr, kept, "waiting")
-    site.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
-    site.opened.push_async_callback(asyncio.to_thread, kept.close)
-    return (kept,)
+    dropped = partial(context.metrics.dropped, "ledger")
+    failed = partial(context.failed, "ledger")
+    replaced = partial(context.metrics.file_replaced, "ledger")
+    sink = ledger.opened(
+        context.settings.ledger, proxy.__version__, dropped, failed, replaced, context.log
+    )
+    waiting = partial(getattr, sink, "waiting")
+    context.metrics.watch("headrace_telemetry_queue_length", "ledger", read=waiting)
+    context.opened.push_async_callback(asyncio.to_thread, sink.close)
+    return (sink,)

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from proxy.app.site import Site, since_epoch
+from proxy.app.context import Context, since_epoch
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.vector_index import VectorIndex
 from proxy.embedding import Embeddings
@@ -15,20 +15,22 @@ from proxy.ports import Embedder
 THREADS = 1  # each turns some 200 short texts a second into vectors, on a core of its own
 
 
-def embeddings(site: Site) -> Embeddings:
+def embeddings(context: Context) -> Embeddings:
     """Make ready to turn texts into vectors; a model is loaded by the first call that needs it."""
-    pool = site.opened.enter_context(ThreadPoolExecutor(THREADS, "embeddings"))
-    log = site.log
+    pool = context.opened.enter_context(ThreadPoolExecutor(THREADS, "embeddings"))
+    log = context.log
     return Embeddings(
-        pool,
-        time.monotonic,
-        site.metrics.embedded,
-        lambda kind: log.error("embedding.failed", type=kind),
+        pool=pool,
+        now=time.monotonic,
+        tell=context.metrics.embedded,
+        broken=lambda kind: log.error("embedding.failed", type=kind),
     )
 
 
-def semantic_index(site: Site, embedder: Embedder) -> SemanticIndex:
-    """Give what finds questions in other words. Their vectors take half of what a store takes."""
-    held = partial(site.metrics.held, "vectors")
-    nearest = VectorIndex(site.settings.cache_bytes // 2, since_epoch, held)
-    return SemanticIndex(embedder, nearest, site.metrics.looked, since_epoch)
+def alike(context: Context, embedder: Embedder) -> SemanticIndex:
+    """Return what finds questions in other words. Their vectors take half of a store's bytes."""
+    held = partial(context.metrics.held, "vectors")
+    nearest = VectorIndex(context.settings.cache_bytes // 2, since_epoch, held)
+    return SemanticIndex(
+        embedder=embedder, vectors=nearest, tell=context.metrics.looked, now=since_epoch
+    )

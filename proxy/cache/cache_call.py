@@ -25,7 +25,7 @@ from proxy.errors import ProxyError, UpstreamError
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record, Saved
-from proxy.turn import Turn
+from proxy.turn import LoopTurn
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
 from proxy.usage import Tokens, in_force
 
@@ -191,7 +191,7 @@ class CacheCall:
         await self.client.begin(Head(streamed), self.record)
         made = partial(_chunks, kept, streamed=streamed)
         chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.head.digest)
-        turn = Turn(self.record.now)
+        turn = LoopTurn(self.record.now)
         turn.begin()
         for chunk in chunks:
             await self._send(chunk, turn)
@@ -253,12 +253,12 @@ class CacheCall:
     async def _show_all(self, place: Listener) -> None:
         """Show an answer that is being fetched. Raise what went wrong, also before its first
         chunk."""
-        turn = Turn(self.record.now)
+        turn = LoopTurn(self.record.now)
         async for chunk in place:
             turn.begin()
             await self._send(chunk, turn)
 
-    async def _send(self, chunk: Chunk, turn: Turn) -> None:
+    async def _send(self, chunk: Chunk, turn: LoopTurn) -> None:
         await self.client.send(chunk)
         if turn.is_over():
             await turn.rest()

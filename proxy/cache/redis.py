@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from proxy.cache.store import StoreEvents
-from proxy.redis import FAULTS, Server
+from proxy.redis import FAULTS, RedisServer
 
 PREFIX = b"headrace:cache:"
 TIMEOUT_S = 0.25
@@ -32,7 +32,7 @@ class Redis:
 
     def __init__(
         self,
-        server: Server,
+        server: RedisServer,
         now: Callable[[], float],
         tell: StoreEvents,
         *,

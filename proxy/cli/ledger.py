@@ -9,7 +9,7 @@ import click
 
 from proxy.cli.parameters import FILE, Moment
 from proxy.emit import chain
-from proxy.ledger import audit, now_ms, shown, spending, sqlite
+from proxy.ledger import audit, now_ms, render, spending, sqlite
 from proxy.ledger.store import Unusable, Unwritten
 
 
@@ -20,7 +20,7 @@ from proxy.ledger.store import Unusable, Unwritten
 )
 @click.option("--since", type=Moment(), default="30d", show_default=True)
 @click.option("--until", type=Moment(), help="Now, where it is left out.")
-@click.option("--format", "form", type=click.Choice(sorted(shown.FORMS)), default="table")
+@click.option("--format", "form", type=click.Choice(sorted(render.FORMS)), default="table")
 def usage_command(
     path: Path, by: tuple[str, ...], since: datetime, until: datetime | None, form: str
 ) -> None:
@@ -30,7 +30,7 @@ def usage_command(
         spent = spending.spent(path, by, since, until or datetime.now(UTC))
     except Unusable as error:
         raise click.ClickException(error.reason) from None
-    click.echo(shown.FORMS[form](spent))
+    click.echo(render.FORMS[form](spent))
 
 
 @click.group("ledger")
@@ -50,7 +50,7 @@ def prune_command(path: Path, before: datetime) -> None:
         gone = sqlite.pruned(path, int(before.timestamp() * 1000), now_ms())
     except Unwritten as error:
         raise click.ClickException(f"{path} cannot be pruned: {error.reason}") from None
-    click.echo(shown.pruned_text(gone, before))
+    click.echo(render.pruned_text(gone, before))
 
 
 @click.command("verify-log")

@@ -30,14 +30,14 @@ class NoModel(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ModelFiles:
     """Where the parts of the model are."""
 
     server: str
     weights: Path
 
 
-def find() -> Found | None:
+def find() -> ModelFiles | None:
     """Look for the server and the weights. The weights' package is located, never imported."""
     beside = Path(sys.executable).with_name(SERVER)
     server = str(beside) if beside.exists() else shutil.which(SERVER)
@@ -46,11 +46,11 @@ def find() -> Found | None:
     weights = Path(folders[0]) / WEIGHTS[1] if folders else None
     if server is None or weights is None or not weights.exists():
         return None
-    return Found(server, weights)
+    return ModelFiles(server, weights)
 
 
 @asynccontextmanager
-async def running_model(found: Found, at: Address) -> AsyncIterator[None]:
+async def running_model(found: ModelFiles, at: Address) -> AsyncIterator[None]:
     """Run the model's server while the block runs. Raises ``NoModel`` when it does not come up.
 
     A terminal's Ctrl-C does not reach it: it would fall silent under the calls being drained. But
@@ -87,7 +87,7 @@ def _tied_to_parent() -> Callable[[], None] | None:
     return tie
 
 
-def _command(found: Found, at: Address) -> list[str]:
+def _command(found: ModelFiles, at: Address) -> list[str]:
     where = ["--host", at.host, "--port", str(at.port)]
     model = ["-m", str(found.weights), "--alias", "smol", "-c", str(CONTEXT), "-np", "2"]
     small = ["-t", "1", "-tb", "1", "--device", "none", "--offline", "--no-webui"]

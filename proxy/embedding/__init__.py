@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from proxy.embedding.model import Model, load
+from proxy.embedding.model import EmbeddingModel, load
 from proxy.ports import Vector
 
 Done = Literal["done", "long", "busy", "failed"]
@@ -26,7 +26,7 @@ class Resting(Exception):
     """The model could not be used a moment ago."""
 
 
-class Tell(Protocol):
+class ResultCounter(Protocol):
     """Who is told what became of texts, and of a model that cannot be used."""
 
     def __call__(self, result: Done, count: int = 1) -> None: ...
@@ -39,9 +39,9 @@ class Embeddings:
 
     pool: Executor
     now: Callable[[], float]
-    tell: Tell
+    tell: ResultCounter
     broken: Callable[[str], None]
-    _models: OrderedDict[str, asyncio.Future[Model]] = field(default_factory=OrderedDict)
+    _models: OrderedDict[str, asyncio.Future[EmbeddingModel]] = field(default_factory=OrderedDict)
     _failed: dict[str, float] = field(default_factory=dict)  # names of the policies: few
     _under_way: int = 0
 
@@ -70,7 +70,7 @@ class Embeddings:
             self.tell("long" if vector is None else "done")
         return made
 
-    async def _model(self, name: str) -> Model:
+    async def _model(self, name: str) -> EmbeddingModel:
         """Give a model. The first who asks has it loaded, and that goes on if he does not wait.
 
         Raises whatever keeps it from being loaded.

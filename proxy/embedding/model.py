@@ -53,7 +53,7 @@ def files(folder: str) -> tuple[Path, Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class EmbeddingModel:
     """A loaded model, for one thread at a time. ``inputs`` are the tensors that it wants."""
 
     session: Any
@@ -87,7 +87,7 @@ def _unit(mean: NDArray[np.float32]) -> Vector | None:
     return (mean / length).astype("float32").tobytes() if 0 < length < float("inf") else None
 
 
-def load(folder: str) -> Model:
+def load(folder: str) -> EmbeddingModel:
     """Read a model: a tenth of a second and some 200 MB for the packaged one.
 
     Raises whatever the libraries raise for files that are missing, broken or of another kind.
@@ -106,4 +106,4 @@ def load(folder: str) -> Model:
     tokenizer = Tokenizer.from_file(str(words))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return Model(session, tokenizer, frozenset(each.name for each in session.get_inputs()))
+    return EmbeddingModel(session, tokenizer, frozenset(each.name for each in session.get_inputs()))

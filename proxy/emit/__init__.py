@@ -34,14 +34,14 @@ class Emitters:
 
     The records that end in one round of the event loop are told of together, sink by sink: what
     is still in the processor's cache serves the next record for less. ``soon`` runs a step in the
-    loop's next round. Each caller without a key is counted, but ``strangers`` says of how many is
-    told beyond the metrics, as it costs nothing to be one.
+    loop's next round. Every call without a known key is counted, but ``unauthenticated`` bounds how
+    many of them are told of beyond the metrics, as anybody can send them.
     """
 
     sinks: tuple[Sink, ...]
     failed: Callable[[Sink, BaseException], None]
     soon: Callable[[Callable[[], None]], object] = _now
-    strangers: Quota | None = None
+    unauthenticated: Quota | None = None
     _ended: list[Record] = field(default_factory=list)
 
     def observing(self, record: Record) -> Observation:
@@ -55,15 +55,15 @@ class Emitters:
                 self.failed(sink, error)
 
     def end(self, record: Record) -> None:
-        if self.strangers is not None and record.key is None and not record.bug:
-            untold = self.strangers.take()
+        if self.unauthenticated is not None and record.key is None and not record.bug:
+            untold = self.unauthenticated.take()
             record.told, record.untold = untold is not None, untold or 0
         self._ended.append(record)
         if len(self._ended) == 1:
             self.soon(self.tell)
 
     def tell(self) -> None:
-        """Tell the sinks of all records that have ended."""
+        """Pass all records that have ended to the sinks."""
         records, self._ended = self._ended, []
         for sink in self.sinks:
             for record in records:

@@ -14,7 +14,7 @@ from proxy.attempts import Attempt
 from proxy.dialects.upstream_request import parameters
 from proxy.emit import semconv, summary
 from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
-from proxy.record import Record, Said
+from proxy.record import CapturedText, Record
 from proxy.types import Json, Plan
 from proxy.types.guard import GuardResult, Stage
 from proxy.usage import NANO
@@ -116,7 +116,7 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
     return known(said)
 
 
-def _messages(said: Sequence[Said]) -> str | None:
+def _messages(said: Sequence[CapturedText]) -> str | None:
     """Give texts in the form of the conventions' messages, as JSON."""
     messages = [
         {"role": each.role, "parts": [{"type": "text", "content": each.text}]} for each in said

@@ -197,7 +197,7 @@ class Verified:
         )
 
 
-class _Reader:
+class _ChainReader:
     """Follows a chain line by line."""
 
     def __init__(self) -> None:
@@ -238,7 +238,7 @@ class _Reader:
 
 def verify(path: Path, known: Iterable[str] = ()) -> Verified:
     """Check a chain from its first line. Hashes that are ``known`` must be in it."""
-    reader, wanted = _Reader(), set(known)
+    reader, wanted = _ChainReader(), set(known)
     broken: tuple[int, str] | None = None
     number = 0
     with path.open("rb") as file:
@@ -250,7 +250,9 @@ def verify(path: Path, known: Iterable[str] = ()) -> Verified:
     broken = broken or reader.end()
     if broken is None and wanted:
         broken = number, f"is the last, and none has the hash {min(wanted)}"
-    return Verified(reader.seq, reader.head, reader.torn, reader.missing, broken)
+    return Verified(
+        lines=reader.seq, head=reader.head, torn=reader.torn, missing=reader.missing, broken=broken
+    )
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:

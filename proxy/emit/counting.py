@@ -21,18 +21,19 @@ from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"
 MAX_KEPT = 4096
+Names = tuple[str, str, str, str]
 Tags = Mapping[str, frozenset[str]]
 Key = TypeVar("Key")
 Made = TypeVar("Made")
 
 
 class Child(Protocol):
-    """Gives what counts for a metric and its labels."""
+    """Returns what counts for a metric and its labels."""
 
     def __call__(self, name: str, *labels: str) -> Any: ...
 
 
-class Kept(dict[Key, Made]):
+class SeriesCache(dict[Key, Made]):
     """Makes what is not there yet, and begins anew beyond ``MAX_KEPT``."""
 
     def __init__(self, make: Callable[[Key], Made]) -> None:
@@ -46,20 +47,19 @@ class Kept(dict[Key, Made]):
         return made
 
 
-class Way:
+class RequestSeries:
     """Series of the calls of a deployment that come through one dialect in one form."""
 
     __slots__ = ("cost", "duration", "input", "outcomes", "output", "overhead", "uses")
 
-    def __init__(
-        self, child: Child, deployment: str, dialect: str, endpoint: str, stream: str
-    ) -> None:
-        self.outcomes: Kept[str, Any] = Kept(
+    def __init__(self, child: Child, names: Names) -> None:
+        deployment, dialect, endpoint, stream = names
+        self.outcomes: SeriesCache[str, Any] = SeriesCache(
             lambda outcome: child(
                 "headrace_requests_total", deployment, dialect, endpoint, outcome, stream
             )
         )
-        self.uses: Kept[str, Any] = Kept(
+        self.uses: SeriesCache[str, Any] = SeriesCache(
             lambda use: child("headrace_money_usd_total", deployment, use)
         )
         self.duration = child("headrace_request_duration_seconds", deployment, endpoint, stream)
@@ -69,20 +69,21 @@ class Way:
         self.cost = child("headrace_request_cost_usd", deployment)
 
 
-class Asked:
+class UpstreamSeries:
     """Series of the requests to one upstream for one model, and of those of one deployment."""
 
     __slots__ = ("between", "costs", "duration", "first", "results", "speed", "tokens")
 
-    def __init__(self, child: Child, deployment: str, upstream: str, provider: str, model: str):
+    def __init__(self, child: Child, names: Names) -> None:
+        deployment, upstream, provider, model = names
         served = (deployment, provider, model)
-        self.results: Kept[str, Any] = Kept(
+        self.results: SeriesCache[str, Any] = SeriesCache(
             lambda result: child("headrace_upstream_attempts_total", upstream, model, result)
         )
-        self.tokens: Kept[tuple[str, str], Any] = Kept(
+        self.tokens: SeriesCache[tuple[str, str], Any] = SeriesCache(
             lambda labels: child("headrace_tokens_total", *served, *labels)
         )
-        self.costs: Kept[str, Any] = Kept(
+        self.costs: SeriesCache[str, Any] = SeriesCache(
             lambda cost_type: child("headrace_cost_usd_total", *served, cost_type)
         )
         self.duration = child("headrace_upstream_request_duration_seconds", upstream, model)
@@ -97,32 +98,40 @@ class Counting:
     def __init__(self, child: Child, tags: Tags) -> None:
         self._child = child
         self._tags = tags
-        self._ways: Kept[tuple[str, str, str, str], Way] = Kept(lambda key: Way(child, *key))
-        self._asked: Kept[tuple[str, str, str, str], Asked] = Kept(lambda key: Asked(child, *key))
-        self._tagged: Kept[tuple[str | None, ...], list[tuple[Any, Any, Any]]] = Kept(
+        self._requests: SeriesCache[Names, RequestSeries] = SeriesCache(
+            lambda names: RequestSeries(child, names)
+        )
+        self._upstreams: SeriesCache[Names, UpstreamSeries] = SeriesCache(
+            lambda names: UpstreamSeries(child, names)
+        )
+        self._tagged: SeriesCache[tuple[str | None, ...], list[tuple[Any, Any, Any]]] = SeriesCache(
             self._tag_series
         )
-        self._credentials: Kept[tuple[str, str], Any] = Kept(
+        self._credentials: SeriesCache[tuple[str, str], Any] = SeriesCache(
             lambda used: child("headrace_key_last_used_timestamp_seconds", *used)
         )
-        self._keys: Kept[str, Any] = Kept(lambda key: child("headrace_key_cost_usd_total", key))
+        self._keys: SeriesCache[str, Any] = SeriesCache(
+            lambda key: child("headrace_key_cost_usd_total", key)
+        )
 
     def count(self, record: Record) -> None:
         """Count a record that is complete."""
         deployment, trace_id, plan = summary.deployment(record), record.ids.trace_id, record.plan
         stream = "true" if record.call is not None and record.call.stream else "false"
-        way = self._ways[deployment, summary.dialect(record), summary.endpoint(record), stream]
-        way.outcomes[record.outcome].inc()
+        request = self._requests[
+            deployment, summary.dialect(record), summary.endpoint(record), stream
+        ]
+        request.outcomes[record.outcome].inc()
         if record.key is None:
             self._unauthorized(record.error)
         elif record.credential is not None:
             ended = record.started_at.timestamp() + summary.duration(record)
             self._credentials[record.key, record.credential].set(ended)
-        way.duration.observe(summary.duration(record), trace_id)
-        way.overhead.observe(summary.overhead(record), trace_id)
+        request.duration.observe(summary.duration(record), trace_id)
+        request.overhead.observe(summary.overhead(record), trace_id)
         tokens, cost = 0, 0
         if record.attempts:
-            tokens, cost = self._used(deployment, way, record)
+            tokens, cost = self._used(deployment, request, record)
         self._tag(deployment, plan, tokens, cost / NANO)
         if plan is not None:
             self._ruled(deployment, plan)
@@ -133,34 +142,34 @@ class Counting:
             self._guarded(stage, result)
         self._oddities(deployment, record)
 
-    def _asking(self, deployment: str, target: Target) -> Asked:
+    def _series(self, deployment: str, target: Target) -> UpstreamSeries:
         upstream = target.upstream
         provider = upstream.provider or summary.UNKNOWN
-        return self._asked[deployment, upstream.name, provider, target.model]
+        return self._upstreams[deployment, upstream.name, provider, target.model]
 
-    def _used(self, deployment: str, way: Way, record: Record) -> tuple[int, int]:
-        """Count attempts, tokens and money; give the tokens and the known nano-USD of all."""
+    def _used(self, deployment: str, request: RequestSeries, record: Record) -> tuple[int, int]:
+        """Count attempts, tokens and money. Return all tokens and the nano-USD that are known."""
         trace_id, ended = record.ids.trace_id, record.error is None
         bills: list[tuple[Bill, int | None]] = []
         for attempt, fate, bill in record.billed():
-            asked = self._asking(deployment, attempt.target)
-            self._attempt(asked, attempt, trace_id)
+            series = self._series(deployment, attempt.target)
+            self._attempt(series, attempt, trace_id)
             if bill is None or bill.usage.source == "none":
                 continue
             whole = bill.cost
             bills.append((bill, whole))
-            self._bill(deployment, asked, bill, whole)
+            self._bill(deployment, series, bill, whole)
             if whole:
-                way.uses[fate.use].inc(whole / NANO)
+                request.uses[fate.use].inc(whole / NANO)
             if fate.served and ended:
-                _pace(asked, attempt, bill, trace_id)
+                _pace(series, attempt, bill, trace_id)
         first, served = summary.first_token(record), summary.served(record)
         if first is not None and served is not None:
-            self._asking(deployment, served.target).first.observe(first, trace_id)
-        return self._sums(way, record, bills)
+            self._series(deployment, served.target).first.observe(first, trace_id)
+        return self._sums(request, record, bills)
 
     def _sums(
-        self, way: Way, record: Record, bills: Sequence[tuple[Bill, int | None]]
+        self, request: RequestSeries, record: Record, bills: Sequence[tuple[Bill, int | None]]
     ) -> tuple[int, int]:
         if not bills:
             return 0, 0
@@ -168,18 +177,18 @@ class Counting:
         prompt = sum([bill.usage.tokens.prompt_total for bill, _ in bills])
         completion = sum([bill.usage.tokens.completion_total for bill, _ in bills])
         cost = sum([whole for whole in costs if whole is not None])
-        way.input.observe(prompt, trace_id)
-        way.output.observe(completion, trace_id)
+        request.input.observe(prompt, trace_id)
+        request.output.observe(completion, trace_id)
         if None not in costs:
-            way.cost.observe(cost / NANO, trace_id)
+            request.cost.observe(cost / NANO, trace_id)
         if cost:
             self._keys[record.key or summary.UNKNOWN].inc(cost / NANO)
         return prompt + completion, cost
 
-    def _attempt(self, asked: Asked, attempt: Attempt, trace_id: str) -> None:
-        asked.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].inc()
+    def _attempt(self, series: UpstreamSeries, attempt: Attempt, trace_id: str) -> None:
+        series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].inc()
         spent = (attempt.ended or attempt.started) - attempt.started
-        asked.duration.observe(spent, trace_id)
+        series.duration.observe(spent, trace_id)
         names = (attempt.target.upstream.name, attempt.target.model)
         if attempt.why in ("retry", "hedge", "guard"):
             self._child("headrace_upstream_repeats_total", *names, attempt.why).inc()
@@ -189,22 +198,22 @@ class Counting:
             invalid = self._child("headrace_usage_invalid_total", *names)
             invalid.inc(attempt.meter.invalid_usage)
 
-    def _bill(self, deployment: str, asked: Asked, bill: Bill, whole: int | None) -> None:
+    def _bill(self, deployment: str, series: UpstreamSeries, bill: Bill, whole: int | None) -> None:
         target = bill.target
         served = (deployment, target.upstream.provider or summary.UNKNOWN, target.model)
         estimated = bill.usage.source == "partial_estimate"
-        said = "true" if estimated else "false"
+        label = "true" if estimated else "false"
         for token_type in TOKEN_TYPES:
             number = getattr(bill.usage.tokens, token_type)
             if number:
-                asked.tokens[token_type, said].inc(number)
+                series.tokens[token_type, label].inc(number)
         if estimated:
             self._child("headrace_usage_estimated_total", deployment, target.model).inc()
         if whole is None:
             self._child("headrace_unpriced_requests_total", *served).inc()
             return
         for cost_type, part in bill.parts().items():
-            asked.costs[cost_type].inc(part / NANO)
+            series.costs[cost_type].inc(part / NANO)
         if bill.fate.loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, bill.fate.loss)
             lost.inc(whole / NANO)
@@ -218,16 +227,16 @@ class Counting:
 
     def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:
         """Count by every tag that the policies know, also where the call has none of it."""
-        said: Mapping[str, str] = plan.tags if plan is not None else {}
-        for requests, used, cost in self._tagged[deployment, *map(said.get, self._tags)]:
+        tags: Mapping[str, str] = plan.tags if plan is not None else {}
+        for requests, used, cost in self._tagged[deployment, *map(tags.get, self._tags)]:
             requests.inc()
             used.inc(tokens)
             cost.inc(usd)
 
     def _tag_series(self, key: tuple[str | None, ...]) -> list[tuple[Any, Any, Any]]:
         found, deployment = [], key[0] or summary.UNKNOWN
-        for (tag, values), said in zip(self._tags.items(), key[1:], strict=True):
-            value = NONE if said is None else said if said in values else OTHER
+        for (tag, values), given in zip(self._tags.items(), key[1:], strict=True):
+            value = NONE if given is None else given if given in values else OTHER
             names = (f"headrace_tagged_{what}_total" for what in ("requests", "tokens", "cost_usd"))
             requests, tokens, cost = (self._child(n, tag, value, deployment) for n in names)
             found.append((requests, tokens, cost))
@@ -248,10 +257,10 @@ class Counting:
 
     def _limited(self, admission: Outcome) -> None:
         for standing in admission.standings:
-            said = "allow"
+            decision = "allow"
             if standing.refuses:
-                said = "would_deny" if standing.limit.shadow else "deny"
-            self._child("headrace_limit_decisions_total", standing.limit.name, said).inc()
+                decision = "would_deny" if standing.limit.shadow else "deny"
+            self._child("headrace_limit_decisions_total", standing.limit.name, decision).inc()
 
     def _cached(self, deployment: str, record: Record, plan: Plan) -> None:
         if plan.cache is not None:
@@ -293,15 +302,15 @@ class Counting:
         self._child("headrace_stream_aborts_total", *labels).inc()
 
 
-def _pace(asked: Asked, attempt: Attempt, bill: Bill, trace_id: str) -> None:
+def _pace(series: UpstreamSeries, attempt: Attempt, bill: Bill, trace_id: str) -> None:
     """Observe how fast an answer came that reached its end."""
     tokens = bill.usage.tokens.completion_total
     between = summary.between_tokens(attempt, tokens)
     if between is not None:
-        asked.between.observe(between, trace_id)
+        series.between.observe(between, trace_id)
     took = (attempt.ended or attempt.started) - attempt.started
     if tokens and took > 0:
-        asked.speed.observe(tokens / took, trace_id)
+        series.speed.observe(tokens / took, trace_id)
 
 
 def _side(record: Record) -> str:

@@ -17,7 +17,7 @@ LEVELS: Mapping[str, int] = MappingProxyType(
 MAX_S = 24 * 3600.0
 
 
-class Levels:
+class LogLevel:
     """The level in force: the usual one, or for a time another. ``now`` gives monotonic seconds."""
 
     def __init__(self, usual: str, now: Callable[[], float]) -> None:

@@ -20,7 +20,7 @@ import structlog
 from proxy.attempts import Attempt
 from proxy.emit import summary
 from proxy.emit.attributes import usd
-from proxy.emit.levels import Levels
+from proxy.emit.levels import LogLevel
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
@@ -212,7 +212,7 @@ class CallLog:
     """
 
     put: Callable[[bytes], None]
-    levels: Levels
+    levels: LogLevel
     schema: Schema = native
     ratio: float = 1.0
 
@@ -275,7 +275,7 @@ class _Lines:
 
 
 def events(
-    put: Callable[[bytes], None], levels: Levels, schema: Schema = native
+    put: Callable[[bytes], None], levels: LogLevel, schema: Schema = native
 ) -> structlog.typing.FilteringBoundLogger:
     """Give the logger for events of the process, such as ``policy.in_force``."""
 

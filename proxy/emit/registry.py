@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from proxy.emit.declared import METRICS, OVERFLOW
 from proxy.emit.declared.metric import OTHER, Axis, Values
-from proxy.emit.tally import Level, Watched
+from proxy.emit.instruments import CallbackGauge, Gauge
 from proxy.types.roster import Roster
 
 MAX_SERIES = 50_000
@@ -24,7 +24,7 @@ RETIRED_S = 900.0
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KnownRoster:
     """A roster whose names count, for good or ``until`` a moment."""
 
     roster: Roster
@@ -43,7 +43,7 @@ class Registry(Collector):
         self._most = most
         self._table = {metric.name: metric for metric in METRICS}
         self._children: dict[str, dict[Values, Any]] = {metric.name: {} for metric in METRICS}
-        self._rosters = [_Kept(Roster(), "nothing")]
+        self._rosters = [_KnownRoster(Roster(), "nothing")]
         self._known: dict[Axis, frozenset[Values]] = {}
         self._learn()
         self._begin(Roster())
@@ -55,13 +55,13 @@ class Registry(Collector):
 
     def watch(self, name: str, *labels: str, read: Callable[[], float]) -> None:
         """Have a number read when it is scraped; ``read`` is called by another thread."""
-        self._children[name][labels] = Watched(read)
+        self._children[name][labels] = CallbackGauge(read)
 
     def replace(self, name: str, values: Mapping[Values, float]) -> None:
         """Show these levels of a metric, and no others."""
         fresh: dict[Values, Any] = {}
         for labels, value in values.items():
-            fresh[labels] = level = Level()
+            fresh[labels] = level = Gauge()
             level.set(value)
         self._children[name] = fresh
 
@@ -71,7 +71,7 @@ class Registry(Collector):
         for kept in self._rosters:
             if kept.of == of and kept.until is None:
                 kept.until = self._now() + RETIRED_S
-        self._rosters.append(_Kept(roster, of))
+        self._rosters.append(_KnownRoster(roster, of))
         self.retire()
         self._learn()
         if begin:

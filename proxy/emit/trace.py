@@ -26,7 +26,7 @@ ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
-class Outbox(Protocol):
+class SpanReceiver(Protocol):
     """Where finished spans go."""
 
     def take(self, spans: Sequence[ReadableSpan]) -> None:
@@ -51,7 +51,7 @@ class Traces:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: SpanReceiver,
         resource: Resource,
         ratio: float,
         profiles: Sequence[Profile] = (),

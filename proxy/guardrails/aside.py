@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from proxy.turns import Turn
+from proxy.turns import CallerTurn
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class Aside:
     ``pool`` it is done here and now."""
 
     pool: Executor | None
-    turn: Turn
+    turn: CallerTurn
 
     async def __call__(self, job: Callable[[], T]) -> T:
         """Return what a piece of work gives, which is done in a turn of its own."""

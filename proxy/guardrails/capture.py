@@ -17,7 +17,7 @@ from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
 from proxy.guardrails.text.normalize import readings
 from proxy.guardrails.text.walk import Text, answer_walk, request_walk
-from proxy.record import Captured, Said
+from proxy.record import Captured, CapturedText
 from proxy.types import Chunk, Json
 from proxy.types.guard import Capture, Guarding, GuardRule, is_contextual, is_service
 
@@ -62,8 +62,8 @@ class Capturing:
         said = (("assistant", "".join(parts)) for parts in self._answers.values())
         return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(said))
 
-    def _redacted(self, texts: Iterable[tuple[str, str]]) -> tuple[Said, ...]:
-        return tuple(Said(role, text) for role, text in self._cut(texts))
+    def _redacted(self, texts: Iterable[tuple[str, str]]) -> tuple[CapturedText, ...]:
+        return tuple(CapturedText(role, text) for role, text in self._cut(texts))
 
     def _cut(self, texts: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         left = self.capture.max_chars

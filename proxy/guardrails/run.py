@@ -24,7 +24,7 @@ from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.watch import AnswerWatch, Look, ValueRestorer, nothing
 from proxy.ports import Watch
 from proxy.record import Record
-from proxy.turn import Turn
+from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Json, Plan
 from proxy.types.guard import GuardRule, Stage
 
@@ -159,7 +159,7 @@ class CapturedAnswer:
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         safe = await self.look(chunk)
-        turn = Turn(self.capturing.clock)
+        turn = LoopTurn(self.capturing.clock)
         turn.begin()
         for each in safe:  # all that was held back may be shown at once
             self.capturing.feed(each)

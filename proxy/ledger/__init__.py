@@ -10,20 +10,22 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from proxy.ledger import tally
+from proxy.ledger import call_counters
 from proxy.ledger.aside import RefusedRows, aside_of
+from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted
-from proxy.ledger.sqlite import Crash, Run, SqliteStore
-from proxy.ledger.store import Store, Unusable, Unwritten
-from proxy.ledger.tally import Tally
+from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
+from proxy.ledger.store import LedgerStore, Unusable, Unwritten
 from proxy.ledger.writer import Log, Writer
 from proxy.record import Record
 from proxy.settings import LedgerAt
 
 CLOSE_S = 5.0
 DAY_MS = 86_400_000
-Make = Callable[[Path, Run, Callable[[Crash], None], Callable[[Path | None], None]], Store]
+Make = Callable[
+    [Path, ProcessRun, Callable[[Crash], None], Callable[[Path | None], None]], LedgerStore
+]
 
 STORES: Mapping[str, Make] = {
     "sqlite": SqliteStore,
@@ -34,9 +36,9 @@ STORES: Mapping[str, Make] = {
 class Ledger:
     """The sink that notes records and leaves the rest to its thread."""
 
-    def __init__(self, writer: Writer, tally: Tally) -> None:
+    def __init__(self, writer: Writer, counters: CallCounters) -> None:
         self._writer = writer
-        self._tally = tally
+        self._counters = counters
 
     @property
     def waiting(self) -> int:
@@ -44,13 +46,13 @@ class Ledger:
         return self._writer.waiting
 
     def begin(self, record: Record) -> None:
-        self._tally.begin()
+        self._counters.begin()
 
     def end(self, record: Record) -> None:
         if record.told:
-            self._writer.put(noted(self._tally.end(), record))
+            self._writer.put(noted(self._counters.end(), record))
         else:
-            self._tally.forget()
+            self._counters.forget()
 
     def close(self) -> None:
         """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
@@ -88,9 +90,15 @@ def opened(
         log.error("ledger.begun_anew", log_kept_as=str(kept) if kept else None, **named)
 
     keep_ms = None if at.keep_days is None else at.keep_days * DAY_MS
-    run = Run(secrets.token_hex(8), version, tally.folder(at.path.parent), now_ms, keep_ms)
+    run = ProcessRun(
+        name=secrets.token_hex(8),
+        version=version,
+        folder=call_counters.folder(at.path.parent),
+        now_ms=now_ms,
+        keep_ms=keep_ms,
+    )
     store = STORES[at.kind](at.path, run, crashed, begun_anew)
-    counts = Tally(run.folder if at.kind == "sqlite" else None, run.name)
+    counts = CallCounters(run.folder if at.kind == "sqlite" else None, run.name)
     try:
         store.open()
     except Unusable as error:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from proxy.ledger import shown, tally
+from proxy.ledger import call_counters, render
 from proxy.ledger.aside import aside_of
 from proxy.ledger.pruning import Pruned
 from proxy.ledger.reading import reading
@@ -107,7 +107,7 @@ class Audit:
             said = f"{least}{lost} in no row, {least}{running} under way"
             yield f"run {crash.run} crashed{where}: {said}"
         if self.pruned.calls:
-            cost = shown.usd(self.pruned.nano_usd)
+            cost = render.usd(self.pruned.nano_usd)
             calls = counted(self.pruned.calls, "call was", "calls were")
             yield f"{calls} pruned and counted, which had cost ${cost}"
         if self.dropped:
@@ -131,7 +131,7 @@ class Audit:
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
     """Check a ledger, in which so many calls are known to be missing. Raise ``Unusable`` if it
     cannot be read. Blocks for ``LOOKS`` times ``BETWEEN_S`` at most."""
-    folder, due = tally.folder(path.parent), _due(path)
+    folder, due = call_counters.folder(path.parent), _due(path)
     for _ in range(LOOKS):
         if not _behind(path, due):
             break
@@ -154,20 +154,29 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         violations = (*violations, f"{lacking} in no row{known}")
     found = (*marked, *dead)
     return Audit(
-        calls, attempts, runs, dropped, found, violations, pruned, behind, missing, refused
+        calls=calls,
+        attempts=attempts,
+        runs=runs,
+        dropped=dropped,
+        crashes=found,
+        violations=violations,
+        pruned=pruned,
+        behind=behind,
+        missing=missing,
+        refused=refused,
     )
 
 
 def _due(path: Path) -> dict[int, int]:
     """Return by run how many calls have ended by now, as far as it can be seen, for those whose
     proxy is at work or may be."""
-    folder, due = tally.folder(path.parent), {}
+    folder, due = call_counters.folder(path.parent), {}
     with reading(path) as file:
         rows = file.execute(
             "SELECT id, name, ended FROM runs WHERE closed_ms IS NULL AND crashed_ms IS NULL"
         ).fetchall()
     for run, name, ended in rows:
-        left = tally.left_by(folder, name)
+        left = call_counters.left_by(folder, name)
         if left is None or left.alive:
             due[run] = ended if left is None else left.ended
     return due
@@ -182,7 +191,8 @@ def _behind(path: Path, due: Mapping[int, int]) -> int:
 
 def _pruned(file: sqlite3.Connection) -> Pruned:
     query = "SELECT COALESCE(SUM(pruned), 0), COALESCE(SUM(pruned_nano_usd), 0) FROM runs"
-    return Pruned(*file.execute(query).fetchone())
+    calls, nano_usd = file.execute(query).fetchone()
+    return Pruned(calls, nano_usd)
 
 
 def _marked(file: sqlite3.Connection) -> Iterator[Crash]:
@@ -190,7 +200,7 @@ def _marked(file: sqlite3.Connection) -> Iterator[Crash]:
         "SELECT id, ended - settled, begun - ended, exact FROM runs WHERE crashed_ms IS NOT NULL"
     )
     for run, lost, running, exact in rows:
-        yield Crash(run, lost, running, bool(exact))
+        yield Crash(run=run, lost=lost, running=running, exact=bool(exact))
 
 
 def _violations(file: sqlite3.Connection) -> Iterator[str]:

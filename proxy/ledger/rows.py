@@ -90,7 +90,7 @@ def joined(batch: Iterable[Rows]) -> Rows:
     return rows
 
 
-class Entry(NamedTuple):
+class CallEntry(NamedTuple):
     """What is left of a record on the event loop: references, so that noting it costs little.
 
     ``attempts`` come with what became of them, as the record has it.
@@ -124,41 +124,41 @@ class Entry(NamedTuple):
         return len(self.attempts) + (self.saved is not None)
 
 
-def noted(seq: int, record: Record) -> Entry:
+def noted(seq: int, record: Record) -> CallEntry:
     """Note a record that is complete. The call's body is let go here."""
     head, call, plan, error = record.head, record.call, record.plan, record.error
-    return Entry(
-        seq,
-        record.started_at,
-        (record.ended or record.started) - record.started,
-        record.ids,
-        record.request_id,
-        head.dialect if head else None,
-        head.endpoint if head else None,
-        record.key,
-        record.revision,
-        plan.deployment if plan else None,
-        plan.tags if plan else None,
-        call.stream if call else None,
-        [word(model) for model in few(call.models)] if call else None,
-        record.status,
-        record.outcome,
-        error.code if error else None,
-        record.cache,
-        record.billed(),
-        record.saved,
-        plan.legs[0].targets[0].model if plan and plan.legs else "",
-        record.charges,
+    return CallEntry(
+        seq=seq,
+        started_at=record.started_at,
+        seconds=(record.ended or record.started) - record.started,
+        ids=record.ids,
+        request_id=record.request_id,
+        dialect=head.dialect if head else None,
+        endpoint=head.endpoint if head else None,
+        key=record.key,
+        policy=record.revision,
+        deployment=plan.deployment if plan else None,
+        tags=plan.tags if plan else None,
+        stream=call.stream if call else None,
+        models=[word(model) for model in few(call.models)] if call else None,
+        status=record.status,
+        outcome=record.outcome,
+        error=error.code if error else None,
+        cache=record.cache,
+        attempts=record.billed(),
+        saved=record.saved,
+        model=plan.legs[0].targets[0].model if plan and plan.legs else "",
+        charges=record.charges,
     )
 
 
-def rows_of(entry: Entry) -> Rows:
+def rows_of(entry: CallEntry) -> Rows:
     """Return the rows of a call."""
     attempts = attempt_rows(entry)
     return Rows([call_row(entry, attempts)], attempts, charge_rows(entry))
 
 
-def charge_rows(entry: Entry) -> list[Row]:
+def charge_rows(entry: CallEntry) -> list[Row]:
     """Return a row for each counter of a budget that the call was charged to."""
     started_ms = _started_ms(entry)
     return [
@@ -175,11 +175,11 @@ def counter_name(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _started_ms(entry: Entry) -> int:
+def _started_ms(entry: CallEntry) -> int:
     return (entry.started_at - EPOCH) // MILLISECOND
 
 
-def attempt_rows(entry: Entry) -> list[Row]:
+def attempt_rows(entry: CallEntry) -> list[Row]:
     """Give a row for each attempt, in the order in which they began."""
     rows = [_attempt_row(entry, number, billed) for number, billed in enumerate(entry.attempts, 1)]
     if entry.saved is not None:
@@ -187,13 +187,13 @@ def attempt_rows(entry: Entry) -> list[Row]:
     return rows
 
 
-def _kept_row(entry: Entry, saved: Saved) -> Row:
+def _kept_row(entry: CallEntry, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
     said = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
     return (*said, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
 
 
-def _attempt_row(entry: Entry, number: int, billed: Billed) -> Row:
+def _attempt_row(entry: CallEntry, number: int, billed: Billed) -> Row:
     attempt, fate, bill = billed
     target = attempt.target
     return (
@@ -219,7 +219,7 @@ def _attempt_row(entry: Entry, number: int, billed: Billed) -> Row:
 _NOTHING = (None,) * len(TOKENS)
 
 
-def call_row(entry: Entry, attempts: list[Row]) -> Row:
+def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
     """Give the row of a call; its sums are those of its attempts' rows."""
     used = [row for row in attempts if row[_SOURCE] != "none"]
     return (

@@ -61,7 +61,7 @@ SUMS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SpendingLine:
     """One group: its values by dimension (None where a call has none), and what it used.
 
     Money is in nano-USD, None when nothing of it has a known price. ``answers`` are the attempts
@@ -88,8 +88,8 @@ class Spent:
     by: tuple[str, ...]
     since: datetime
     until: datetime
-    lines: tuple[Line, ...]
-    total: Line
+    lines: tuple[SpendingLine, ...]
+    total: SpendingLine
 
 
 def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Spent:
@@ -113,7 +113,7 @@ def spent(path: Path, by: Sequence[str], since: datetime, until: datetime) -> Sp
         raise Unusable(f"no call of the ledger has a tag {unknown[0]!r}")
     lines = [_line(row[: len(by)], row[len(by) :]) for row in rows]
     lines.sort(key=_by_day if by and by[0] == "day" else _dearest_first)
-    return Spent(tuple(by), since, until, tuple(lines), _line((), total))
+    return Spent(by=tuple(by), since=since, until=until, lines=tuple(lines), total=_line((), total))
 
 
 def _has_tag(file: sqlite3.Connection, path: str) -> bool:
@@ -122,21 +122,21 @@ def _has_tag(file: sqlite3.Connection, path: str) -> bool:
     return file.execute(query, (path,)).fetchone() is not None
 
 
-def _line(group: Sequence[str | None], row: Sequence[int]) -> Line:
+def _line(group: Sequence[str | None], row: Sequence[int]) -> SpendingLine:
     """A sum is unknown only when none of its parts has a price; where nothing is, it is nothing."""
     *counted, losses, unknown = row
     calls, tokens_in, tokens_out, cost, lost, saved, answers, unpriced, estimated = counted
-    return Line(
-        tuple(group),
-        calls,
-        tokens_in,
-        tokens_out,
-        None if unpriced and unpriced == answers else cost,
-        None if unknown and unknown == losses else lost,
-        saved,
-        answers,
-        unpriced,
-        estimated,
+    return SpendingLine(
+        group=tuple(group),
+        calls=calls,
+        tokens_in=tokens_in,
+        tokens_out=tokens_out,
+        cost=None if unpriced and unpriced == answers else cost,
+        lost=None if unknown and unknown == losses else lost,
+        saved=saved,
+        answers=answers,
+        unpriced=unpriced,
+        estimated=estimated,
     )
 
 
@@ -162,9 +162,9 @@ def _ms(moment: datetime) -> int:
     return (moment - EPOCH) // MILLISECOND
 
 
-def _by_day(line: Line) -> tuple[str, ...]:
+def _by_day(line: SpendingLine) -> tuple[str, ...]:
     return tuple(value or "" for value in line.group)
 
 
-def _dearest_first(line: Line) -> tuple[int, int, tuple[str, ...]]:
+def _dearest_first(line: SpendingLine) -> tuple[int, int, tuple[str, ...]]:
     return -(line.cost or 0), -line.calls, _by_day(line)

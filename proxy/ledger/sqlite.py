@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from proxy.ledger import tally
+from proxy.ledger import call_counters
 from proxy.ledger.inserting import insert
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
 from proxy.ledger.rows import Rows
@@ -57,7 +57,7 @@ class Crash:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProcessRun:
     """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie. Rows go after
     ``keep_ms``; without that they stay."""
 
@@ -75,7 +75,7 @@ class SqliteStore:
     def __init__(
         self,
         path: Path,
-        run: Run,
+        run: ProcessRun,
         crashed: Callable[[Crash], None],
         begun_anew: Callable[[Path | None], None],
     ) -> None:
@@ -101,7 +101,7 @@ class SqliteStore:
                 _mark(file, crash, now)
         self._looked = True
         for name, crash in dead:
-            tally.forget(self._run.folder, name)
+            call_counters.forget(self._run.folder, name)
             self._crashed(crash)
 
     def write(self, rows: Rows, counts: Counts) -> None:
@@ -345,7 +345,7 @@ def crashes(file: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, Crash
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"
     ).fetchall()
     for run, name, begun, ended, settled in rows:
-        left = tally.left_by(folder, name)
+        left = call_counters.left_by(folder, name)
         if left is None:
             yield name, Crash(run, ended - settled, begun - ended, exact=False)
         elif not left.alive:

@@ -37,7 +37,7 @@ class Counts:
     failures: int
 
 
-class Store(Protocol):
+class LedgerStore(Protocol):
     """Keeps rows. Only one thread at a time is inside."""
 
     def open(self) -> None:

@@ -15,9 +15,9 @@ from functools import partial
 import structlog
 
 from proxy.ledger.aside import RefusedRows
-from proxy.ledger.rows import Entry, Rows, joined, rows_of
-from proxy.ledger.store import Counts, RowsRefused, Store, Unusable, Unwritten
-from proxy.ledger.tally import Tally
+from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
+from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
 
 MAX_CALLS = 10_000
 BATCH = 256
@@ -38,20 +38,20 @@ class Writer:
 
     def __init__(
         self,
-        store: Store,
+        store: LedgerStore,
         refused: RefusedRows,
-        tally: Tally,
+        counters: CallCounters,
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
         log: Log,
     ) -> None:
         self._store = store
         self._refused = refused
-        self._tally = tally
+        self._counters = counters
         self._tell = dropped
         self._failed = failed
         self._log = log
-        self._queue: deque[Entry] = deque()
+        self._queue: deque[CallEntry] = deque()
         self._pending = 0
         self._full = 0
         self._unwritable = 0
@@ -71,7 +71,7 @@ class Writer:
         """How many entries are not written yet."""
         return len(self._queue) + self._pending
 
-    def put(self, entry: Entry) -> None:
+    def put(self, entry: CallEntry) -> None:
         if self._done:
             self._tell("closed", 1)
             return
@@ -90,7 +90,7 @@ class Writer:
         self._wake.set()
         self._thread.join(timeout)
         self._given_up.set()
-        self._tally.close(settled=self._done)
+        self._counters.close(settled=self._done)
         if not self._done:
             self._tell("shutdown", self.waiting)
 
@@ -179,7 +179,7 @@ class Writer:
             self._log.warning("ledger.unpruned", reason=failure.reason)
         self._rest = GATHER_S if more else IDLE_S
 
-    def _built(self, batch: list[Entry]) -> list[Rows]:
+    def _built(self, batch: list[CallEntry]) -> list[Rows]:
         """Build rows a few at a time: Python code that runs on and on in a thread would keep the
         event loop waiting for the interpreter's lock."""
         made: list[Rows] = []
@@ -223,5 +223,7 @@ class Writer:
     def _counts(self) -> Counts:
         """What was dropped is read first: a call counts as ended before it can be dropped."""
         dropped = self._full + self._unwritable
-        ended = self._tally.ended
-        return Counts(self._tally.begun, ended, dropped, self._failures)
+        ended = self._counters.ended
+        return Counts(
+            begun=self._counters.begun, ended=ended, dropped=dropped, failures=self._failures
+        )

@@ -21,7 +21,7 @@ from proxy.limits import wire
 from proxy.limits.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.store import StoreUnavailable
 from proxy.limits.wire import Wire
-from proxy.redis import FAULTS, Server
+from proxy.redis import FAULTS, RedisServer
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
 
@@ -58,7 +58,7 @@ class RedisStore:
     tests.
     """
 
-    server: Server
+    server: RedisServer
     utc: Callable[[], float]
     prefix: str = "headrace"
     time_ms: Callable[[], int] | None = None

@@ -17,7 +17,7 @@ from proxy.policytest import clock
 from proxy.policytest.cases import Case, read_cases
 from proxy.policytest.harness import Played, play
 from proxy.policytest.judging import differences
-from proxy.policytest.report import Part, Report, Result
+from proxy.policytest.report import CaseResult, CoveredPart, Report
 
 
 def run_cases(folder: Path) -> Report:
@@ -29,27 +29,32 @@ def run_cases(folder: Path) -> Report:
     cases, document = read_cases(folder)
     results, played = [], []
     for name, case in cases.items():
-        result, what_came = clock.run(_run(snapshot, name, case, document.place(("tests", name))))
+        result, play_result = clock.run(_run(snapshot, name, case, document.place(("tests", name))))
         results.append(result)
-        played.append(what_came)
+        played.append(play_result)
     return Report(tuple(results), tuple(_parts(snapshot, played)))
 
 
 async def _run(
     snapshot: Snapshot, name: str, case: Case, at: SourceLocation
-) -> tuple[Result, Played]:
+) -> tuple[CaseResult, Played]:
     played = await play(snapshot, case.given)
     found = differences(case.expect, played)
-    return Result(name, f"{at.file}:{at.line}", tuple(found)), played
+    return CaseResult(name, f"{at.file}:{at.line}", tuple(found)), played
 
 
-def _parts(snapshot: Snapshot, played: Iterable[Played]) -> list[Part]:
-    """Say of every rule and deployment whether a call came by it; a rule in shadow only could."""
+def _parts(snapshot: Snapshot, played: Iterable[Played]) -> list[CoveredPart]:
+    """Return every rule and deployment, and whether a call came by it; a rule in shadow counts."""
     plans = [each.record.plan for each in played if each.record.plan is not None]
     rules = {rule for plan in plans for rule in (*plan.rules, *plan.would)}
     deployments = {plan.deployment for plan in plans}
     parts = [
-        Part("deployment", name, _place(snapshot, "deployments", name), name in deployments)
+        CoveredPart(
+            kind="deployment",
+            name=name,
+            at=_place(snapshot, "deployments", name),
+            covered=name in deployments,
+        )
         for name in snapshot.deployments
     ]
     sections = {
@@ -60,7 +65,9 @@ def _parts(snapshot: Snapshot, played: Iterable[Played]) -> list[Part]:
     for policy, section in sections.items():
         for index, rule in enumerate(section.rules):
             at = _place(snapshot, "policies", policy, "rules", index)
-            parts.append(Part("rule", rule.name, at, rule.name in rules))
+            parts.append(
+                CoveredPart(kind="rule", name=rule.name, at=at, covered=rule.name in rules)
+            )
     return parts
 
 

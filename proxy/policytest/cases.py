@@ -101,7 +101,7 @@ class Given(Section):
     """What upstreams say, request by request; a short answer to all that come after."""
 
 
-class Upstream(Section):
+class ExpectedRequest(Section):
     """What the upstream that answered must have been asked."""
 
     body: dict[str, Any] | None = None
@@ -110,7 +110,7 @@ class Upstream(Section):
     """All texts of the request that a model reads, in order, joined by line breaks."""
 
 
-class Client(Section):
+class ExpectedAnswer(Section):
     """What the client must have got."""
 
     body: dict[str, Any] | None = None
@@ -142,9 +142,9 @@ class Expect(Section):
     """All targets that may be asked, in order."""
     guards: dict[str, Verdict] | None = None
     """What guards say, by input.NAME or output.NAME; of others anything."""
-    upstream: Upstream | None = None
+    upstream: ExpectedRequest | None = None
     """What the upstream that answered, or failed last, was asked."""
-    client: Client | None = None
+    client: ExpectedAnswer | None = None
     """What the client got."""
     cost_usd: Usd | None = None
     """What the call cost, in all attempts."""

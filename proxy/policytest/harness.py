@@ -51,7 +51,7 @@ DEFAULT = ScriptedAnswer(text="Hello.")
 
 
 @dataclass(slots=True)
-class Asked:
+class SentRequest:
     """One request as an upstream would have got it."""
 
     url: str
@@ -64,7 +64,7 @@ class Played:
     """What came of a call. ``body`` is what the client got after the head, in bytes."""
 
     record: Record
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[SentRequest] = field(default_factory=list)
     status: int | None = None
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
@@ -74,17 +74,22 @@ class Played:
 async def play(snapshot: Snapshot, given: Given) -> Played:
     """Play one call. A case whose key is not in force plays the part of a stranger."""
     loop = asyncio.get_running_loop()
-    record = Record(TraceIds("0" * 32, "0" * 16, "0" * 16), loop.time(), given.at, loop.time)
+    record = Record(
+        ids=TraceIds("0" * 32, "0" * 16, "0" * 16),
+        started=loop.time(),
+        started_at=given.at,
+        now=loop.time,
+    )
     played = Played(record)
     http = _Http(list(given.answers), played.asked)
     health = Health(loop.time, lambda target, endpoint, state: None)
-    upstreams = Upstreams(http, REQUEST, lambda: "0" * 16, health)
+    upstreams = Upstreams(http=http, via=REQUEST, new_span_id=lambda: "0" * 16, health=health)
     policies = _Policies(snapshot, given.key)
     store = MemoryStore(loop.time, lambda: given.at.timestamp() + loop.time())
     admission = Admission(store, lambda standing: None)
     emitters = Emitters((), _raise)
-    guards = _Alone(PolicyGuards(Engine(loop.time)))
-    rooms = Rooms(admission, guards, NullCache(), upstreams)
+    guards = _WithoutServices(PolicyGuards(Engine(loop.time)))
+    rooms = Rooms(limits=admission, guards=guards, cache=NullCache(), upstreams=upstreams)
     pipeline = assembled(policies, rooms, emitters, lambda: record)
     exchange = _Exchange(given, played)
     claims = await _claims(policies, exchange)
@@ -117,16 +122,16 @@ def _raise(sink: object, error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _WithoutServices:
     """The guards of the policy but for those that ask somebody else: nobody is there to ask."""
 
     guards: PolicyGuards
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
-        return self.guards.gate(_alone(plan), call, record)
+        return self.guards.gate(_without_services(plan), call, record)
 
 
-def _alone(plan: Plan) -> Plan:
+def _without_services(plan: Plan) -> Plan:
     came, goes = (
         tuple(rule for rule in rules if not _asks(rule))
         for rules in (plan.guards.input, plan.guards.output)
@@ -239,7 +244,7 @@ class _Http:
     """The upstreams' wall: answers in the order in which they were written down."""
 
     answers: list[ScriptedAnswer]
-    asked: list[Asked]
+    asked: list[SentRequest]
 
     async def post(
         self,
@@ -253,7 +258,7 @@ class _Http:
     ) -> _Reply:
         says = self.answers.pop(0) if self.answers else DEFAULT
         question = orjson.loads(body)
-        self.asked.append(Asked(url, dict(headers), question))
+        self.asked.append(SentRequest(url, dict(headers), question))
         if says.fault == "connect":
             raise UpstreamUnavailable("The upstream cannot be reached.")
         on_sent()

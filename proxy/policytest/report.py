@@ -9,7 +9,7 @@ import orjson
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """One test: its name, its place, and what was otherwise than expected."""
 
     name: str
@@ -18,7 +18,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CoveredPart:
     """A rule or a deployment, and whether any test came by it."""
 
     kind: str
@@ -31,8 +31,8 @@ class Part:
 class Report:
     """All results, and what of the policies they cover."""
 
-    results: tuple[Result, ...]
-    parts: tuple[Part, ...]
+    results: tuple[CaseResult, ...]
+    parts: tuple[CoveredPart, ...]
 
     @property
     def failed(self) -> int:

@@ -38,7 +38,12 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     try:
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
-        return CheckReport(folder, error.problems, (), f"refused, problems: {len(error.problems)}")
+        return CheckReport(
+            folder=folder,
+            errors=error.problems,
+            warnings=(),
+            summary=f"refused, problems: {len(error.problems)}",
+        )
     found = [*_unpriced(snapshot, at), *_table(loaded)]
     if oldest_days is not None:
         found += _old(loaded, snapshot, at, oldest_days)
@@ -47,7 +52,12 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
     names = sum(len(names) for names in loaded.policies.prices.values())
     said = f"{len(problems)} doubtful" if problems else "good"
-    return CheckReport(folder, tuple(problems), (), f"{said}, names with a price: {names}")
+    return CheckReport(
+        folder=folder,
+        errors=tuple(problems),
+        warnings=(),
+        summary=f"{said}, names with a price: {names}",
+    )
 
 
 def _placed(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:

@@ -24,7 +24,7 @@ OWN = "its own"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PriceLine:
     """One price. ``by`` says where it stands: in the target itself, or under a name of the table;
     None where nothing is said of the model. ``price`` is None where none is in force."""
 
@@ -41,7 +41,7 @@ class Listing:
 
     at: date
     as_of: date | None
-    lines: tuple[Line, ...]
+    lines: tuple[PriceLine, ...]
 
 
 def listing(loaded: Loaded, snapshot: Snapshot, at: date, model: str | None = None) -> Listing:
@@ -59,7 +59,7 @@ def _targets(snapshot: Snapshot) -> list[Target]:
     return list(dict.fromkeys(target for each in deployments for target in each.targets))
 
 
-def _of_target(loaded: Loaded, target: Target, at: date) -> Line:
+def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
     provider = target.upstream.provider
     rows = loaded.policies.prices.get(provider or "", {})
     name = listed(rows, target.model)
@@ -67,14 +67,22 @@ def _of_target(loaded: Loaded, target: Target, at: date) -> Line:
     if name is not None and dated(rows[name]) == target.prices:
         by = name
     price = in_force(target.prices, at)
-    return Line(provider, target.upstream.name, target.model, by, price)
+    return PriceLine(
+        provider=provider, upstream=target.upstream.name, model=target.model, by=by, price=price
+    )
 
 
-def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[Line]:
+def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[PriceLine]:
     for provider, names in loaded.policies.prices.items():
         for name, said in names.items():
             if fnmatchcase(name, model):
-                yield Line(provider, None, name, name, in_force(dated(said), at))
+                yield PriceLine(
+                    provider=provider,
+                    upstream=None,
+                    model=name,
+                    by=name,
+                    price=in_force(dated(said), at),
+                )
 
 
 def dated(said: Any) -> tuple[Price, ...]:
@@ -101,7 +109,7 @@ def as_table(found: Listing) -> str:
     )
 
 
-def _cells(line: Line) -> list[str]:
+def _cells(line: PriceLine) -> list[str]:
     price = line.price
     since = "-" if price is None or price.since is None else str(price.since)
     told = [line.upstream or "-", line.provider or "-", line.model, line.by or "-", since]
@@ -127,7 +135,7 @@ def as_json(found: Listing) -> str:
     return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
 
 
-def _data(line: Line) -> Mapping[str, Any]:
+def _data(line: PriceLine) -> Mapping[str, Any]:
     price = line.price
     said = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
     said["by"] = line.by

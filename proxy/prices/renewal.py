@@ -15,7 +15,7 @@ from proxy.policy import schema
 from proxy.policy.files.load import note
 from proxy.policy.files.source import Document, Path_, PolicyError
 from proxy.policy.files.yaml_reader import read_file
-from proxy.prices.rows import Changes, Rows, Table, merged, row_of, written
+from proxy.prices.rows import Rows, Table, TableChanges, merged, row_of, written
 
 FILE, LICENCE = "prices.yaml", "prices.LICENSE"
 HINT = "this needs the package with prices: pip install 'headrace[prices]'"
@@ -41,7 +41,7 @@ class Renewal:
     """The text of the file as it is to be, what that changes, and whether it is so already."""
 
     text: str
-    changes: Changes
+    changes: TableChanges
     licence: str
     fresh: bool
 

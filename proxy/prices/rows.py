@@ -39,7 +39,7 @@ Table = Mapping[str, Mapping[str, Rows]]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class TableChanges:
     """What a later table brings: names that it adds, those it prices otherwise, and those that it
     does not have any more, which stay; each as ``provider name``."""
 
@@ -62,7 +62,7 @@ def flow(amounts: Mapping[str, object]) -> str:
     return ", ".join(f"{n}: {usd.normalize():f}" for n, usd in known if isinstance(usd, Decimal))
 
 
-def merged(old: Table, new: Table, today: date) -> tuple[Table, Changes]:
+def merged(old: Table, new: Table, today: date) -> tuple[Table, TableChanges]:
     """Join a table with a later one."""
     joined: dict[str, dict[str, Rows]] = {}
     added, changed, gone = [], [], []
@@ -79,7 +79,7 @@ def merged(old: Table, new: Table, today: date) -> tuple[Table, Changes]:
                 gone.append(which)
             elif names[name] != had:
                 changed.append(which)
-    return joined, Changes(tuple(added), tuple(changed), tuple(gone))
+    return joined, TableChanges(tuple(added), tuple(changed), tuple(gone))
 
 
 def _joined(had: Rows, has: Rows, today: date) -> Rows:

@@ -11,7 +11,7 @@ import orjson
 from opentelemetry.sdk.resources import Resource
 
 from proxy.emit.decisions import decision
-from proxy.emit.levels import Levels
+from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog
 from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
@@ -84,7 +84,7 @@ class Remains:
         past = CallHistory(self._find, lambda: self.other)
         candidate = Candidate(lambda: self.other, lambda kind, rule: None)
         lines: list[bytes] = []
-        log = CallLog(lines.append, Levels("debug", lambda: 0.0))
+        log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
         spans, metrics = Spans(), Metrics("0")
         metrics.in_force(roster(self.snapshot))
         traces = Traces(spans, Resource({}), 1.0)

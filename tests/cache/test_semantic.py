@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.cache.semantic import CHARACTERS
-from proxy.embedding.model import Model
+from proxy.embedding.model import EmbeddingModel
 from proxy.ports import Guards, Vector
 from proxy.record import Record
 from proxy.types import Call, Plan, Semantic
@@ -30,7 +30,7 @@ PORTKEY = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "search-answers"}
 class AtOnce:
     """An embedder that has its model at hand."""
 
-    model: Model
+    model: EmbeddingModel
 
     async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
         return [self.model.vector(text) for text in texts]
@@ -90,7 +90,7 @@ class Asking:
 
 @asynccontextmanager
 async def asking(
-    tmp_path: Path, upstream: ScriptedUpstream, model: Model, guards: Guards | None = None
+    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel, guards: Guards | None = None
 ) -> AsyncIterator[Asking]:
     upstream.answer_with(answer(chat()))
     folder, embedder = tmp_path / "policies", AtOnce(model)
@@ -102,7 +102,9 @@ async def asking(
 
 
 @pytest.fixture
-async def made(tmp_path: Path, upstream: ScriptedUpstream, model: Model) -> AsyncIterator[Asking]:
+async def made(
+    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
+) -> AsyncIterator[Asking]:
     async with asking(tmp_path, upstream, model) as running:
         yield running
 
@@ -289,7 +291,7 @@ async def test_an_answer_older_than_a_client_takes_is_asked_anew(made: Asking) -
 
 @pytest.mark.parametrize("verdict", ["flagged", "masked", "failed"])
 async def test_what_a_guard_found_something_in_is_not_looked_for(
-    verdict: Verdict, tmp_path: Path, upstream: ScriptedUpstream, model: Model
+    verdict: Verdict, tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
 ) -> None:
     async with asking(tmp_path, upstream, model, Saying(verdict)) as made:
         texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?", ASKED, AGAIN)
@@ -299,7 +301,7 @@ async def test_what_a_guard_found_something_in_is_not_looked_for(
 
 
 async def test_what_guards_have_passed_is_looked_for(
-    tmp_path: Path, upstream: ScriptedUpstream, model: Model
+    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
 ) -> None:
     async with asking(tmp_path, upstream, model, Saying("passed")) as made:
         texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?")

@@ -16,7 +16,7 @@ import aiohttp
 from aiohttp import web
 
 from proxy import edge
-from proxy.app.site import new_record, new_span_id
+from proxy.app.context import new_record, new_span_id
 from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.semantic import SemanticIndex

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.demo.model import Found, NoModel, running_model
+from proxy.demo.model import ModelFiles, NoModel, running_model
 from proxy.settings import Address
 from tests.demo.test_init import free_port
 from tests.doubles import ScriptedUpstream
@@ -22,13 +22,13 @@ async def test_a_taken_address_is_told(upstream: ScriptedUpstream) -> None:
     port = int(upstream.url.rpartition(":")[2])
 
     with pytest.raises(NoModel, match="something else listens"):
-        async with running_model(Found("true", Path("none")), Address("127.0.0.1", port)):
+        async with running_model(ModelFiles("true", Path("none")), Address("127.0.0.1", port)):
             pass
 
 
 async def test_a_server_that_ends_is_told() -> None:
     with pytest.raises(NoModel, match="ended with status"):
-        async with running_model(Found("false", Path("none")), Address("127.0.0.1", 9)):
+        async with running_model(ModelFiles("false", Path("none")), Address("127.0.0.1", 9)):
             pass
 
 

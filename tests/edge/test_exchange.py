@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp.test_utils import RawTestServer
 
 from proxy import edge
-from proxy.app.site import new_record, new_span_id
+from proxy.app.context import new_record, new_span_id
 from proxy.cache import NullCache
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.edge import headers
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import BadField, LimitExceeded, UpstreamInvalid
 from proxy.types import Chunk, Head, RequestHead

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.app import Rooms, assembled
-from proxy.app.site import new_record, new_request_id, new_span_id
+from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
 from proxy.egress import MOST_BYTES, Egress, GuardEgress, TooMuch
 from proxy.emit import Emitters

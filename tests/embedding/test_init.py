@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proxy.embedding import RETRY_S, WAITING, Done, Embeddings
-from proxy.embedding.model import Model
+from proxy.embedding.model import EmbeddingModel
 from tests.cache.stores import Clock
 
 
@@ -41,7 +41,7 @@ async def world() -> AsyncIterator[World]:
         yield World(pool)
 
 
-async def test_texts_get_vectors_and_a_long_one_none(model: Model) -> None:
+async def test_texts_get_vectors_and_a_long_one_none(model: EmbeddingModel) -> None:
     async with world() as made:
         short, long = await made.embeddings.vectors(["Hello", "word " * 999])
 
@@ -50,7 +50,7 @@ async def test_texts_get_vectors_and_a_long_one_none(model: Model) -> None:
     assert made.told == {"done": 1, "long": 1}
 
 
-async def test_more_than_may_wait_are_told_to_go_on_without(model: Model) -> None:
+async def test_more_than_may_wait_are_told_to_go_on_without(model: EmbeddingModel) -> None:
     async with world() as made:
         free = threading.Event()
         made.pool.submit(free.wait)
@@ -67,7 +67,7 @@ async def test_more_than_may_wait_are_told_to_go_on_without(model: Model) -> Non
     assert made.told == {"done": WAITING + 1, "busy": 1}
 
 
-async def test_who_leaves_makes_room(model: Model) -> None:
+async def test_who_leaves_makes_room(model: EmbeddingModel) -> None:
     async with world() as made:
         free = threading.Event()
         made.pool.submit(free.wait)
@@ -79,7 +79,9 @@ async def test_who_leaves_makes_room(model: Model) -> None:
         assert await made.embeddings.vectors(["Hello"]) == [model.vector("Hello")]
 
 
-async def test_a_broken_model_is_left_alone_for_a_while(tmp_path: Path, model: Model) -> None:
+async def test_a_broken_model_is_left_alone_for_a_while(
+    tmp_path: Path, model: EmbeddingModel
+) -> None:
     folder = str(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"not a model")
     async with world() as made:

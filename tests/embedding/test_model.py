@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedding.model import CHARACTERS, HINT, PACKAGED, TOKENS, Model, files, load, problem
+from proxy.embedding.model import (
+    CHARACTERS,
+    HINT,
+    PACKAGED,
+    TOKENS,
+    EmbeddingModel,
+    files,
+    load,
+    problem,
+)
 from proxy.ports import Vector
 
 ASKED = "How do I reset my password?"
@@ -22,7 +31,7 @@ def likeness(one: Vector | None, other: Vector | None) -> float:
     return sum(a * b for a, b in pairs)
 
 
-def test_texts_about_the_same_are_near_each_other(model: Model) -> None:
+def test_texts_about_the_same_are_near_each_other(model: EmbeddingModel) -> None:
     asked = model.vector(ASKED)
 
     assert likeness(asked, asked) == pytest.approx(1, abs=1e-5)
@@ -30,7 +39,7 @@ def test_texts_about_the_same_are_near_each_other(model: Model) -> None:
     assert likeness(asked, model.vector("Which wine goes with fish?")) < 0.2
 
 
-def test_a_text_that_would_not_be_read_to_its_end_has_no_vector(model: Model) -> None:
+def test_a_text_that_would_not_be_read_to_its_end_has_no_vector(model: EmbeddingModel) -> None:
     assert model.vector("word " * (TOKENS - 2)) is not None
     assert model.vector("word " * (TOKENS - 1)) is None
     assert model.vector("w" * (CHARACTERS + 1)) is None
@@ -38,14 +47,14 @@ def test_a_text_that_would_not_be_read_to_its_end_has_no_vector(model: Model) ->
 
 @pytest.mark.parametrize("text", ["", " ", "\ud800", "😀" * 50, "\x00", "ﬁ" * 100])
 def test_odd_texts_are_read_or_not_but_never_raise_nor_give_half_a_vector(
-    text: str, model: Model
+    text: str, model: EmbeddingModel
 ) -> None:
     vector = model.vector(text)
 
     assert vector is None or len(vector) == 384 * 4
 
 
-def test_a_model_may_lie_in_any_folder(tmp_path: Path, model: Model) -> None:
+def test_a_model_may_lie_in_any_folder(tmp_path: Path, model: EmbeddingModel) -> None:
     for file in files(PACKAGED):
         (tmp_path / file.name).symlink_to(file)
 
@@ -64,7 +73,7 @@ def test_each_part_of_the_extra_is_missed(name: str) -> None:
     assert problem(PACKAGED, lambda wanted: None if wanted == name else wanted) == HINT
 
 
-def test_loading_brings_in_nothing_that_could_fetch_a_model(model: Model) -> None:
+def test_loading_brings_in_nothing_that_could_fetch_a_model(model: EmbeddingModel) -> None:
     script = """
 import sys
 from proxy.embedding.model import load

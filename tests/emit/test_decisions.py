@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.emit.chain import BadChain, verify
 from proxy.emit.decisions import MAX_ENTRIES, Decisions
 from proxy.settings import LogAs

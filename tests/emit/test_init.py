@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.emit import Emitters
 from proxy.errors import BadRequest
 from proxy.record import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.emit.levels import MAX_S, Levels
+from proxy.emit.levels import MAX_S, LogLevel
 
 
 class Clock:
@@ -16,7 +16,7 @@ class Clock:
 
 def test_another_level_holds_until_its_time_is_over() -> None:
     clock = Clock()
-    levels = Levels("info", clock)
+    levels = LogLevel("info", clock)
 
     levels.put("debug", 600)
     assert (levels.name, levels.left_s, levels.allows("debug")) == ("debug", 600, True)
@@ -37,7 +37,7 @@ def test_another_level_holds_until_its_time_is_over() -> None:
     ],
 )
 def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float) -> None:
-    levels = Levels("info", lambda: 0.0)
+    levels = LogLevel("info", lambda: 0.0)
 
     with pytest.raises(ValueError, match="must be"):
         levels.put(level, seconds)
@@ -46,7 +46,7 @@ def test_what_is_no_level_or_no_time_changes_nothing(level: str, seconds: float)
 
 
 def test_a_level_lets_pass_what_is_as_grave_or_graver() -> None:
-    levels = Levels("warning", lambda: 0.0)
+    levels = LogLevel("warning", lambda: 0.0)
 
     allowed = {name: levels.allows(name) for name in ("debug", "info", "warning", "error")}
     assert allowed == {"debug": False, "info": False, "warning": True, "error": True}

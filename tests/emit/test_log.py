@@ -15,8 +15,8 @@ import aiohttp
 import orjson
 import pytest
 
-from proxy.app.site import new_record
-from proxy.emit.levels import Levels
+from proxy.app.context import new_record
+from proxy.emit.levels import LogLevel
 from proxy.emit.log import MAX_LINE, MAX_LINES, CallLog, LineWriter, canonical, events
 from proxy.emit.schemas import SCHEMAS
 from proxy.emit.summary import SIZES
@@ -30,7 +30,7 @@ from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
 
-INFO = Levels("info", lambda: 0.0)
+INFO = LogLevel("info", lambda: 0.0)
 
 
 class Drops:
@@ -206,7 +206,7 @@ def logged(record: Record, **how: Any) -> list[dict[str, Any]]:
 
 
 def test_a_call_that_failed_upstream_is_a_warning() -> None:
-    levels = Levels("warning", lambda: 0.0)
+    levels = LogLevel("warning", lambda: 0.0)
 
     assert logged(ended(), levels=levels) == []
     [line] = logged(ended(UpstreamUnavailable("no")), levels=levels)
@@ -214,7 +214,7 @@ def test_a_call_that_failed_upstream_is_a_warning() -> None:
 
 
 def test_at_debug_each_attempt_has_a_line() -> None:
-    call, attempt = logged(ended(), levels=Levels("debug", lambda: 0.0))
+    call, attempt = logged(ended(), levels=LogLevel("debug", lambda: 0.0))
 
     assert (call["event"], attempt["event"]) == ("call", "attempt")
     assert (attempt["upstream"], attempt["model"]) == ("openai", "gpt-4o-mini")

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.app.site import new_record
-from proxy.emit.levels import Levels
+from proxy.app.context import new_record
+from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog
 from tests.cli.test_init import serving
 from tests.conftest import world
@@ -128,7 +128,7 @@ async def test_the_fields_of_real_lines_are_those_of_the_page(
 
 def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     lines: list[bytes] = []
-    log = CallLog(lines.append, Levels("info", lambda: 0.0))
+    log = CallLog(lines.append, LogLevel("info", lambda: 0.0))
     for untold in (0, 3):
         record = new_record()
         record.ended, record.untold = record.started, untold

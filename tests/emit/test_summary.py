@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.emit import summary
 from proxy.record import Record
 from proxy.types import Target, Upstream

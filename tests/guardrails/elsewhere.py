@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.egress import Egress, GuardEgress
 from proxy.ports import Exchange
 from proxy.types import RequestHead

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from proxy import guardrails
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.stream.placeholders import Masks

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.guardrails.capture import Capturing
 from proxy.types import Chunk
 from proxy.types.guard import Capture, Finding, GuardRule

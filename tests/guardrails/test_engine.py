@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.text.replace import replaced

@@ -14,7 +14,7 @@ from typing import Any, cast
 import aiohttp
 
 from proxy import ledger
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.ledger import Ledger
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
 from proxy.record import Record

@@ -17,7 +17,7 @@ from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.pruning import AT_ONCE, bound
 from proxy.ledger.rows import joined, noted, rows_of
-from proxy.ledger.sqlite import PRUNE_EVERY_MS, Run, SqliteStore, pruned
+from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
 from proxy.record import BudgetCharge
 from tests.cli.test_init import headrace
@@ -49,7 +49,7 @@ class Clock:
 
 
 def filled(path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90) -> SqliteStore:
-    run = Run("0" * 16, "1", path.parent, clock, keep * DAY_MS)
+    run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
     store = SqliteStore(path, run, lambda crash: None, lambda log: None)
     rows = joined(rows_of(noted(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1))
     store.write(rows, Counts(len(ages), len(ages), 0, 0))

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.errors import ClientGone
 from proxy.ledger.rows import ATTEMPT, CALL, attempt_rows, call_row, noted
 from proxy.record import Record

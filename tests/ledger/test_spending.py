@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.ledger.spending import Line, Spent, spent
+from proxy.ledger.spending import SpendingLine, Spent, spent
 from proxy.ledger.store import Unusable
 from proxy.record import Record
 from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
@@ -32,7 +32,7 @@ def summed(path: Path, *by: str, days: int = 30) -> Spent:
     return spent(path, by, NOW - timedelta(days=days), NOW + timedelta(days=1))
 
 
-def groups(lines: Sequence[Line]) -> list[tuple[Any, ...]]:
+def groups(lines: Sequence[SpendingLine]) -> list[tuple[Any, ...]]:
     return [(*line.group, line.calls, line.cost) for line in lines]
 
 

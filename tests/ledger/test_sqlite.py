@@ -12,11 +12,11 @@ import pytest
 from proxy.attempts import Money, Why
 from proxy.errors import ClientGone
 from proxy.ledger.audit import audit
+from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.rows import ATTEMPT, CALL, Rows, joined, noted, rows_of
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
-from proxy.ledger.sqlite import Crash, Run, SqliteStore
+from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
 from proxy.ledger.store import Counts, Unusable, Unwritten
-from proxy.ledger.tally import Tally
 from proxy.usage import Source
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at
 from tests.ledger.test_spending import summed
@@ -26,11 +26,13 @@ NAMES = iter(f"{number:016x}" for number in range(1000))
 
 def store(
     path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
-) -> tuple[SqliteStore, Tally]:
-    run = Run(next(NAMES), "1", path.parent, lambda: 1_700_000_000_000)
+) -> tuple[SqliteStore, CallCounters]:
+    run = ProcessRun(next(NAMES), "1", path.parent, lambda: 1_700_000_000_000)
     told = [] if crashes is None else crashes
     begun_anew = [] if logs is None else logs
-    return SqliteStore(path, run, told.append, begun_anew.append), Tally(path.parent, run.name)
+    return SqliteStore(path, run, told.append, begun_anew.append), CallCounters(
+        path.parent, run.name
+    )
 
 
 def batch(*seqs: int) -> Rows:

@@ -9,13 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from proxy.app.telling import writer_failed
+from proxy.app.telemetry import writer_failed
 from proxy.emit.metrics import Metrics
 from proxy.ledger.aside import RefusedRows, aside_of
 from proxy.ledger.audit import audit
+from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.rows import Row, Rows, noted
 from proxy.ledger.store import Counts, RowsRefused, Unwritten
-from proxy.ledger.tally import Tally
 from proxy.ledger.writer import MAX_CALLS, Writer
 from tests.doubles import ScriptedUpstream
 from tests.ledger.kept import PRICED, Told, finished, kept, ledger_at, ledgered, until
@@ -53,14 +53,14 @@ class Memory:
         self.counts, self.closed = counts, True
 
 
-def writing(store: Any, told: Told, folder: Path = NOWHERE) -> tuple[Writer, Tally]:
-    tally = Tally(None, "")
+def writing(store: Any, told: Told, folder: Path = NOWHERE) -> tuple[Writer, CallCounters]:
+    tally = CallCounters(None, "")
     refused = RefusedRows(folder / "refused", "run")
     log = cast(Any, told)
     return Writer(store, refused, tally, told.dropped, told.failed, log), tally
 
 
-def put(writer: Writer, tally: Tally, count: int) -> None:
+def put(writer: Writer, tally: CallCounters, count: int) -> None:
     for _ in range(count):
         tally.begin()
         writer.put(noted(tally.end(), finished()))

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.beside import beside
+from proxy.background import running_beside
 from proxy.limits.claims import charges_of
 from proxy.limits.failover import FailoverStore
 from proxy.limits.local_fallback import LocalFallback
@@ -68,7 +68,7 @@ async def instance(
         store = FailoverStore(
             remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lost.append
         )
-        async with beside(store.watch()):
+        async with running_beside(store.watch()):
             yield Instance(store, remote, told, lost, rests)
 
 

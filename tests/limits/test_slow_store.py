@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.app.site import new_record
-from proxy.beside import beside
+from proxy.app.context import new_record
+from proxy.background import running_beside
 from proxy.errors import BudgetExceeded
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
@@ -51,7 +51,7 @@ async def sheltered(
         store = FailoverStore(
             remote, alone, told.append, sleep, lambda: 0.5, lambda: next(ids), lambda limit: None
         )
-        async with beside(store.watch()):
+        async with running_beside(store.watch()):
             yield store
         await store.close()
 

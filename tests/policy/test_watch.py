@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.beside import beside
+from proxy.background import running_beside
 from proxy.policy.watch import LONGEST_SETTLES, LOOK_S, FolderWatch, Look, Stillness, look
 from tests.cli.test_init import Served, serving
 from tests.conftest import world
@@ -108,7 +108,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[tuple[Path, Reloads]]:
     folder.mkdir()
     (folder / "tags.yaml").write_text("tags: {team: [support]}\n")
     reloads = Reloads()
-    async with beside(watch(folder, look(folder), reloads).run()):
+    async with running_beside(watch(folder, look(folder), reloads).run()):
         yield folder, reloads
 
 
@@ -164,7 +164,7 @@ async def test_a_change_before_the_first_look_is_not_missed(tmp_path: Path) -> N
     reloads, known = Reloads(), look(tmp_path)
     (tmp_path / "tags.yaml").write_text("tags: {}\n")
 
-    async with beside(watch(tmp_path, known, reloads).run()):
+    async with running_beside(watch(tmp_path, known, reloads).run()):
         await reloads.wait()
 
 

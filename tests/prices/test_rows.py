@@ -30,8 +30,16 @@ def joined(had: Rows, has: Rows) -> Rows:
     ("had", "has", "rows"),
     [
         ((Row(None, OLD),), (Row(None, OLD),), (Row(None, OLD),)),
-        ((Row(None, OLD),), (Row(None, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
-        ((Row(None, OLD),), (Row(BEFORE, NEW),), (Row(None, OLD), Row(TODAY, NEW))),
+        (
+            (Row(None, OLD),),
+            (Row(None, NEW),),
+            (Row(None, OLD), Row(TODAY, NEW)),
+        ),
+        (
+            (Row(None, OLD),),
+            (Row(BEFORE, NEW),),
+            (Row(None, OLD), Row(TODAY, NEW)),
+        ),
         (
             (Row(None, OLD),),
             (Row(None, OLD), Row(LATER, NEW)),
@@ -47,7 +55,11 @@ def joined(had: Rows, has: Rows) -> Rows:
             (Row(None, NEW), Row(BEFORE, OLD)),
             (Row(None, NEXT), Row(BEFORE, OLD)),
         ),
-        ((Row(None, OLD), Row(TODAY, NEW)), (Row(None, NEXT),), (Row(None, OLD), Row(TODAY, NEXT))),
+        (
+            (Row(None, OLD), Row(TODAY, NEW)),
+            (Row(None, NEXT),),
+            (Row(None, OLD), Row(TODAY, NEXT)),
+        ),
     ],
     ids=["same", "dearer", "dearer-since", "announced", "otherwise", "corrected", "twice-a-day"],
 )
@@ -113,7 +125,11 @@ def test_a_price_is_written_as_it_was_read() -> None:
 
 
 def test_the_latest_row_of_a_name_is_written_first() -> None:
-    rows = {"smol": (Row(None, OLD),), "gpt*": (Row(None, OLD), Row(TODAY, NEW)), "4x": ()}
+    rows = {
+        "smol": (Row(None, OLD),),
+        "gpt*": (Row(None, OLD), Row(TODAY, NEW)),
+        "4x": (),
+    }
 
     assert list(written({"openai": {n: r for n, r in rows.items() if r}})) == [
         "prices:",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from proxy.embedding.model import Model
+from proxy.embedding.model import EmbeddingModel
 from proxy.types import Semantic
 from tools.alike import PAGE, SETS, judged, pairs, product, table
 
 
-def test_the_page_says_what_is_measured(model: Model) -> None:
+def test_the_page_says_what_is_measured(model: EmbeddingModel) -> None:
     page = PAGE.read_text("utf-8")
 
     assert "\n".join(table(model)) in page
 
 
-def test_at_default_settings_no_other_question_is_answered(model: Model) -> None:
+def test_at_default_settings_no_other_question_is_answered(model: EmbeddingModel) -> None:
     default = Semantic().threshold
     served = [
         each

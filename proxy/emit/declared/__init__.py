@@ -21,10 +21,10 @@ _TABLE = (
 )
 _LABELS = sorted({label for metric in _TABLE for label in metric.labels} | {"label"})
 OVERFLOW = Declared(
-    "headrace_label_overflow_total",
-    "counter",
-    (closed("label", *_LABELS),),
-    "Values that were no part of a label's bounded set, and were counted as other.",
+    name="headrace_label_overflow_total",
+    kind="counter",
+    axes=(closed("label", *_LABELS),),
+    help="Values that were no part of a label's bounded set, and were counted as other.",
 )
 METRICS: tuple[Declared, ...] = (*_TABLE, OVERFLOW)
 

@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import (
     Metric,
 )
 
-from proxy.emit.tally import Count, Level, Spread
+from proxy.emit.instruments import Counter, Gauge, Histogram
 from proxy.types.roster import Roster
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -83,11 +83,11 @@ class Declared:
         for values in product(*(axis.usual(roster) for axis in self.axes)):
             yield tuple(value for part in values for value in part)
 
-    def made(self) -> Count | Level | Spread:
+    def made(self) -> Counter | Gauge | Histogram:
         """Give what counts for one set of labels."""
         if self.kind == "histogram":
-            return Spread(self.edges)
-        return Count() if self.kind == "counter" else Level()
+            return Histogram(self.edges)
+        return Counter() if self.kind == "counter" else Gauge()
 
     def shown(self, children: list[tuple[Values, Any]]) -> Metric:
         """Give the metric as it is scraped, from its children by their labels."""

@@ -15,7 +15,7 @@ from proxy.guardrails.stream.chunk_parts import content
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.walk import Text, answer_walk, in_steps
 from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
-from proxy.turn import Turn
+from proxy.turn import LoopTurn
 from proxy.types import Chunk
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Feeding:
 
     async def feed_all(self, chunks: Sequence[Chunk], now: Callable[[], float]) -> list[Chunk]:
         """Take chunks, of which there may be many: others have their turn."""
-        turn = Turn(now)
+        turn = LoopTurn(now)
         turn.begin()
         released: list[Chunk] = []
         for chunk in chunks:

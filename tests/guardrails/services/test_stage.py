@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.app.site import new_record
+from proxy.app.context import new_record
 from proxy.errors import GuardBlocked
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.embedding.model import HINT, Model
+from proxy.embedding.model import HINT, EmbeddingModel
 from proxy.policy.compile.cache import kept, missing
 from proxy.policy.decide import decide_for
 from proxy.policy.files.load import load
@@ -92,7 +92,7 @@ sys.exit(main(["check", sys.argv[1]]))
     ]
 
 
-def test_a_rule_decides_over_its_policy(tmp_path: Path, model: Model) -> None:
+def test_a_rule_decides_over_its_policy(tmp_path: Path, model: EmbeddingModel) -> None:
     (tmp_path / "p.yaml").write_text(POLICIES.replace(", cache: {semantic: {model: /m}}", ""))
     snapshot = read_folder(tmp_path, None)
     key = snapshot.key_named("widget")
@@ -113,7 +113,7 @@ async def ask(client: aiohttp.ClientSession, text: str) -> str:
 
 
 async def test_a_policy_that_says_so_has_other_wordings_answered(
-    tmp_path: Path, upstream: ScriptedUpstream, model: Model
+    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
 ) -> None:
     upstream.answer_with(answer(chat()))
     policy = "policies: {default: {cache: {semantic: {mode: enforce}}}}"
@@ -137,7 +137,7 @@ async def test_a_policy_that_says_so_has_other_wordings_answered(
 
 
 async def test_a_model_that_cannot_be_used_costs_hits_and_nothing_else(
-    tmp_path: Path, upstream: ScriptedUpstream, model: Model
+    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
 ) -> None:
     folder = tmp_path / "model"
     folder.mkdir()

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def running_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Have ``work`` go on until the block is left, which cancels it. When it fails, the block is
     cancelled and raises an ``ExceptionGroup`` of why."""
     group = asyncio.TaskGroup()

@@ -21,7 +21,7 @@ MAX_SHOWN = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Gauges:
+class LimitGauges:
     """What is looked up when metrics are scraped. ``utc`` gives seconds since 1970."""
 
     metrics: Metrics

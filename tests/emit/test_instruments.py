@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 
-from proxy.emit.tally import Count, Level, Spread
+from proxy.emit.instruments import Counter, Gauge, Histogram
 
 EDGES = (0.1, 1, 2.5)
 
 
 @given(st.lists(st.sampled_from([0.0, 0.1, 0.10001, 1.0, 2.5, 3.0, 1e9])))
 def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
-    ours, registry = Spread(EDGES), CollectorRegistry()
-    theirs = Histogram("x", "X.", buckets=EDGES, registry=registry)
+    ours, registry = Histogram(EDGES), CollectorRegistry()
+    theirs = prometheus_client.Histogram("x", "X.", buckets=EDGES, registry=registry)
     for value in values:
         ours.observe(value)
         theirs.observe(value)
@@ -26,7 +27,7 @@ def test_a_spread_counts_as_the_library_does(values: list[float]) -> None:
 
 
 def test_a_count_only_goes_up() -> None:
-    count = Count()
+    count = Counter()
     count.inc()
     count.inc(0.5)
 
@@ -37,7 +38,7 @@ def test_a_count_only_goes_up() -> None:
 
 
 def test_a_level_goes_both_ways() -> None:
-    level = Level()
+    level = Gauge()
     level.inc()
     level.dec()
     level.set(True)

@@ -10,7 +10,7 @@ from datetime import datetime
 import orjson
 
 from proxy.ledger.pruning import Pruned
-from proxy.ledger.spending import Line, Spent
+from proxy.ledger.spending import SpendingLine, Spent
 from proxy.plural import counted
 from proxy.usage import usd_text
 from proxy.words import word
@@ -29,7 +29,7 @@ BAR = 24
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def measures(line: Line) -> tuple[int | str | float | None, ...]:
+def measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
     """Give a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
     return (
         line.calls,
@@ -85,7 +85,7 @@ def table(spent: Spent) -> str:
     return "\n".join([f"{spent.since:%Y-%m-%d %H:%M} to {spent.until:%Y-%m-%d %H:%M} UTC", *lines])
 
 
-def _cells(group: Sequence[str | None], line: Line) -> list[str]:
+def _cells(group: Sequence[str | None], line: SpendingLine) -> list[str]:
     calls, tokens_in, tokens_out, cost, lost, saved, *shares = measures(line)
     return [
         *("-" if value is None else word(value) for value in group),
@@ -100,7 +100,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int], names: int) -> str:
     return "  ".join(c.ljust(width) if n < names else c.rjust(width) for c, width, n in cells)
 
 
-def _bars(lines: Sequence[Line]) -> Iterator[str]:
+def _bars(lines: Sequence[SpendingLine]) -> Iterator[str]:
     """By cost; by calls where nothing has one."""
     costs = [line.cost or 0 for line in lines]
     sizes = costs if any(costs) else [line.calls for line in lines]
@@ -133,7 +133,7 @@ def as_json(spent: Spent) -> str:
     return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
 
 
-def _named(line: Line) -> dict[str, int | str | float | None]:
+def _named(line: SpendingLine) -> dict[str, int | str | float | None]:
     return dict(zip(MEASURES, measures(line), strict=True))
 
 

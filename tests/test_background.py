@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from proxy.beside import beside
+from proxy.background import running_beside
 
 
 async def forever(ended: list[str]) -> None:
@@ -19,7 +19,7 @@ async def forever(ended: list[str]) -> None:
 async def test_work_ends_with_the_block() -> None:
     ended: list[str] = []
 
-    async with beside(forever(ended)):
+    async with running_beside(forever(ended)):
         await asyncio.sleep(0)
         assert ended == []
 
@@ -30,7 +30,7 @@ async def test_what_the_block_raises_comes_through_as_it_is() -> None:
     ended: list[str] = []
 
     with pytest.raises(KeyError):
-        async with beside(forever(ended)):
+        async with running_beside(forever(ended)):
             await asyncio.sleep(0)
             raise KeyError
 
@@ -42,7 +42,7 @@ async def test_work_that_fails_ends_the_block() -> None:
         raise KeyError
 
     with pytest.raises(ExceptionGroup) as failed:
-        async with beside(failing()):
+        async with running_beside(failing()):
             await asyncio.Event().wait()
 
     assert failed.group_contains(KeyError)

@@ -14,8 +14,8 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import Resource
 
 import proxy
-from proxy.app import measuring
-from proxy.app.site import Site, new_request_id
+from proxy.app import gauges
+from proxy.app.context import Context, new_request_id
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
 from proxy.emit.decisions import Decisions
@@ -34,43 +34,50 @@ LOG_EVERY_S = 60.0
 Log = structlog.typing.FilteringBoundLogger
 
 
-def traces(site: Site) -> tuple[Sink, ...]:
-    """Give the sink of spans when there is a collector to send them to."""
-    if site.settings.otlp_endpoint is None:
+def traces(context: Context) -> tuple[Sink, ...]:
+    """Return the sink of spans if there is a collector to send them to."""
+    if context.settings.otlp_endpoint is None:
         return ()
-    exporter = OTLPSpanExporter(f"{site.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2)
-    dropped, failed = partial(site.metrics.dropped, "traces"), partial(site.failed, "traces")
+    exporter = OTLPSpanExporter(
+        f"{context.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2
+    )
+    dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
     outbox = Outbox(exporter, time.monotonic, dropped, failed)
     waiting = partial(getattr, outbox, "waiting")
-    site.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
-    site.opened.push_async_callback(asyncio.to_thread, outbox.close)
+    context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
+    context.opened.push_async_callback(asyncio.to_thread, outbox.close)
     who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
     resource = Resource.create({"service.name": "headrace", **who})
-    profiles = [PROFILES[name] for name in site.settings.trace_profiles]
-    return (Traces(outbox, resource, site.settings.trace_ratio, profiles),)
+    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
+    return (Traces(outbox, resource, context.settings.trace_ratio, profiles),)
 
 
-def decisions(site: Site) -> tuple[Decisions, ...]:
-    """Give the sink of decisions when they are kept. It closes after the last call has ended."""
-    path = site.settings.log.decisions
+def decisions(context: Context) -> tuple[Decisions, ...]:
+    """Return the sink of decisions if they are kept. It closes after the last call has ended."""
+    path = context.settings.log.decisions
     if path is None:
         return ()
-    dropped, failed = partial(site.metrics.dropped, "decisions"), partial(site.failed, "decisions")
-    replaced = partial(site.metrics.file_replaced, "decisions")
+    dropped, failed = (
+        partial(context.metrics.dropped, "decisions"),
+        partial(context.failed, "decisions"),
+    )
+    replaced = partial(context.metrics.file_replaced, "decisions")
     try:
-        kept = Decisions(path, dropped, failed, replaced, site.log)
+        kept = Decisions(path, dropped, failed, replaced, context.log)
     except BadChain as error:
         raise BadSetting(f"HEADRACE_DECISION_LOG: {error}") from None
     waiting = partial(getattr, kept, "waiting")
-    site.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
-    site.opened.push_async_callback(asyncio.to_thread, kept.close)
+    context.metrics.watch("headrace_telemetry_queue_length", "decisions", read=waiting)
+    context.opened.push_async_callback(asyncio.to_thread, kept.close)
     return (kept,)
 
 
-def policies(site: Site, decisions: Iterable[Decisions]) -> Callable[[Result, Snapshot], None]:
+def policies(
+    context: Context, decisions: Iterable[Decisions]
+) -> Callable[[Result, Snapshot], None]:
     """Count readings of the policies, and warn at each of stores of the cache that they ask for and
     no variable names: those keep nothing."""
-    settings, count = site.settings, measuring.policies(site.metrics, decisions)
+    settings, count = context.settings, gauges.policies(context.metrics, decisions)
     needs = {
         "sqlite": ("HEADRACE_CACHE_FILE", settings.cache_file),
         "redis": ("HEADRACE_REDIS_URL", settings.redis),
@@ -84,16 +91,16 @@ def policies(site: Site, decisions: Iterable[Decisions]) -> Callable[[Result, Sn
             variable, given = needs.get(store, ("", store))
             if given is None:
                 named = {"store": store, "variable": variable, "deployments": deployments}
-                site.log.warning("cache.store_missing", **named)
+                context.log.warning("cache.store_missing", **named)
 
     return tell
 
 
-def listening(site: Site, ending: Ending, listen: Address, admin: Address) -> None:
+def listening(context: Context, ending: Ending, listen: Address, admin: Address) -> None:
     """Log where the process listens, and that it stops as soon as it does."""
     named = {"address": str(listen), "admin": str(admin), "version": proxy.__version__}
-    site.log.info("listening", **named)
-    site.opened.callback(ending.begin)
+    context.log.info("listening", **named)
+    context.opened.callback(ending.begin)
 
 
 @dataclass(slots=True)
@@ -113,35 +120,36 @@ class Ending:
             self.log.info("stopped", seconds=round(time.monotonic() - self.began, 3))
 
 
-def warn(site: Site) -> Callable[[Standing], None]:
-    """Tell of a limit that is nearly used up, and whose it is: but for what a caller has said."""
+def warn(context: Context) -> Callable[[Standing], None]:
+    """Return what logs a limit that is nearly used up, and its owner, but nothing that a caller
+    has written."""
 
     def tell(standing: Standing) -> None:
         limit = standing.limit
-        site.metrics.limit_warned(limit.name)
+        context.metrics.limit_warned(limit.name)
         used: float = standing.used
         capacity: float = limit.capacity
         if limit.kind == "usd":  # money is read in USD
             used, capacity = used / NANO, capacity / NANO
-        whose = site.metrics.roster.owners(standing.scope)
-        site.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
+        whose = context.metrics.roster.owners(standing.scope)
+        context.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
 
     return tell
 
 
-def bug(site: Site) -> Callable[[BaseException, str], None]:
+def bug(context: Context) -> Callable[[BaseException, str], None]:
     """Log where a bug is, by type and line; its message could quote a request."""
 
     def tell(bug: BaseException, request_id: str) -> None:
-        site.log.error("bug", request_id=request_id, **where(bug))
+        context.log.error("bug", request_id=request_id, **where(bug))
 
     return tell
 
 
-def report(site: Site) -> Callable[[Sink, BaseException], None]:
+def report(context: Context) -> Callable[[Sink, BaseException], None]:
     def tell(sink: Sink, error: BaseException) -> None:
-        site.metrics.dropped(type(sink).__name__.lower(), "error")
-        site.log.error("emit.failed", sink=type(sink).__name__, **where(error))
+        context.metrics.dropped(type(sink).__name__.lower(), "error")
+        context.log.error("emit.failed", sink=type(sink).__name__, **where(error))
 
     return tell
 
@@ -161,11 +169,11 @@ def writer_failed(metrics: Metrics, log: Log) -> Callable[[str, BaseException], 
     return tell
 
 
-def amiss(site: Site, event: str) -> Callable[[Exception], None]:
+def amiss(context: Context, event: str) -> Callable[[Exception], None]:
     """Log why something beside the calls came to nothing."""
 
     def tell(error: Exception) -> None:
-        site.log.error(event, **where(error))
+        context.log.error(event, **where(error))
 
     return tell
 

@@ -6,26 +6,26 @@ import subprocess
 import sys
 from pathlib import Path
 
-from proxy.ledger.tally import Left, Tally, folder, forget, left_by
+from proxy.ledger.call_counters import CallCounters, Left, folder, forget, left_by
 
 NAME = "0123456789abcdef"
 
 
 def test_a_living_process_is_seen_as_one(tmp_path: Path) -> None:
-    tally = Tally(tmp_path, NAME)
-    tally.begin()
-    tally.begin()
+    counters = CallCounters(tmp_path, NAME)
+    counters.begin()
+    counters.begin()
 
-    assert tally.end() == 1
+    assert counters.end() == 1
     assert left_by(tmp_path, NAME) == Left(2, 1, alive=True)
-    tally.close(settled=True)
+    counters.close(settled=True)
 
 
 def test_what_is_settled_leaves_nothing_and_what_is_not_stays(tmp_path: Path) -> None:
     for settled in (True, False):
-        tally = Tally(tmp_path, NAME)
-        tally.begin()
-        tally.close(settled=settled)
+        counters = CallCounters(tmp_path, NAME)
+        counters.begin()
+        counters.close(settled=settled)
 
         left = left_by(tmp_path, NAME)
         assert left == (None if settled else Left(1, 0, alive=False))
@@ -37,10 +37,10 @@ def test_what_is_settled_leaves_nothing_and_what_is_not_stays(tmp_path: Path) ->
 def test_a_kill_takes_no_count_away(tmp_path: Path) -> None:
     script = f"""
 import os, pathlib
-from proxy.ledger.tally import Tally
-tally = Tally(pathlib.Path({str(tmp_path)!r}), {NAME!r})
-for _ in range(1000): tally.begin()
-for _ in range(999): tally.end()
+from proxy.ledger.call_counters import CallCounters
+counters = CallCounters(pathlib.Path({str(tmp_path)!r}), {NAME!r})
+for _ in range(1000): counters.begin()
+for _ in range(999): counters.end()
 os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", script], check=False)
@@ -50,10 +50,10 @@ os.kill(os.getpid(), 9)
 
 def test_without_a_place_it_counts_for_itself(tmp_path: Path) -> None:
     for place in (None, tmp_path / "missing"):
-        tally = Tally(place, NAME)
-        tally.begin()
-        assert (tally.end(), tally.begun) == (1, 1)
-        tally.close(settled=True)
+        counters = CallCounters(place, NAME)
+        counters.begin()
+        assert (counters.end(), counters.begun) == (1, 1)
+        counters.close(settled=True)
 
 
 def test_only_drawn_names_are_looked_for(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.samples import Exemplar
 Bucket = tuple[str, float, Exemplar | None]
 
 
-class Count:
+class Counter:
     """A number that never goes down. Raises ``ValueError`` where it is told to."""
 
     __slots__ = ("value",)
@@ -30,7 +30,7 @@ class Count:
         self.value += amount
 
 
-class Level:
+class Gauge:
     """A number that goes up and down."""
 
     __slots__ = ("value",)
@@ -48,7 +48,7 @@ class Level:
         self.value = float(value)
 
 
-class Watched:
+class CallbackGauge:
     """A number that somebody else keeps, read when it is scraped."""
 
     __slots__ = ("_read",)
@@ -61,7 +61,7 @@ class Watched:
         return float(self._read())
 
 
-class Spread:
+class Histogram:
     """How many values were up to each of the ``edges``, and their sum; of each range the trace of
     the last value in it."""
 

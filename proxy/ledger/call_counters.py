@@ -34,7 +34,7 @@ class Left:
     alive: bool
 
 
-class Tally:
+class CallCounters:
     """The counts of this process; the loop alone adds to them.
 
     Without a folder, or where none can be written, they are as short-lived as the process.

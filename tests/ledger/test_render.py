@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from proxy.ledger.shown import BAR, FORMS, as_csv, as_json, table
-from proxy.ledger.spending import Line, Spent
+from proxy.ledger.render import BAR, FORMS, as_csv, as_json, table
+from proxy.ledger.spending import SpendingLine, Spent
 
-SUPPORT = Line(("support",), 3, 1500, 900, 2_500_000_000, 22_000, 0, 3, 0, 1)
-SEARCH = Line(("search",), 2, 10, 6, 1_250_000_000, 0, 0, 2, 1, 0)
-UNKNOWN = Line((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
-TOTAL = Line((), 6, 1510, 906, 3_750_000_000, 22_000, 0, 6, 2, 2)
+SUPPORT = SpendingLine(("support",), 3, 1500, 900, 2_500_000_000, 22_000, 0, 3, 0, 1)
+SEARCH = SpendingLine(("search",), 2, 10, 6, 1_250_000_000, 0, 0, 2, 1, 0)
+UNKNOWN = SpendingLine((None,), 1, 0, 0, None, 0, 0, 1, 1, 1)
+TOTAL = SpendingLine((), 6, 1510, 906, 3_750_000_000, 22_000, 0, 6, 2, 2)
 SINCE, UNTIL = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, tzinfo=UTC)
 SPENT = Spent(("tag.team",), SINCE, UNTIL, (SUPPORT, SEARCH, UNKNOWN), TOTAL)
 
@@ -51,7 +51,7 @@ def test_without_groups_there_is_one_line() -> None:
 
 
 def test_what_a_terminal_would_obey_is_not_shown() -> None:
-    odd = Line(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
+    odd = SpendingLine(("a\x1b[2J",), 1, 0, 0, 0, 0, 0, 0, 0, 0)
 
     assert "\x1b" not in table(Spent(("tag.feature",), SINCE, UNTIL, (odd,), odd))
 

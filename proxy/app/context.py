@@ -1,4 +1,4 @@
-"""What parts are made with, and what they draw: clocks, ids."""
+"""What the parts of a process are made with: its settings, log and metrics, clocks and ids."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from datetime import UTC, datetime
 
 import structlog
 
-from proxy.emit.levels import Levels
+from proxy.emit.levels import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
-    """Where a process is put together.
+class Context:
+    """What the parts of a process are made with.
 
     ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log;
     ``failed`` is told which writer's thread had an exception, and which.
@@ -30,7 +30,7 @@ class Site:
     put: Callable[[bytes], None]
     log: structlog.typing.FilteringBoundLogger
     metrics: Metrics
-    levels: Levels
+    levels: LogLevel
     failed: Callable[[str, BaseException], None]
 
 
@@ -38,7 +38,9 @@ def new_record() -> Record:
     """Begin the account of a call: its clocks and the ids of its spans."""
     drawn = f"{random.getrandbits(256) | 1:064x}"  # ids, not secrets
     ids = TraceIds(drawn[:32], drawn[32:48], drawn[48:])
-    return Record(ids, time.monotonic(), datetime.now(UTC), time.monotonic)
+    return Record(
+        ids=ids, started=time.monotonic(), started_at=datetime.now(UTC), now=time.monotonic
+    )
 
 
 def new_span_id() -> str:
@@ -50,5 +52,5 @@ def new_request_id() -> str:
 
 
 def since_epoch() -> float:
-    """Give the seconds since 1970, as calendars and expiry need them."""
+    """Return the seconds since 1970, as calendars and expiry need them."""
     return datetime.now(UTC).timestamp()
