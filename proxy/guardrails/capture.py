@@ -43,7 +43,7 @@ class Capturing:
         self._room = self.capture.max_chars + BEYOND
 
     def feed(self, chunk: Chunk) -> None:
-        """Keep what a chunk says, as long as there is room."""
+        """Keep the texts of a chunk, as long as there is room."""
         if not self.capture.output or chunk.data is None or self._room <= 0:
             return
         for text in islice(answer_walk(chunk.data, cut=True), MOST_VALUES):
@@ -55,7 +55,7 @@ class Capturing:
                 self._room -= len(text.text)
 
     def shown(self) -> Captured:
-        """Give what may be shown."""
+        """Return the texts that may be shown, redacted."""
         came = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
         texts = (each for each in came if isinstance(each, Text) and _is_shown(each))
         asked = ((text.role or "user", text.text) for text in texts)
@@ -76,7 +76,7 @@ class Capturing:
 
 
 def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
-    """Give the rules by which a call's texts are redacted."""
+    """Return the rules by which a call's texts are redacted."""
     masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
     own = (
         rule for rule in masks if not is_service(rule.detector) and not is_contextual(rule.detector)
@@ -85,7 +85,7 @@ def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
 
 
 def redacted(rules: Sequence[GuardRule], text: str, clock: Clock) -> str:
-    """Give a text with all that rules find in it replaced; nothing of it where one cannot tell."""
+    """Return a text with every finding replaced, or ``WITHHELD`` if a rule failed on it."""
     views = readings(text)
     try:
         found = [

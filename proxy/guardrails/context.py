@@ -35,8 +35,8 @@ class FailedDetector:
 
 
 def bound(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
-    """Give the rules with detectors for one call; those that have nothing to judge by look
-    nowhere. Services stay as they are."""
+    """Return the rules with the detectors of one call. A rule that has nothing to judge by gets
+    no text to look at. Services stay as they are."""
     if not any(is_contextual(rule.detector) for rule in rules):
         return rules
     question = question_of(body)
@@ -47,7 +47,7 @@ def bound(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
 
 
 def parted(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
-    """Give the rules that look by themselves, and those that ask somebody else."""
+    """Return the rules with a detector of their own, then those that ask a service."""
     own = [rule for rule in rules if not is_service(rule.detector)]
     return own, [rule for rule in rules if is_service(rule.detector)]
 
@@ -81,7 +81,7 @@ def _said(message: Json) -> str:
 
 
 def _words(value: Any) -> str:
-    """Give the text of a value: a string, or a list of strings and parts with a text."""
+    """Return the text of a value: a string, or a list of strings and parts with a text."""
     if isinstance(value, str):
         return value
     parts = (each.get("text") if isinstance(each, dict) else each for each in _list(value))

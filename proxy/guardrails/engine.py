@@ -153,7 +153,7 @@ class Engine:
         return ServiceCalls(question_of(body), self.outsides.of(record), self.clock)
 
     def unasked(self, services: Sequence[GuardRule]) -> list[GuardResult]:
-        """Give what is to be told of services when a call is stopped before they are asked."""
+        """Return the results of services for a call that was stopped before they were asked."""
         return [tally.result() for tally in unasked(services, self.clock)]
 
     def watch(
@@ -221,7 +221,7 @@ class Watching:
         self._opening = FirstContent(waits=holds or (asking is not None and asking.holds))
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Take the next chunk, give what may be shown. Raises ``GuardBlocked``."""
+        """Take the next chunk, return the chunks that may be shown. Raises ``GuardBlocked``."""
         safe: Sequence[Chunk] = await self._feeding.feed(chunk)
         if self._feeding.opaque:
             for tally in self._tallies:
@@ -231,7 +231,7 @@ class Watching:
         return self._opening.feed(safe)
 
     def results(self) -> tuple[GuardResult, ...]:
-        """Say what each guard has seen and found so far."""
+        """Return what each guard has read and found so far."""
         asked = self._asking.results() if self._asking is not None else ()
         return (*(tally.result() for tally in self._tallies), *asked)
 
@@ -241,7 +241,7 @@ def _told(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
 
 
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
-    """Give how much there is to read, in the texts and beside them."""
+    """Return the weight of the texts, and of what the detectors read beside them."""
     ways = (rule.detector for rule in rules)
     beside = sum(way.weight for way in ways if is_weighted(way))
     return beside + sum(EACH + weight_of(text.text) for text in texts)
@@ -306,7 +306,7 @@ def _is_to_mask(found: Sequence[RuleLook]) -> bool:
 
 
 def _first_block(found: Sequence[RuleLook]) -> GuardBlocked | None:
-    """Give the first block in the order of the rules; one that broke counts like one that found."""
+    """Return the block of the first rule that blocks, be it for a finding or a failure."""
     for each in found:
         if each.failure is not None:
             return each.failure

@@ -54,8 +54,8 @@ class CallGate:
     _watch: AnswerWatch | None = None
 
     async def inspect(self) -> tuple[Plan, Call]:
-        """Give the plan, with other targets where a guard routes the call, and the call, with texts
-        masked. Raises ``GuardBlocked``."""
+        """Return the plan and the call as the guards leave them: with other targets where a guard
+        routes the call, and with texts masked. Raises ``GuardBlocked``."""
         call, guards = self.call, self.plan.guards
         rules = guards.input
         if not rules:
@@ -146,7 +146,7 @@ class CallGate:
 
 
 def _nonce(drawn: str) -> str:
-    """Give the last letters and digits of what is drawn for each call."""
+    """Return the last letters and digits of the random text that each call has."""
     return re.sub("[^0-9a-z]", "", drawn)[-NONCE_LENGTH:].rjust(NONCE_LENGTH, "0")
 
 
@@ -169,8 +169,8 @@ class CapturedAnswer:
 
 
 def _elsewhere(plan: Plan, by: GuardRule) -> Plan:
-    """Give a plan all of whose legs go where a guard says. Raises ``GuardBlocked`` where none of
-    its targets may be asked."""
+    """Return a plan whose legs all go to the targets of a guard. Raises ``GuardBlocked`` if it has
+    none that may be asked."""
     if not by.to:
         raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
     return replace(plan, legs=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.legs))
@@ -196,7 +196,7 @@ class WholeInspector:
         asked: Json | None = None,
         read: Texts | None = None,
     ) -> Json:
-        """Give a document as its rules leave it: first those that look by themselves, then those
+        """Return a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
         the document's texts where they are read already."""
         own, services = parted(bound(rules, asked or data))
@@ -219,7 +219,7 @@ class WholeInspector:
         return data
 
     async def _allowed(self, inspection: Inspection, data: Json) -> Json:
-        """Give a document with its changes made. Raises ``GuardBlocked``."""
+        """Return a document with the changes of an inspection. Raises ``GuardBlocked``."""
         inspection.permit()
         self.routed = self.routed or inspection.routed
         changes = inspection.changes

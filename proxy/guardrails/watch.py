@@ -17,7 +17,7 @@ from proxy.guardrails.stream.placeholders import Masks
 from proxy.types import Chunk
 
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
-"""Takes the next chunk, and gives those that may be shown. Raises ``GuardBlocked``."""
+"""Takes the next chunk, returns those that may be shown. Raises ``GuardBlocked``."""
 
 UNKNOWN = 2**31  # a weight that is never small
 
@@ -39,7 +39,7 @@ class ValueRestorer:
         self._feeding = Feeding(StreamFilter(masks), engine.beside(caller)) if streamed else None
 
     async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Give chunks with the values put back, as far as they are certain."""
+        """Return chunks with the values put back, as far as they are certain."""
         if self._feeding is not None:
             return await self._feeding.feed_all(chunks, self._engine.clock)
         return [await self._whole(each) for each in chunks]
@@ -49,7 +49,7 @@ class ValueRestorer:
         return await self._engine.aside(_weight(chunk), job, self._caller)
 
     def cut(self) -> Sequence[Chunk]:
-        """Give the beginning of a placeholder that never came."""
+        """Return the beginning of a placeholder that never ended."""
         return self._feeding.flush() if self._feeding is not None else ()
 
 
@@ -88,13 +88,13 @@ class AnswerWatch:
         return safe
 
     def cut(self) -> Sequence[Chunk]:
-        """Give the beginning of a placeholder that never came. Nothing where nothing was shown, so
-        that the client gets a clean error."""
+        """Return the beginning of a placeholder that never ended. Return nothing if nothing was
+        shown, so that the client gets a clean error."""
         return self._back.cut() if self._back is not None and self._shown else ()
 
 
 def _weight(chunk: Chunk) -> int:
-    """Give how long a whole answer is; one that was changed may have any length."""
+    """Return the bytes of an answer; ``UNKNOWN`` for one that was changed."""
     return UNKNOWN if chunk.raw is None else len(chunk.raw)
 
 

@@ -40,7 +40,7 @@ def named(rule: GuardRule, kind: str, text: str) -> str:
 
 
 def within_json(replace: Replace) -> Replace:
-    """Give the same for texts that stand escaped inside of a JSON string."""
+    """Return a replacement for texts that stand escaped inside of a JSON string."""
 
     def replaced(rule: GuardRule, kind: str, text: str) -> str:
         try:
@@ -55,7 +55,7 @@ def within_json(replace: Replace) -> Replace:
 def find_matches(
     tally: RuleTally, rule: int, views: Sequence[View], since: int = 0, left_s: float | None = None
 ) -> list[TextMatch]:
-    """Give what a rule finds in all readings of a text from a place of the original on.
+    """Return what a rule finds in all readings of a text, from ``since`` in the original on.
 
     What readings find alike, or one finds inside of what another does, is found once.
     """

@@ -33,7 +33,7 @@ class RuleCursor:
 
     @property
     def looks(self) -> bool:
-        """Say whether it looks at a text that is not whole."""
+        """True if it looks at a text that is not whole."""
         return self.reach is not None and self.tally.error is None
 
     @property

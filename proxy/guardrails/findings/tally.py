@@ -73,7 +73,7 @@ class RuleTally:
         self.detector = self.rule.detector
 
     def find(self, view: View, since: int = 0, left_s: float | None = None) -> Sequence[Finding]:
-        """Give the findings from a place of a reading on; nothing once the detector has failed.
+        """Return the findings from a place of a reading on; nothing once the detector has failed.
 
         Raises ``GuardBlocked`` when it fails and its rule is strict. ``left_s`` is what is left of
         its deadline, which is checked afterwards: a detector cannot be interrupted.
@@ -117,7 +117,7 @@ class RuleTally:
         self.score = max(self.score, score)
 
     def block(self, kind: str) -> GuardBlocked:
-        """Give the error that stops the call, or this answer to it."""
+        """Return the error that stops the call, or asks for another answer."""
         self.blocked = True
         stops = RetryWanted if self.rule.action == "retry" else GuardBlocked
         return stops(self.rule.message, guard=self.rule.name, kind=kind)

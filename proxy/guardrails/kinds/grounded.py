@@ -34,7 +34,7 @@ class Grounded:
         return self.against(question.context) if question.context.strip() else None
 
     def against(self, context: str) -> GroundedIn:
-        """Give the detector for the answers to one call, which has this context."""
+        """Return the detector for the answers to one call, which has this context."""
         return GroundedIn(self.threshold, context)
 
 
@@ -93,7 +93,7 @@ class GroundedIn:
         return found
 
     def judge(self, said: Sentence) -> tuple[str, float]:
-        """Give what speaks most against a sentence, and how surely it does."""
+        """Return the strongest doubt about a sentence: its kind and its score."""
         return max(self._doubts(said), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
     def _doubts(self, said: Sentence) -> list[tuple[str, float]]:
@@ -113,13 +113,13 @@ class GroundedIn:
         return doubts
 
     def _nearest(self, said: Sentence) -> list[Sentence]:
-        """Give the context's sentences that say most of the same, the nearest first."""
+        """Return up to two sentences of the context that share most stems, the nearest first."""
         shares = [(_share(said, each), -at) for at, each in enumerate(self.known.sentences)]
         best = sorted(shares, reverse=True)[:2]
         return [self.known.sentences[-at] for share, at in best if share >= ALIKE]
 
     def _support(self, said: Sentence, near: Sequence[Sentence]) -> float:
-        """Give the share of stems that the context has, more for those that it has together."""
+        """Return the share of stems that the context has, weighted by the nearest sentences."""
         if not said.stems:
             return 1.0
         known = len(said.stems & self.known.stems) / len(said.stems)
@@ -136,7 +136,7 @@ def _share(said: Sentence, known: Sentence) -> float:
 
 
 def _contradict(said: Sentence, known: Sentence) -> bool:
-    """Tell whether one denies what the other says, or takes the other side of it."""
+    """True if one sentence negates the other, or takes the opposite side."""
     opposed = any(
         word_overlap.against(side) in known.leanings for side in said.leanings - known.leanings
     )

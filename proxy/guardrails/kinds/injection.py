@@ -60,7 +60,7 @@ class Injection:
 
 
 def highest(windows: Sequence[ScoredWindow]) -> Iterator[ScoredWindow]:
-    """Give the windows that no window overlapping them exceeds, the first of equals.
+    """Return the windows that no overlapping window exceeds; of equals, the first.
 
     So what is given does not hang on where the text was cut, nor do two of them overlap.
     """

@@ -50,7 +50,7 @@ class Keywords:
         return f"Keywords({self.name!r})"
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Give all places of the list's words by their start, put apart."""
+        """Return all words of the list that are found, by their start, without overlaps."""
         return apart([*self._words.hits(text), *self._regexes.hits(text)])
 
 

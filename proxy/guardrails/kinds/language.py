@@ -63,7 +63,7 @@ class Language:
 
 
 def parts(text: str) -> Iterator[tuple[int, int]]:
-    """Give the parts of a text that can be judged, from and up to; a short rest goes with the part
+    """Return the start and end of each part that can be judged. A short rest belongs to the part
     before it."""
     begun: tuple[int, int] | None = None
     start = letters = 0

@@ -43,7 +43,7 @@ class Entailed:
     async def judged(
         self, said: Sequence[str], known: Sequence[Sequence[str]]
     ) -> list[tuple[str, float]]:
-        """Give what speaks against each sentence, and how surely. Raises ``Unjudged``."""
+        """Return the doubt about each sentence: its kind and its score. Raises ``Unjudged``."""
         if self._under_way >= CALLS or sum(map(len, known)) > MOST_PAIRS:
             raise Unjudged
         self._under_way += 1
@@ -98,7 +98,7 @@ class EntailedIn:
     def _near(
         self, said: word_overlap.Sentence, known: Sequence[word_overlap.Sentence]
     ) -> list[str]:
-        """Give the sentences of the context that share most words with one."""
+        """Return the sentences of the context that share most words with one."""
         nearest = sorted(known, key=lambda each: -len(each.stems & said.stems))[:NEAREST]
         return [self.context[each.start : each.end] for each in nearest]
 

@@ -52,7 +52,7 @@ class Network:
         return self.judge(self.tokenizer.encode(known, said))
 
     def judge(self, window: Any) -> dict[str, float]:
-        """Give the probability of each label. Raises ``Unjudged``."""
+        """Return the probability of each label. Raises ``Unjudged``."""
         import numpy as np  # noqa: PLC0415  # an extra
 
         ids = np.asarray([window.ids], np.int64)
@@ -119,7 +119,7 @@ class Onnx:
 
 
 def _span(window: Any) -> tuple[int, int] | None:
-    """Give the characters that a window is about; None where it is made of special tokens."""
+    """Return the span of a window in characters; None if it has special tokens only."""
     pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
     own = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
     return (own[0][0], own[-1][1]) if own else None

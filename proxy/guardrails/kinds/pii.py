@@ -77,7 +77,7 @@ class Pii:
         return REACH
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Give all identifiers by their start, put apart."""
+        """Return all identifiers by their start, without overlaps."""
         seen = text if text.isascii() else text.translate(SEEN)
         return apart(
             finding

@@ -34,7 +34,7 @@ class Relevant:
         return self.against(question.asked[:LONGEST], question.context[:LONGEST])
 
     def against(self, question: str, context: str = "") -> RelevantTo:
-        """Give the detector for the answers to one call."""
+        """Return the detector for the answers to one call."""
         return RelevantTo(self.threshold, question, context)
 
 
@@ -75,7 +75,7 @@ class RelevantTo:
         return [Finding(start=start, end=len(text.rstrip()), kind="irrelevant", score=score)]
 
     def judge(self, text: str) -> float:
-        """Give how little an answer shares with what was asked, from 0 to 1."""
+        """Return how little an answer shares with what was asked, from 0 to 1."""
         asked, context = self.known
         said = frozenset(word_overlap.stems(text))
         if len(said) < TELLING or not asked:

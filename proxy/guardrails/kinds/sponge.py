@@ -24,8 +24,8 @@ SLICE = 64 * 1024  # characters
 
 
 def slices(text: str, size: int = SLICE) -> Iterator[str]:
-    """Give a text in slices, so that no call into C holds up other threads for long. A word is cut
-    only where it alone is as long as a slice."""
+    """Return a text in slices, so that no call into C holds up other threads for long. Only a word
+    that is itself as long as a slice is cut."""
     at = 0
     while at < len(text):
         end = at + size

@@ -64,7 +64,7 @@ class Topic:
         return []
 
     def likeness(self, text: str) -> dict[str, float]:
-        """Give how like each topic a text is: its nearest example, and all of them together."""
+        """Return the likeness of a text to each topic, from 0 to 1."""
         vector = self._vector(text)
         return {name: round(_likeness(vector, known), 3) for name, known in self._examples.items()}
 

@@ -52,7 +52,7 @@ def _plain(word: str) -> str:
 
 
 def grams(word: str) -> Iterator[str]:
-    """Give what a word counts by on its own: itself, and the letters in it.
+    """Return the features of one word: the word itself, and its letter sequences.
 
     A number or a lone sign tells nothing: tables and formulas would be sums of them.
     """
@@ -72,7 +72,7 @@ def pair(left: str, right: str) -> str:
 
 
 def features(words: Sequence[str]) -> Iterator[str]:
-    """Give all that a text counts by, as often as it is there; the trainer counts the same."""
+    """Return all features of a text, with repetitions. The trainer counts the same ones."""
     for word in words:
         yield from grams(word)
     for left, right in pairwise(words):
@@ -96,7 +96,7 @@ class InjectionModel:
     _known: dict[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     def windows(self, text: str, least: float = 0.0) -> list[ScoredWindow]:
-        """Judge the window that begins at each word; give those of at least a probability.
+        """Judge the window that begins at each word; return those of at least a probability.
 
         Takes time linear in the text.
         """
@@ -115,7 +115,7 @@ class InjectionModel:
         return judged
 
     def score(self, words: Sequence[str]) -> float:
-        """Give the sum of a text as one window, before calibration."""
+        """Return the sum for a text that is one window, before calibration."""
         total = sum(self.weights.get(feature, 0.0) for feature in features(words))
         return damped(total, len(words)) + self.bias
 
@@ -152,5 +152,5 @@ def read(path: Path) -> InjectionModel:
 
 @lru_cache(maxsize=1)
 def shipped() -> InjectionModel:
-    """Give the model of the package; read once, as every guard has the same."""
+    """Return the model of the package. It is read once: every guard has the same."""
     return read(FILE)

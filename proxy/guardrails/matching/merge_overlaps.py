@@ -10,7 +10,7 @@ from proxy.types.guard import Finding
 
 
 def apart(findings: Iterable[Finding]) -> list[Finding]:
-    """Give findings by their start that cover the same characters and do not overlap.
+    """Return findings, by their start, that cover the same characters without overlaps.
 
     Where two compete the higher score wins, then the earlier, then the longer; what juts out of
     the loser stays, shortened. So a mask leaves nothing out that any of them found.

@@ -56,22 +56,22 @@ class DigitRun:
         return len(GROUP.findall(self.raw)) > 1
 
     def is_named(self, listed: Set[str]) -> bool:
-        """Tell whether one of the words stands shortly before or after."""
+        """True if one of the listed words stands shortly before or after."""
         return is_named(self.text, self.start, self.end, listed)
 
     @property
     def inside_before(self) -> bool:
-        """Tell whether what stands before makes it the end of a code, a path or an amount."""
+        """True if what stands before makes it the end of a code, a path or an amount."""
         return bool(INSIDE_BEFORE.search(self.text[max(0, self.start - 2) : self.start]))
 
     @property
     def inside_after(self) -> bool:
-        """Tell whether what stands after makes it the beginning of a code, a time or an amount."""
+        """True if what stands after makes it the beginning of a code, a time or an amount."""
         return bool(INSIDE_AFTER.match(self.text[self.end : self.end + 4]))
 
     @property
     def alone(self) -> bool:
-        """Tell whether no letter or digit touches it."""
+        """True if no letter or digit touches it."""
         before, after = self.text[max(0, self.start - 1) : self.start], self.text[self.end :][:1]
         return TOUCHING.search(before + after) is None
 
@@ -89,7 +89,7 @@ INSIDE_AFTER = re.compile(
 
 
 def is_named(text: str, start: int, end: int, listed: Set[str]) -> bool:
-    """Tell whether one of the words stands shortly before or after a place in a text.
+    """True if one of the words stands shortly before or after a place in a text.
 
     Of alphabets with case whole words count, of others, which may put no space between them, any.
     """

@@ -48,7 +48,7 @@ class Passages:
         return [finding for run in self._runs(text) for finding in self._pieces(run)]
 
     def share(self, text: str) -> tuple[float, int]:
-        """Give how many of a text's sequences are known, from 0 to 1, and how many it has."""
+        """Return the share of a text's sequences that are known, and how many it has."""
         all_of_it = grams(tuple(compared_words(text)), self._words)
         known = sum(each in self._sequences for each in all_of_it)
         return (known / len(all_of_it) if all_of_it else 0.0), len(all_of_it)
@@ -88,12 +88,12 @@ class Passages:
 
 
 def grams(words: tuple[str, ...], size: int) -> list[int]:
-    """Give a number for each sequence of so many words; the same one for the same words."""
+    """Return a hash for each sequence of ``size`` words."""
     return [hash(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
 def compared_words(text: str) -> Iterator[str]:
-    """Give the words of a text, as they are compared."""
+    """Return the words of a text in the form in which they are compared."""
     return (word for _, _, word in _words(text))
 
 

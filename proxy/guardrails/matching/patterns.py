@@ -95,11 +95,11 @@ class Patterns:
         return f"Patterns({len(self.patterns)})"
 
     def which(self, text: str) -> Sequence[int]:
-        """Tell which patterns may occur, by their places in ``patterns``; the others do not."""
+        """Return the indexes in ``patterns`` of those that may occur; the others do not."""
         return self._set.hits(_encoded(text))
 
     def hits(self, text: str) -> list[Finding]:
-        """Give all findings of each pattern, one pattern after the other: they may overlap."""
+        """Return all findings of each pattern, one pattern after the other: they may overlap."""
         if not self._singles:
             return []
         data = _encoded(text)
@@ -110,7 +110,7 @@ class Patterns:
         ]
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Give all findings by their start, put apart."""
+        """Return all findings by their start, without overlaps."""
         return apart(self.hits(text))
 
     def _probe(self, bound_s: float, clock: Callable[[], float]) -> None:
@@ -142,11 +142,11 @@ class _Single:
             raise ValueError(f"{pattern.kind}: matches where there is nothing")
 
     def find(self, text: str, data: bytes) -> list[Finding]:
-        """Give its findings in ``text``, of which ``data`` is the UTF-8."""
+        """Return the findings in ``text``; ``data`` is the same text as UTF-8."""
         return [finding for finding in self._steps(text, data) if finding]
 
     def count(self, text: str) -> int:
-        """Tell how often something matched, whole words or not."""
+        """Return the number of matches, whole words or not."""
         return sum(1 for _ in self._steps(text, _encoded(text)))
 
     def _steps(self, text: str, data: bytes) -> Iterator[Finding | None]:
@@ -183,7 +183,8 @@ class _TextPosition:
         self.byte = self.character = 0
 
     def characters(self, start: int, end: int) -> tuple[int, int]:
-        """Tell the characters of a span of bytes that begins here or later; move to its start."""
+        """Return the span in characters of a span of bytes, and move to its start. It must
+        not begin before this position."""
         if self._ascii:
             self.byte = self.character = start
             return start, end
@@ -223,7 +224,7 @@ def _past(text: str, start: int) -> int:
 
 
 def _joined(left: str, right: str) -> bool:
-    """Tell whether two neighbours belong to one word."""
+    """True if two neighbours belong to one word."""
     return _in_word(left) and _in_word(right) and not UNSPACED.match(left + right)
 
 
@@ -257,7 +258,7 @@ def _hostile(regex: str) -> Iterator[str]:
 def _slow(
     work: Callable[[str], int], letters: str, bound_s: float, clock: Callable[[], float]
 ) -> bool:
-    """Tell whether ``work``, which counts what it finds, takes longer for any hostile text.
+    """True if ``work``, which returns a count of findings, is too slow for any hostile text.
 
     A piece of it goes first: what is very slow would take seconds for the whole. Each text is met
     once, as RE2 remembers, and who is hostile sends no text twice.

@@ -72,7 +72,7 @@ def _card(part: DigitRun) -> float:
 
 
 def luhn(digits: str) -> bool:
-    """Tell whether the last digit fits the others by Luhn's formula."""
+    """True if the last digit fits the others by Luhn's formula."""
     total = sum(map(int, digits[-1::-2]))
     return (total + sum(sum(divmod(2 * int(digit), 10)) for digit in digits[-2::-2])) % 10 == 0
 

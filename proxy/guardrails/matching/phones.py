@@ -85,7 +85,7 @@ class _Region:
         self._prefix = (metadata.national_prefix if metadata else None) or ""
 
     def has(self, digits: str) -> bool:
-        """Tell whether they are a valid number as it is dialled within the region.
+        """True if the digits are a valid number as it is dialled within the region.
 
         Where a 0 is dialled first it has to be there: without it, any number would do.
         """
@@ -114,12 +114,12 @@ def _abroad(part: DigitRun, digits: str) -> float:
 
 
 def _plausible(part: DigitRun) -> bool:
-    """Tell whether digits that a text calls a phone could be one: not 1-1-1-1-1-1-1."""
+    """True if digits that a text calls a phone could be one: not 1-1-1-1-1-1-1."""
     return len(part.digits) >= 2 * len(GROUP.findall(part.raw)) - 2
 
 
 def _usual(part: DigitRun) -> bool:
-    """Tell whether digits are grouped as phones are: not as an SSN, a fraction, or a series."""
+    """True if digits are grouped as phones are: not as an SSN, a fraction, or a series."""
     groups = [len(group) for group in GROUP.findall(part.raw)]
     if groups == [3, 2, 4] or FRACTION.search(part.raw):
         return False

@@ -47,7 +47,7 @@ class PhraseRules:
             raise ValueError(f"not a pattern: {error}") from error
 
     def find(self, text: str) -> list[Finding]:
-        """Give what all rules find, by its start; findings of two rules may overlap."""
+        """Return all findings by their start. Findings of two rules may overlap."""
         text = encodable(text)
         found = []
         for rule, pattern in self._matching(text):
@@ -72,7 +72,7 @@ def _part(
 
 
 def encodable(text: str) -> str:
-    """Give the text with a sign for each lone surrogate, which JSON may carry and UTF-8 cannot."""
+    """Return a text with a sign in place of each lone surrogate: UTF-8 has none, JSON may."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -41,7 +41,7 @@ _LISTS = {
 
 
 def phrase(written: str) -> str:
-    """Give the RE2 pattern of a phrase."""
+    """Return the RE2 pattern of a phrase."""
     for name, words in _LISTS.items():
         written = written.replace(f"<{name}>", words)
     written = re.sub(r"<(\d+)>", r"(?:[\\pL\\pN]+ ){0,\1}?", written)

@@ -73,13 +73,13 @@ def stem(word: str) -> str:
 
 
 def stems(text: str) -> list[str]:
-    """Give the stems of a text's telling words, as often as they are there."""
+    """Return the stems of a text's words, with repetitions, without stop words."""
     lowered = (word.lower() for word in words(text))
     return [stem(word) for word in lowered if word not in STOP and word not in _NEGATIONS]
 
 
 def numbers(text: str) -> set[str]:
-    """Give a text's numbers, written one way: 1,250.00 is 1250, and four is 4."""
+    """Return a text's numbers, written one way: 1,250.00 is 1250, and four is 4."""
     found = {_number(match[0]) for match in _NUMBER.finditer(text)}
     return found | {_SPELT[word] for word in map(str.lower, words(text)) if word in _SPELT}
 
@@ -92,7 +92,7 @@ def _number(written: str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """Give the stems of words that are capitals without beginning a sentence."""
+    """Return the stems of capitalised words that do not begin a sentence."""
     found, opening = set(), True
     at = 0
     for match in _WORD.finditer(text):
@@ -138,5 +138,5 @@ def _sentence(part: str, start: int, end: int) -> Sentence:
 
 
 def against(side: str) -> str:
-    """Give the opposite of a word that has one."""
+    """Return the opposite of a word that has one."""
     return next(b if a == side else a for a, b in _OPPOSITES if side in (a, b))

@@ -19,7 +19,7 @@ FILE = Path(__file__).parent / "data" / "obscenity_en.tsv"
 
 @lru_cache(maxsize=1)
 def lines() -> tuple[tuple[str, float, tuple[str, ...]], ...]:
-    """Give kind, severity and words of each line; read once, as it is the same for all."""
+    """Return kind, severity and words of each line. The file is read once."""
     read = []
     for line in FILE.read_text("utf-8").splitlines():
         if not line.startswith("#"):
@@ -29,7 +29,7 @@ def lines() -> tuple[tuple[str, float, tuple[str, ...]], ...]:
 
 
 def rules(kinds: Collection[str], least: float) -> Iterator[PhraseRule]:
-    """Give a rule for the words of each kind and severity, of those that are at least so bad."""
+    """Return a rule for each kind and severity of at least ``least``."""
     for kind, severity, words in lines():
         if kind in kinds and severity >= least:
             yield PhraseRule(kind, severity, "|".join(map(whole, longest_first(words))))
@@ -41,7 +41,7 @@ def longest_first(words: Collection[str]) -> list[str]:
 
 
 def whole(word: str) -> str:
-    """Give the pattern of a word that is not part of another; signs need no edge."""
+    """Return the pattern of a whole word. A sign at an edge needs no word boundary."""
     left = r"\b" if word[0].isalnum() else ""
     right = r"\b" if word[-1].isalnum() else ""
     return f"{left}{re2.escape(word)}{right}"

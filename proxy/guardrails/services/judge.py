@@ -148,7 +148,7 @@ class Judge:
             )
 
     def evidence(self, question: Question) -> str:
-        """Give what the texts are judged by beside the rule; nothing where there is none."""
+        """Return the text that is evidence beside the rule; an empty one where there is none."""
         if self.check == "grounded":
             return question.context.strip()
         if self.check == "relevant" or self.stage == "output":
@@ -182,7 +182,9 @@ class Judge:
     def _findings(
         self, texts: Sequence[Piece], places: Sequence[JudgedText], said: Judged
     ) -> list[list[Finding]]:
-        """Give what breaks the rule: all that was shown, where the judge does not say what."""
+        """Return findings for the texts that break the rule: all of them, if the judge names none.
+
+        Raises ``Unsure`` and ``BadAnswer``."""
         found: list[list[Finding]] = [[] for _ in texts]
         if said.verdict == "unsure":
             raise Unsure

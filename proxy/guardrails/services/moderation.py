@@ -73,7 +73,7 @@ class Moderation:
         return answer.results
 
     def _worst(self, said: Moderated, length: int) -> list[Finding]:
-        """Give the category that is the surest of those that count."""
+        """Return one finding of the category with the highest score, if any counts."""
         sure = {name: score or 0.0 for name, score in said.category_scores.items()}
         if self.categories:
             if not self.categories.keys() <= sure.keys():  # asked of who does not look for it

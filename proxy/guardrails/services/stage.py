@@ -124,12 +124,12 @@ class ServiceCalls:
 
 
 def unasked(rules: Iterable[GuardRule], clock: Clock) -> list[RuleTally]:
-    """Give what is to be told of services that nothing was asked of."""
+    """Return the tallies of services that were asked nothing."""
     return [RuleTally(replace(rule, detector=ServiceFindings({})), clock) for rule in rules]
 
 
 def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
-    """Give the readings of one text as services see them."""
+    """Return the readings of one text that services get."""
     return [Reading(view.cased, kind, role) for view in views]
 
 
@@ -184,7 +184,7 @@ class ServiceStage:
         return [tally.result() for tally in self._tallies]
 
     async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """Take the next chunks, give what may be shown. Raises ``GuardBlocked``."""
+        """Take the next chunks, return those that may be shown. Raises ``GuardBlocked``."""
         await self._ears.feed_all(chunks, self._clock)
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last

@@ -65,7 +65,7 @@ def read(form: TypeAdapter[T], body: bytes | str) -> T:
 
 
 async def post(outside: Egress, url: str, said: Any, headers: Mapping[str, str]) -> bytes:
-    """Send JSON, give the answer's body. Raises ``NoAnswer`` and ``OSError``."""
+    """Send JSON, return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
     data = said if isinstance(said, bytes) else orjson.dumps(said)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)
     if status != 200:
@@ -74,5 +74,5 @@ async def post(outside: Egress, url: str, said: Any, headers: Mapping[str, str])
 
 
 def telling(texts: Sequence[Piece]) -> list[int]:
-    """Give the numbers of the texts that say something."""
+    """Return the indexes of the texts that are not blank."""
     return [number for number, piece in enumerate(texts) if piece.text.strip()]

@@ -89,8 +89,8 @@ class ArgumentsWindow:
         return ends + weight_of(self._bare)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, give what they release. A string that begins and ends in them
-        is read once."""
+        """Take the next characters, return the pieces that they release. A string that begins and
+        ends in them is read once."""
         released = _Released()
         begun = ""
         for kind, part in self._splitter.feed(text):
@@ -129,7 +129,7 @@ class ArgumentsWindow:
         return []
 
     def flush(self) -> list[ReleasedPiece]:
-        """The arguments have ended: give all that is left of them."""
+        """End the arguments, return all that is left of them."""
         self._splitter = Splitter()
         return [*self._ended(), *self._plain.flush()]
 

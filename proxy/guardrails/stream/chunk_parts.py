@@ -31,7 +31,7 @@ def texts_of(data: Json) -> Sequence[Text]:
 
 
 def content(data: Json) -> tuple[Text, ...] | None:
-    """Give the text of a chunk that has one choice and nothing unusual; None for any other."""
+    """Return the text of a chunk with one choice and the usual fields; None for any other."""
     choices = data.get("choices")
     if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
         return None
@@ -56,7 +56,7 @@ def content(data: Json) -> tuple[Text, ...] | None:
 
 
 def _choices(data: Json) -> list[tuple[int, Json]]:
-    """Give the choices with their indexes."""
+    """Return the choices with their indexes."""
     choices = data.get("choices")
     if not isinstance(choices, list):
         return []
@@ -72,7 +72,7 @@ def finished(data: Json) -> set[int]:
 
 
 def going_on(data: Json, text: Text) -> TextPlace | None:
-    """Tell the choice and the place whose text this is a part of; None for what is never cut."""
+    """Return the place whose text this is a part of; None for a text that is never cut."""
     path = text.path
     if (
         path[0] != "choices"
@@ -135,7 +135,8 @@ def put(data: Json, path: Path, text: str) -> Json:
 
 
 def only(data: Json, path: Path, text: str, *beside: str) -> tuple[Json, Path]:
-    """Give a chunk with one text alone, and its place there; ``beside`` stays on its choice."""
+    """Return a chunk with one text alone, and its path there; ``beside`` are members of the choice
+    that stay."""
     values: list[Any] = [data]
     for step in path[:-1]:
         values.append(values[-1][step])
@@ -169,7 +170,7 @@ def _is_kept(name: str, item: Json, level: Level) -> bool:
 
 
 def frame(data: Json, going: Sequence[tuple[TextPlace, Text]], finished: set[int]) -> Json:
-    """Give a chunk without the texts that go on, nor the end of what they are of."""
+    """Return a chunk without the texts that go on, and without the ends of their choices."""
     bare = replaced(data, {text.path: "" for _, text in going})
     if not finished:
         return bare
@@ -181,7 +182,7 @@ def frame(data: Json, going: Sequence[tuple[TextPlace, Text]], finished: set[int
 
 
 def tail(data: Json, finished: set[int]) -> Json:
-    """Give the end of choices, and what was used."""
+    """Return a chunk with the ends of choices and the usage."""
     head = {name: data[name] for name in (*_IDENTITY, "usage") if name in data}
     choices = [
         {

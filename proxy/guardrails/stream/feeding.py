@@ -39,7 +39,7 @@ class Feeding:
         self.opaque = False
 
     async def feed(self, chunk: Chunk) -> list[Chunk]:
-        """Take the next chunk, give what it releases. Raises ``GuardBlocked``."""
+        """Take the next chunk, return the chunks it releases. Raises ``GuardBlocked``."""
         texts = () if chunk.data is None else content(chunk.data)
         if texts is None:
             texts = await self._unusual(chunk)
@@ -62,7 +62,7 @@ class Feeding:
         return released
 
     def flush(self) -> list[Chunk]:
-        """Give all that is held, as no more of it comes."""
+        """Return all chunks that are held: the stream has ended."""
         return self._deltas.flush()
 
     async def _unusual(self, chunk: Chunk) -> tuple[Text, ...]:

@@ -113,7 +113,7 @@ def _whole(held: _Held) -> Chunk:
 
 
 def _first_part(held: _Held) -> Chunk:
-    """Give what is clear of a chunk that is too long to wait for; the rest keeps all else."""
+    """Return a chunk of the clear text of one that is too long to wait for."""
     data, _ = only(held.chunk.data or {}, held.path, "".join(held.clear))
     held.clear, held.size, held.split = [], 0, True
     return replace(held.chunk, data=data, raw=None, last=False)
@@ -123,7 +123,7 @@ class TextFilters(Protocol):
     """What the texts of a stream go through, each through one of its own."""
 
     def concerns(self, text: Text) -> bool:
-        """Say whether a text goes through one at all."""
+        """True if a text goes through a filter at all."""
 
     def acts(self, text: Text) -> bool:
         """True if what is found in a text may be kept back."""
@@ -141,7 +141,7 @@ class TextFilters(Protocol):
         """Note that what several chunks say in the place of a text is not read together."""
 
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Make one; ``crowded`` where there are as many texts as may be held at once."""
+        """Return a new filter; ``crowded`` if as many texts are held as may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class StreamFilter:
         return cls(RuleFilters(tallies, replace, to_last))
 
     def feed(self, chunk: Chunk) -> list[Chunk]:
-        """Take the next chunk, give what it releases."""
+        """Take the next chunk, return the chunks it releases."""
         return self.take(self.read(chunk))
 
     def read(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> ChunkTexts:
@@ -256,7 +256,7 @@ class StreamFilter:
         return EACH + weight_of(text.text) + parts
 
     def take(self, step: ChunkTexts) -> list[Chunk]:
-        """Take what the next chunk brings, give what it releases."""
+        """Take the texts of the next chunk, return the chunks they release."""
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
         if data is None:  # a sign of life ends no text
             return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
@@ -280,7 +280,7 @@ class StreamFilter:
         return [place for place, one in streams if chunk.last or (one.ends and place[0] in ends)]
 
     def flush(self) -> list[Chunk]:
-        """Give all that is held, as no more of it comes."""
+        """Return all chunks that are held: the stream has ended."""
         return self._flushed(self._streams)
 
     def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:
@@ -289,7 +289,7 @@ class StreamFilter:
     def _at_once(
         self, chunk: Chunk, texts: Iterable[tuple[TextPlace | None, Text]]
     ) -> tuple[Chunk, list[PlacedText]]:
-        """Look at what is never cut; give the chunk with it masked, and the texts that go on."""
+        """Look at what is never cut; return the chunk with it masked, and the texts that go on."""
         going: dict[TextPlace, list[Text]] = {}
         changes: dict[Path, str] = {}
         for place, text in texts:
@@ -362,7 +362,7 @@ class StreamFilter:
         return across and acts
 
     def _parted(self, chunk: Chunk, going: list[PlacedText], ends: set[int]) -> list[Chunk]:
-        """Part a chunk with several texts: what is no text first, each text, and the end."""
+        """Split a chunk with several texts: what is no text first, each text, and the end."""
         data = chunk.data or {}
         out = [replace(chunk, data=frame(data, going, ends), raw=None, last=False)]
         for place, text in going:

@@ -54,14 +54,14 @@ class Masks:
         return f"Masks({len(self)})"
 
     def replacement(self, rule: GuardRule, kind: str, text: str) -> str:
-        """Give what stands for a text that a rule masks; its name alone where there is no way
-        back from it."""
+        """Return what replaces a text that a rule masks: a placeholder if the rule restores, else
+        the name of the kind."""
         if not rule.restore:
             return named(rule, kind, text)
         return self.placeholder(kind, text, rule.restore_hosts)
 
     def placeholder(self, kind: str, value: str, hosts: Collection[str] = ()) -> str:
-        """Give what stands for a value, which may be put back into addresses of these hosts."""
+        """Return the placeholder of a value, which may be restored in addresses of ``hosts``."""
         label = _label(kind)
         key = label, value, frozenset(hosts)
         known = self._placeholders.get(key)
@@ -100,11 +100,11 @@ class Masks:
         return {name: json.dumps(value)[1:-1] for name, value in self._values.items()}
 
     def concerns(self, text: Text) -> bool:
-        """Say, to a stream of chunks, that values may come back in any text."""
+        """True: values may come back in any text."""
         return True
 
     def acts(self, text: Text) -> bool:
-        """Say, to a stream of chunks, that nothing is kept back for good."""
+        """False: nothing is kept back for good."""
         return False
 
     def says_more(self, text: Text) -> bool:
@@ -122,7 +122,7 @@ class Masks:
         """Nothing is left: a placeholder stands in one chunk, or stays."""
 
     def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Make what one text of a stream goes through to have its values back."""
+        """Return the filter that puts values back into one text of a stream."""
         plain = self.unmasker()
         return ArgumentsWindow(self.unmasker(escaped=True), plain) if arguments else plain
 
@@ -172,18 +172,18 @@ class Unmasker:
         return 0
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Give what is certain, ``text`` included; it may be nothing yet."""
+        """Take the next characters, return the pieces that are certain; there may be none yet."""
         text = self._held + text
         certain = self._certain(text)
         self._held = text[certain:]
         return self._restored(text[:certain])
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, give all of it with its values back."""
+        """Take a text that is whole, return all of it with its values back."""
         return [*self.feed(text), *self.flush()]
 
     def flush(self) -> list[ReleasedPiece]:
-        """Give what was held back, as it is: no more text comes."""
+        """Return what was held back, unchanged: the text has ended."""
         held, self._held = self._held, ""
         self._addresses = self._addresses_of()
         return [ReleasedPiece(held, len(held), changed=False)] if held else []
@@ -214,7 +214,7 @@ class Unmasker:
         return host is not None and is_listed(host, self._hosts.get(placeholder, ()))
 
     def _certain(self, text: str) -> int:
-        """Tell where the tail begins that is the beginning of a placeholder, if there is one."""
+        """Return where a tail starts that may become a placeholder; else the end of the text."""
         begin = text.rfind("[")  # a placeholder has it at its very beginning only
         if begin < 0:
             return len(text)

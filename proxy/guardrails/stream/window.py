@@ -58,17 +58,17 @@ class TextFilter(Protocol):
         """Return how much there is to read when the text ends."""
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, give what they release."""
+        """Take the next characters, return the pieces that they release."""
 
     def flush(self) -> list[ReleasedPiece]:
-        """The text has ended: give all that is left of it. What is fed next is another text."""
+        """End the text, return all that is left of it. What is fed next is another text."""
 
 
 class WholeTextFilter(TextFilter, Protocol):
     """One that takes texts that do not come in pieces, too."""
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give."""
+        """Take a text that is whole, return all of it: what ``feed`` and ``flush`` would give."""
 
 
 class Window:
@@ -166,7 +166,7 @@ class Window:
         return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, give what they release."""
+        """Take the next characters, return the pieces that they release."""
         if not text:
             return []
         self._note(text)
@@ -186,7 +186,7 @@ class Window:
         return pieces
 
     def take(self, text: str) -> list[ReleasedPiece]:
-        """Take a text that is whole, give all of it: what ``feed`` and ``flush`` would give. What
+        """Take a text that is whole, return all of it: what ``feed`` and ``flush`` would give. What
         is short and comes between two texts is read once, and leaves no trace."""
         if len(text) > MOST_RUN or self._seen != self._begun:
             return [*self.feed(text), *self.flush()]
@@ -241,7 +241,7 @@ class Window:
                 self._forgo(self._parts)
 
     def flush(self) -> list[ReleasedPiece]:
-        """The text has ended: give all that is left of it. What is fed next is another text."""
+        """End the text, return all that is left of it. What is fed next is another text."""
         whole = "".join(self._parts or ())
         if self._whole:
             self._text = whole

@@ -57,7 +57,7 @@ def long_runs(text: str, size: int) -> Iterator[tuple[int, int]]:
 
 
 def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
-    """Give where a run at the end begins that may go on and be text; else the end of the text.
+    """Return where an open run at the end starts that may be text; else the end of the text.
 
     One that is no longer than ``near`` is left to who holds so much anyway.
     """
@@ -69,7 +69,7 @@ def open_run(text: str, *, torn: bool, most: int | None, near: int = 0) -> int:
 
 
 def plain(run: str, *, cut: bool = False) -> str | None:
-    """Give the text that a run encodes, in either alphabet; None when it is not all text."""
+    """Return the text that a run encodes, in either alphabet; None unless all of it is text."""
     run = run.rstrip("=")
     run = run[: len(run) - (len(run) % 4 if cut else len(run) % 4 == 1)]
     try:

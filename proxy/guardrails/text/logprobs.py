@@ -68,7 +68,7 @@ def _bytes_of(logprobs: Any, chosen: str) -> tuple[list[str], str]:
 
 
 def _strange(logprobs: Any) -> Iterator[str]:
-    """Give every name and every string that stands where no token is looked for."""
+    """Return every name and every string outside of the known places of tokens."""
     tops = _list(_get(logprobs, "top_logprobs"))
     stack: list[Any] = [
         *([logprobs] if isinstance(logprobs, str) else _rest(logprobs, _PLACES)),

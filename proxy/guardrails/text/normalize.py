@@ -89,11 +89,11 @@ class View:
 
     @classmethod
     def of(cls, text: str, *, escaped: bool = False) -> View:
-        """Give the normalised reading. ``escaped``: the text stands inside of a JSON string."""
+        """Return the normalised reading; ``escaped`` if the text stands inside of a JSON string."""
         return _composed(_seen(_opened(text, escaped)), bare=False)
 
     def reading(self, cased: str) -> View:
-        """Give this reading with other characters in the same places."""
+        """Return this reading with other characters in the same places."""
         return View(cased, self._edits, self._below, normal=self.normal)
 
     @property
@@ -106,7 +106,7 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """Say whether every place is the same in the original."""
+        """True if every place is the same in the original."""
         return self.whole is None and not self._edits and self._below is None
 
     @property
@@ -115,7 +115,7 @@ class View:
         return len(self._edits) + (self._below.edits if self._below is not None else 0)
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Give the place in the original of a finding that is not empty."""
+        """Return the span in the original of a span that is not empty."""
         if self.whole is not None:
             return self.whole
         if self._edits:
@@ -123,13 +123,13 @@ class View:
         return (start, end) if self._below is None else self._below.span(start, end)
 
     def begins(self, place: int) -> int:
-        """Give where in the original a character begins; its end for the end of the reading."""
+        """Return where a character starts in the original; for the end of the reading, its end."""
         if place < len(self.cased):
             return self.span(place, place + 1)[0]
         return self.span(place - 1, place)[1] if place else 0
 
     def index(self, original: int) -> int:
-        """Give the first place whose character begins at a place of the original, or after it."""
+        """Return the first place whose character starts at ``original`` or after it."""
         if self.plain:
             return min(original, len(self.cased))
         return bisect_left(range(len(self.cased)), original, key=self.begins)
@@ -189,7 +189,7 @@ def beginning(
 
 
 def _effort(text: str, views: Sequence[View]) -> int:
-    """Give how much there was to read letter by letter; what is read at a stretch counts less."""
+    """Return the cost of reading: a letter read by itself counts more than one in a stretch."""
     stretches = (0 if text.isascii() else len(text)) + sum(len(view.cased) for view in views[1:])
     escapes = text.count("&") + text.count("%") + text.count("\\")
     return stretches // _STRETCH + escapes + sum(view.edits for view in views)
@@ -198,8 +198,8 @@ def _effort(text: str, views: Sequence[View]) -> int:
 def _read(
     text: str, escaped: bool, torn: bool, most: int | None
 ) -> tuple[tuple[View, ...], View, View, View]:
-    """Give the readings, that in which letters apart are looked for, that in which marks join
-    letters, and that without escapes."""
+    """Return all readings, then three of the steps to them: the one with marks taken off, the one
+    without unseen characters, and the one without escapes."""
     itself = View(text)
     if _NUMBER.fullmatch(text):
         return (itself,), itself, itself, itself
@@ -235,7 +235,7 @@ def _apart(raw: bytes) -> bool:
 
 
 def folded(word: str) -> str:
-    """Give a word of a policy as the normalised reading of a text would show it."""
+    """Return a word of a policy as the normalised reading of a text shows it."""
     return View.of(word).folded
 
 
@@ -362,7 +362,7 @@ def _decoded(view: View, torn: bool, most: int | None) -> Iterator[View]:
 
 
 def _pending(text: str, escaped: bool) -> int:
-    """Give where an escape begins that is not complete at the end; else the end."""
+    """Return where an incomplete escape at the end starts; else the end of the text."""
     tail = text[-_TAIL:]
     if "&" in tail or "%" in tail or "\\" in tail:
         pending = (_PENDING_IN_JSON if escaped else _PENDING).search(tail)
@@ -372,7 +372,7 @@ def _pending(text: str, escaped: bool) -> int:
 
 
 def _letters_apart(text: str) -> int:
-    """Give where letters at the end begin to be open: the last of them may begin a word."""
+    """Return where letters at the end start that may stand apart; else the end of the text."""
     if text[-2:].isalpha() and len(text) > 1:
         return len(text)  # a word, as nearly always
     match = _ENDING.search(text, max(0, len(text) - 12))

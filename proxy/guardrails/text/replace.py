@@ -12,7 +12,7 @@ from proxy.types import Json
 
 
 def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
-    """Give a copy with other texts at places that ``request_texts`` or ``answer_texts`` gave.
+    """Return a copy with other texts at places that ``request_texts`` or ``answer_texts`` gave.
 
     The very same one where there are none. Log-probs of a choice whose text changes are taken
     away: their tokens spell it.
@@ -96,7 +96,7 @@ def _at(whole: Json, path: Path) -> str:
 
 
 def _copied(copies: dict[Path, Any], path: Path) -> Any:
-    """Give the copy at a path, made on the way; a text is given as it is."""
+    """Return the copy of what is at a path, and copy what leads to it. A text is not copied."""
     for size in range(1, len(path) + 1):
         here = path[:size]
         if here in copies:

@@ -176,24 +176,24 @@ class _Node(NamedTuple):
 
 
 Found = Text | Opaque | Value | None
-"""What a value gives: a text, what cannot be read, or nothing by itself."""
+"""What a value yields: a text, what cannot be read, or nothing by itself."""
 
 STEP = 1024  # values that are read in one go
 
 
 def request_texts(body: Json) -> Texts:
-    """Give all texts of a request in the order in which they stand."""
+    """Return all texts of a request in the order in which they stand."""
     return gathered(request_walk(body))
 
 
 def answer_texts(data: Json, *, cut: bool = False) -> Texts:
-    """Give all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
+    """Return all texts of an answer; ``cut``: of one chunk of a stream, whose arguments are cut."""
     return gathered(answer_walk(data, cut=cut))
 
 
 async def in_steps(walk: Iterator[Found], most: int = MOST_TEXTS) -> Texts:
-    """Give what a walk finds; others have their turn while it takes long.
-    Of values within arguments at most so many are read."""
+    """Return what a walk finds; others have their turn between its steps. ``most`` bounds the
+    values within arguments that are read."""
     gathering = Gathering(walk, most)
     while gathering.go_on(STEP):  # noqa: ASYNC110  # others have their turn, nothing is awaited
         await asyncio.sleep(0)
@@ -385,13 +385,13 @@ def parts_of(path: Path) -> int | None:
 
 
 def _level(path: Path) -> tuple[str, ...]:
-    """Give the names on the way to an item of a list of an answer; nothing for any other place."""
+    """Return the names on the way to an item of a list in an answer; else none."""
     names = tuple(step for step in path if isinstance(step, str))
     return names if isinstance(path[-1], int) and len(path) in (2, 5) else ()
 
 
 def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iterator[_Node]:
-    """Give what they say beside the text that is shown: all of it together, as one text."""
+    """Return one text of all that log-probs say beside the text that is shown."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
     said = beside(logprobs, shown)

@@ -1,4 +1,4 @@
-"""The seams of a message: its parts are texts of their own, but a model reads them as one.
+"""The joined parts of a message: each is a text of its own, but a model reads them as one.
 
 Parts are looked at together as well, for what goes across from one to the next.
 """
@@ -24,7 +24,7 @@ class JoinedParts:
     text: Text
 
     def across(self, matches: Sequence[TextMatch]) -> Iterator[list[tuple[int, TextMatch]]]:
-        """Give the parts of each finding that goes across, by the number of the text it is in."""
+        """Return the parts of each match that spans several texts, by the number of the text."""
         for match in matches:
             pieces = [*self._pieces(match)]
             if len(pieces) > 1:
@@ -43,7 +43,7 @@ class JoinedParts:
 
 
 def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
-    """Give the messages of several parts."""
+    """Return the messages that have several parts."""
     messages: dict[Path, list[int]] = {}
     for number, text in enumerate(texts):
         steps = parts_of(text.path)
