@@ -14,6 +14,18 @@ from proxy.usage import usd_text
 MAX_WARNING = 1024
 ERROR = "x-headrace-error"
 FLAGGED = "flagged by a guard of the upstream"
+OF_LIMITS = {  # by kind of limit: its size, what is left, and when all of it is free again
+    "requests": (
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+    ),
+    "tokens": (
+        "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-tokens",
+    ),
+}
 
 
 def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
@@ -57,15 +69,13 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
 def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
     """Return the headers of the client's tightest rate of requests, and of tokens."""
     headers: dict[str, str] = {}
-    for kind in ("requests", "tokens"):
+    for kind, (size, remaining, reset) in OF_LIMITS.items():
         rates = [rate for rate in standings if rate.limit.kind == kind and not rate.limit.shadow]
         if rates:
             tightest = min(rates, key=lambda rate: rate.remaining / rate.limit.capacity)
-            headers |= {
-                f"x-ratelimit-limit-{kind}": str(tightest.limit.capacity),
-                f"x-ratelimit-remaining-{kind}": str(tightest.remaining),
-                f"x-ratelimit-reset-{kind}": f"{tightest.reset_s or 0:g}s",
-            }
+            headers[size] = str(tightest.limit.capacity)
+            headers[remaining] = str(tightest.remaining)
+            headers[reset] = f"{tightest.reset_s or 0:g}s"
     return headers
 
 
