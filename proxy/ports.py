@@ -10,7 +10,7 @@ from typing import Protocol, Self
 from proxy.errors import ProxyError
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Plan, RequestHead
-from proxy.types.guard import Egress
+from proxy.types.guard import GuardEgress
 
 
 class Exchange(Protocol):
@@ -41,7 +41,8 @@ class Exchange(Protocol):
         """Write one chunk in the client's dialect. Raises ``ClientGone``."""
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
-        """Say no: an error response, or an error event and a broken end once bytes have left."""
+        """Send a refusal: an error response, or an error event and a broken end once bytes have
+        left."""
 
 
 class Caller(Protocol):
@@ -60,7 +61,7 @@ class Caller(Protocol):
         """True if the trace that it is in decides whether its calls are sampled."""
 
     def decide(self, call: Call) -> Plan:
-        """Say what is to happen to this call. Pure. Raises a ``Refused``."""
+        """Return the plan for this call. Pure. Raise a ``Refused``."""
 
 
 class Policy(Protocol):
@@ -77,7 +78,7 @@ class Policies(Protocol):
     """Where the policy in force is kept."""
 
     async def read(self, head: RequestHead) -> Policy:
-        """Give the revision for this call, re-read from disk if its key may ask for that."""
+        """Return the revision for this call, re-read from disk if its key may ask for that."""
 
 
 class Answer(Protocol):
@@ -121,7 +122,7 @@ class Watch(Protocol):
         """True once a guard wants another answer; nothing of this one is shown."""
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Give what may now be shown: nothing yet, this chunk, or earlier ones too. Raises
+        """Return what may now be shown: nothing yet, this chunk, or earlier ones too. Raise
         ``GuardBlocked``."""
 
     def cut(self) -> Sequence[Chunk]:
@@ -147,14 +148,14 @@ class Guards(Protocol):
     """The detectors that a plan asks for."""
 
     def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
-        """Give those of one call."""
+        """Return the guards of one call."""
 
 
-class GuardEgress(Protocol):
+class Egress(Protocol):
     """The ways out of the process for guards that ask somebody else."""
 
-    def of(self, record: Record) -> Egress:
-        """Give those of one call, whose trace they join."""
+    def of(self, record: Record) -> GuardEgress:
+        """Return the ways out for the guards of one call; what they send joins its trace."""
 
 
 class Shown(Protocol):
@@ -189,8 +190,8 @@ class Forwarding(Protocol):
     """The upstreams."""
 
     async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
-        """Give the first answer that begins; ``review`` looks at the errors that are told within an
-        answer. Raises ``UpstreamError``, or ``BadField`` for a request that the target's dialect
+        """Return the first answer that begins; ``review`` looks at the errors that come within an
+        answer. Raise ``UpstreamError``, or ``BadField`` for a request that the target's dialect
         cannot express."""
 
 
@@ -209,5 +210,5 @@ class Embedder(Protocol):
     """What turns texts into vectors, near each other for texts that are about the same."""
 
     async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
-        """Give a vector for each text; None for one that is too long to be read whole, and for all
-        where the model cannot be used or has too much to do. ``model`` names a folder."""
+        """Return a vector for each text; None for one that is too long to be read whole, and for
+        all where the model cannot be used or has too much to do. ``model`` names a folder."""

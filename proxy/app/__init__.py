@@ -27,7 +27,7 @@ from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
 from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
-from proxy.egress import Egress
+from proxy.egress import HttpEgress
 from proxy.emit import Emitters, Sink
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import LogLevel
@@ -212,7 +212,7 @@ async def _rooms(
     asks = assembled(
         GuardPolicies(lambda: store.current), bare, emitters
     )  # the pipeline for guards
-    outside = Egress(http, asks.run, new_request_id)
+    outside = HttpEgress(http, asks.run, new_request_id)
     most_texts = context.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
     alike = vectors.alike(context, vectors.embeddings(context))

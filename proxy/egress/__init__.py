@@ -29,7 +29,7 @@ class TooMuch(OSError):
 
 
 @dataclass(frozen=True, slots=True)
-class Egress:
+class HttpEgress:
     """The ways out of the process. ``run`` carries a call through the pipeline for guards;
     ``new_id`` draws the id of such a call."""
 
@@ -37,15 +37,15 @@ class Egress:
     run: Callable[[Exchange], Awaitable[None]]
     new_id: Callable[[], str]
 
-    def of(self, record: Record) -> GuardEgress:
-        return GuardEgress(self, record)
+    def of(self, record: Record) -> HttpGuardEgress:
+        return HttpGuardEgress(self, record)
 
 
 @dataclass(slots=True)
-class GuardEgress:
+class HttpGuardEgress:
     """Those of one client's call. The time that it waits here is not the proxy's own."""
 
-    outside: Egress
+    outside: HttpEgress
     record: Record
     _waiting: int = field(default=0, init=False)
     _since: float = field(default=0.0, init=False)

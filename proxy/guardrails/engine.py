@@ -34,7 +34,7 @@ from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
 from proxy.guardrails.whole.sheets import RuleLook, part_of, sheets
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
-from proxy.ports import GuardEgress
+from proxy.ports import Egress
 from proxy.record import Record
 from proxy.turns import Turns
 from proxy.types import Chunk, Json
@@ -73,7 +73,7 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: GuardEgress = NoEgress()  # noqa: RUF009  # it is frozen
+    outsides: Egress = NoEgress()  # noqa: RUF009  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
 

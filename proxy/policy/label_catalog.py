@@ -19,7 +19,7 @@ MAX_SCOPES = 1000
 
 
 def roster(snapshot: Snapshot) -> Roster:
-    """Give the names of a snapshot. They are told in a fixed order."""
+    """Return the names of a snapshot, in a fixed order."""
     reached: dict[str, dict[str, Reach]] = {name: {} for name in snapshot.deployments}
     for key in snapshot.keys.values():
         for name, reach in key.deployments.items():
@@ -92,7 +92,8 @@ def _targets(deployment: Deployment) -> Iterator[Target]:
 def _scopes(
     snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach], bound: ScopedLimit
 ) -> Iterator[tuple[Limit, str]]:
-    """Give the counters of a limit, as calls name them; none where a caller has a say in it."""
+    """Return the counters of a limit, as calls name them; none where callers choose a part of the
+    name."""
     for key, reach in reaches.items():
         owners = [_owners(snapshot, deployment, key, reach, per) for per in bound.per]
         for values in product(*owners):

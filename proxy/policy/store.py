@@ -77,7 +77,7 @@ class PolicyStore:
         self._announce()
 
     async def read(self, head: RequestHead) -> InForce:
-        """Give what is in force for this call, re-read from disk first if its key may ask so."""
+        """Return what is in force for this call, re-read from disk first if its key may ask so."""
         if head.refresh and self._may_refresh(head):
             await self.refresh()
         return InForce(self.current)
@@ -123,7 +123,7 @@ class PolicyStore:
             self._revoke(revoked)
 
     def find(self, revision: str) -> Snapshot | None:
-        """Give a revision that is, or not long ago was, in force."""
+        """Return a revision that is, or not long ago was, in force; None for any other."""
         return self._kept.get(revision)
 
     def _announce(self) -> None:

@@ -27,7 +27,7 @@ Reading = Literal["nothing", "revocations", "all"]
 
 
 def look(folder: Path) -> Look:
-    """Give what identifies the state of every file below a folder; links are followed."""
+    """Return what identifies the state of every file below a folder; links are followed."""
     seen: set[tuple[str, int, int, int, int]] = set()
     for at, folders, names in os.walk(folder, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -44,10 +44,10 @@ def look(folder: Path) -> Look:
 
 
 class Stillness:
-    """Tells from looks at a folder what of it is to be read.
+    """Decides from looks at a folder which files are to be read.
 
-    ``known`` is how it looked before it was read last. A change is read once the folder has been
-    still for ``settle_s``, or has been changing for ``LONGEST_SETTLES`` times as long.
+    ``known`` is how the folder looked before it was read last. A change is read once the folder has
+    been still for ``settle_s``, or has been changing for ``LONGEST_SETTLES`` times as long.
     """
 
     def __init__(self, known: Look, settle_s: float) -> None:

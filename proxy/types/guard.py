@@ -46,7 +46,8 @@ class Detector(Protocol):
     def reach(self) -> int | None: ...
 
     def find(self, text: str) -> Sequence[Finding]:
-        """Give all findings, by their start; they do not overlap. Takes time linear in the text."""
+        """Return all findings, ordered by their start, without overlaps, in time linear in the
+        text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class ContextualDetector(Protocol):
     """A way of looking that depends on the call."""
 
     def about(self, question: Question) -> Detector | Service | None:
-        """Give the way for one call; None where the call has nothing to judge by."""
+        """Return the detector for one call; None where the call has nothing to judge by."""
 
 
 class Weighty(Protocol):
@@ -87,7 +88,7 @@ class Piece(Protocol):
     def role(self) -> str | None: ...
 
 
-class Egress(Protocol):
+class GuardEgress(Protocol):
     """The ways out of the process that the guards of one call have."""
 
     @property
@@ -95,20 +96,20 @@ class Egress(Protocol):
         """What the call is known by to those who are asked about it."""
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Give the status and the body of a service's answer. Raises ``OSError``."""
+        """Return the status and the body of a service's answer. Raise ``OSError``."""
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        """Give the text that a deployment answers to a chat. The call has no guards and no cache,
-        and is accounted for by itself, as one of that guard. Raises ``ProxyError``."""
+        """Return the text that a deployment answers to a chat. The call has no guards and no cache,
+        and is accounted for by itself, as one of that guard. Raise ``ProxyError``."""
 
 
 class Service(Protocol):
     """A way of looking that waits for somebody else, who sees whole texts only."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        """Give the findings in each text. What it raises means that it could not tell."""
+        """Return the findings in each text. Whatever it raises means that it could not look."""
 
 
 Looking = Detector | ContextualDetector | Service
@@ -162,7 +163,7 @@ class GuardRule:
 
     @property
     def enforces(self) -> bool:
-        """Say whether what it finds changes or stops a text, or where the call goes."""
+        """True if a finding changes or stops a text, or changes where the call goes."""
         return self.action != "flag" and not self.shadow
 
     @property
@@ -171,16 +172,16 @@ class GuardRule:
 
     @property
     def stops(self) -> bool:
-        """Say whether what it finds is not shown: the call ends there, or is asked once more."""
+        """True if a text with a finding is not shown: the call ends there, or is asked again."""
         return self.action in ("block", "retry") and not self.shadow
 
     @property
     def strict(self) -> bool:
-        """Say whether its failing stops a text."""
+        """True if a failure of the detector stops a text."""
         return self.enforces and self.on_error == "closed"
 
     def applies(self, role: str | None, kind: str) -> bool:
-        """Say whether it looks at texts of a kind, and of a role where the text has one."""
+        """True if the rule looks at texts of a kind, and of a role where the text has one."""
         if self.fields is not None and kind not in self.fields:
             return False
         return self.roles is None or role in self.roles
@@ -224,12 +225,12 @@ class CostCap:
 
     @property
     def enforces(self) -> bool:
-        """Say whether a call that is dearer is stopped."""
+        """True if a call that costs more is stopped."""
         return self.action == "block" and not self.shadow
 
     @property
     def strict(self) -> bool:
-        """Say whether a call whose cost is unknown is stopped."""
+        """True if a call whose cost is unknown is stopped."""
         return self.enforces and self.on_error == "closed"
 
 

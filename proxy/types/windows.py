@@ -36,7 +36,7 @@ class Calendar:
             raise ValueError(f"no time zone has the name {self.zone}") from None
 
     def around(self, wall_ms: int) -> Bounds:
-        """Give the window that a moment lies in, and its neighbours."""
+        """Return the window that a moment lies in, and its neighbours."""
         if length := _FIXED_MS.get(self.unit):
             begin = wall_ms - wall_ms % length
             return begin - length, begin, begin + length, begin + 2 * length

@@ -13,7 +13,7 @@ import pytest
 from proxy.app import Rooms, assembled
 from proxy.app.context import new_record, new_request_id, new_span_id
 from proxy.cache import NullCache
-from proxy.egress import MOST_BYTES, Egress, GuardEgress, TooMuch
+from proxy.egress import MOST_BYTES, HttpEgress, HttpGuardEgress, TooMuch
 from proxy.emit import Emitters
 from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guardrails.engine import Engine
@@ -71,7 +71,7 @@ def outer() -> Record:
 @asynccontextmanager
 async def inside(
     folder: Path, upstream: ScriptedUpstream
-) -> AsyncIterator[tuple[GuardEgress, MemorySink]]:
+) -> AsyncIterator[tuple[HttpGuardEgress, MemorySink]]:
     """Give the ways out of a call, before a pipeline as the one of the process."""
     (folder / "p.yaml").write_text(POLICIES.format(url=upstream.url))
     snapshot, sink = read_folder(folder, None), MemorySink()
@@ -85,7 +85,7 @@ async def inside(
             Upstreams(http, "us", new_span_id, health),
         )
         run = assembled(GuardPolicies(lambda: snapshot), rooms, Emitters((sink,), _raise)).run
-        yield Egress(http, run, new_request_id).of(outer()), sink
+        yield HttpEgress(http, run, new_request_id).of(outer()), sink
 
 
 def _raise(sink: object, error: BaseException) -> None:

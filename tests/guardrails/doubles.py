@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.types.guard import Detector, Egress, Finding, GuardRule, Piece, Question
+from proxy.types.guard import Detector, Finding, GuardEgress, GuardRule, Piece, Question
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Elsewhere:
     questions: list[Question] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         self.questions.append(question)

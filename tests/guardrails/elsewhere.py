@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.app.context import new_record
-from proxy.egress import Egress, GuardEgress
+from proxy.egress import HttpEgress, HttpGuardEgress
 from proxy.ports import Exchange
 from proxy.types import RequestHead
 from proxy.types.guard import Question
@@ -32,12 +32,12 @@ async def nowhere(exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def ways() -> AsyncIterator[GuardEgress]:
+async def ways() -> AsyncIterator[HttpGuardEgress]:
     """Give the ways out of a call with the id ``req_1``."""
     record = new_record()
     record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
     async with HttpClient() as http:
-        yield Egress(http, nowhere, lambda: "req_2").of(record)
+        yield HttpEgress(http, nowhere, lambda: "req_2").of(record)
 
 
 @dataclass

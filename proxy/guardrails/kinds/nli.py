@@ -16,7 +16,7 @@ from pathlib import Path
 from proxy.guardrails.kinds.onnx import CALLS, LONGEST, Network, Unjudged, load
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.phrase_rules import encodable
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 NEAREST = 4  # sentences of the context by which one of the answer is judged
 MOST_PAIRS = 400  # for all texts of a call
@@ -81,7 +81,7 @@ class EntailedIn:
     context: str
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``."""
         if len(self.context) > LONGEST or sum(len(each.text) for each in texts) > LONGEST:

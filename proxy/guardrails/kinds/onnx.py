@@ -19,7 +19,7 @@ import orjson
 
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import encodable
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
@@ -89,7 +89,7 @@ class Onnx:
         self._calls = 0
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         """Judge each text. Raises ``Unjudged``."""
         if self._calls >= CALLS:

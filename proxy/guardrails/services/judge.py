@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, TooLong, Unsure, read, telling
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 ANSWER_TOKENS = 512
 MOST_PLACES = 1000  # texts or sentences that one question may have
@@ -114,7 +114,7 @@ class Judge:
     mark: Callable[[], str] = _mark
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         places = list(self._places(texts))
         evidence = self.evidence(question)

@@ -14,7 +14,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.upstream_request import beside
 from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.types import Upstream
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 PATH = "/moderations"
 AT_ONCE = 32  # texts of one request
@@ -53,7 +53,7 @@ class Moderation:
     categories: Mapping[str, float]
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         found: list[list[Finding]] = [[] for _ in texts]
         numbers = telling(texts)
@@ -64,7 +64,7 @@ class Moderation:
                 found[number] = self._worst(result, len(texts[number].text))
         return found
 
-    async def _moderated(self, texts: list[str], outside: Egress) -> list[Moderated]:
+    async def _moderated(self, texts: list[str], outside: GuardEgress) -> list[Moderated]:
         said = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
         answer = read(ANSWER, await post(outside, url, said, headers))

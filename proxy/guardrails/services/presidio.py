@@ -15,7 +15,7 @@ from pydantic import Field, TypeAdapter
 
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 AT_ONCE = 4  # texts of one call that the analyzer is given at the same time
 OTHER = "other"  # the kind of what was not asked for
@@ -43,7 +43,7 @@ class Presidio:
     threshold: float
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         found: list[list[Finding]] = [[] for _ in texts]
         places = asyncio.Semaphore(AT_ONCE)
@@ -60,7 +60,7 @@ class Presidio:
             raise several.exceptions[0] from None
         return found
 
-    async def _analyzed(self, text: str, outside: Egress) -> list[Finding]:
+    async def _analyzed(self, text: str, outside: GuardEgress) -> list[Finding]:
         said = {
             "text": text,
             "language": self.language,

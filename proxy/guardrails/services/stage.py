@@ -23,8 +23,8 @@ from proxy.record import Record
 from proxy.types import Chunk
 from proxy.types.guard import (
     Action,
-    Egress,
     Finding,
+    GuardEgress,
     GuardResult,
     GuardRule,
     Piece,
@@ -40,7 +40,7 @@ class NoEgress:
 
     request_id: str = ""
 
-    def of(self, record: Record) -> Egress:
+    def of(self, record: Record) -> GuardEgress:
         return self
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -79,7 +79,7 @@ class ServiceCalls:
     """One call's questions to services: what they may know of it, and the ways to them."""
 
     question: Question
-    outside: Egress
+    outside: GuardEgress
     clock: Clock
 
     async def tallies(

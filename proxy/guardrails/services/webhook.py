@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.types import Secret
-from proxy.types.guard import Egress, Finding, Piece, Question
+from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 VERSION = 1
 MOST_FINDINGS = 1000
@@ -73,7 +73,7 @@ class Webhook:
     now: Callable[[], float] = _now
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         body = orjson.dumps(
             {

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from proxy.types.guard import Egress, Piece
+from proxy.types.guard import GuardEgress, Piece
 
 SPOKEN_KINDS = frozenset({"arguments", "content", "prompt", "reasoning", "refusal", "suffix"})
 """The kinds of text that somebody says to somebody: what is judged by its sense."""
@@ -64,7 +64,7 @@ def read(form: TypeAdapter[T], body: bytes | str) -> T:
         raise BadAnswer from None  # what pydantic says of it quotes it
 
 
-async def post(outside: Egress, url: str, said: Any, headers: Mapping[str, str]) -> bytes:
+async def post(outside: GuardEgress, url: str, said: Any, headers: Mapping[str, str]) -> bytes:
     """Send JSON, return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
     data = said if isinstance(said, bytes) else orjson.dumps(said)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)

@@ -36,7 +36,7 @@ def _semantic(config: schema.SemanticConfig | None) -> Semantic | None:
 def missing(
     policies: schema.PoliciesConfig, look: Callable[[str], str | None] = problem
 ) -> Iterator[tuple[Path_, str]]:
-    """Give what models of a folder's caches lack, and where they are asked for."""
+    """Yield what is missing for the models of a folder's caches, and where they are asked for."""
     for path, config in _written(policies):
         if config is not None and config.semantic is not None and not config.off:
             lacks = look(config.semantic.model)

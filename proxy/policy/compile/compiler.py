@@ -43,7 +43,7 @@ BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
 def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
-    """Give the snapshot. Raises ``PolicyError`` with all that is wrong, in shape or in meaning.
+    """Return the snapshot. Raise ``PolicyError`` with all that is wrong, in shape or in meaning.
 
     Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve.
     """
@@ -291,7 +291,7 @@ class _Compiler:
         self.document.complain(path, message)
 
     def unknown(self, path: Path_, section: str, kind: str, name: str) -> None:
-        """Tell of a name that leads nowhere, not of one whose own part is wrong."""
+        """Complain of a name that is defined nowhere, but not of one whose own part is wrong."""
         known = self.document.data.get(section, {})
         if name not in known and not self.document.may_name(section, name):
             self.document.complain(path, f"there is no {kind} {name!r}{maybe(name, known)}")

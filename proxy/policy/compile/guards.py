@@ -34,7 +34,7 @@ class GuardCompiler:
     def guards(
         self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        """Give the guards of one part of the policies, in and out."""
+        """Return the guards of one part of the policies, for questions and for answers."""
         for index, each in enumerate(inputs or ()):
             if each.action == "retry":
                 message = "retry stands under output: a question is asked by the client"
@@ -110,7 +110,8 @@ class GuardCompiler:
         )
 
     def _options(self, config: AnyGuard) -> dict[str, Any]:
-        """Give what a kind is made of, files as what they say. Raises ``ValueError``."""
+        """Return the options a kind is made from, with files replaced by their content. Raise
+        ``ValueError`` for a file that cannot be read."""
         options = config.model_dump(exclude=set(COMMON | KIND))
         for name in NAMES:
             if name in options:
@@ -128,7 +129,7 @@ def _kind(config: AnyGuard) -> Kind:
 
 
 def _misplaced(config: AnyGuard) -> Iterator[tuple[Path_, str]]:
-    """Tell what a guard of answers says that only questions can have."""
+    """Yield the options of a guard of answers that only guards of questions can have."""
     if isinstance(config, EconomicsConfig):
         yield (), "economics stands under input: what a call costs is then not spent yet"
     if config.restore:

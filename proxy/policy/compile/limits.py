@@ -16,7 +16,7 @@ Written = tuple[Path_, schema.LimitConfig]
 
 
 def written(policies: schema.PoliciesConfig) -> Iterator[Written]:
-    """Give every limit of a folder, with where it is written."""
+    """Yield every limit of a folder, with where it is written."""
     for name, policy in policies.policies.items():
         for index, limit in enumerate(policy.limits):
             yield ("policies", name, "limits", index), limit
@@ -29,7 +29,7 @@ def written(policies: schema.PoliciesConfig) -> Iterator[Written]:
 
 
 class LimitCompiler:
-    """Gives the bounds of a folder, by where they are written."""
+    """The scoped limits of a folder, by where they are written."""
 
     def __init__(self, context: CompileContext) -> None:
         self._context = context
@@ -39,7 +39,7 @@ class LimitCompiler:
         }
 
     def at(self, path: Path_, configs: list[schema.LimitConfig] | None) -> tuple[ScopedLimit, ...]:
-        """Give the bounds of one list of limits."""
+        """Return the scoped limits of one list of limits."""
         found = (self._bounds.get((*path, index)) for index, _ in enumerate(configs or ()))
         return tuple(bound for bound in found if bound is not None)
 
@@ -74,7 +74,7 @@ class LimitCompiler:
         return name == "user" or (name.startswith("tag.") and rule is not None and rule.caller)
 
     def _in_shadow(self, path: Path_) -> bool:
-        """Say whether a limit stands in a policy that is in shadow as a whole."""
+        """True if a limit stands in a policy that is in shadow as a whole."""
         section, name = path[:2]
         return section == "policies" and self._context.policies.policies[str(name)].mode == "shadow"
 

@@ -25,7 +25,7 @@ ENDPOINTS = ("chat", "completions", "embeddings")
 
 
 class RuleCompiler:
-    """Gives the sections of rules that follow from naming a policy."""
+    """The rules, limits and guards that follow from naming a policy."""
 
     def __init__(self, context: CompileContext) -> None:
         self._context = context
@@ -37,11 +37,11 @@ class RuleCompiler:
         self._orders = {name: self._order(name, ()) for name in self._own}
 
     def sections(self, name: str) -> tuple[PolicyRules, ...]:
-        """Give a policy's rules, then those of what it extends; each policy once."""
+        """Return a policy's rules, then those of what it extends; each policy once."""
         return tuple(self._own[each] for each in self._orders[name] if self._own[each].rules)
 
     def bounds(self, name: str) -> tuple[ScopedLimit, ...]:
-        """Give the limits of a policy, and of what it extends."""
+        """Return the limits of a policy, and of what it extends."""
         policies = self._context.policies.policies
         return tuple(
             bound
@@ -50,14 +50,15 @@ class RuleCompiler:
         )
 
     def cache(self, name: str) -> CacheDecision | None:
-        """Give what a policy says of the cache, else what the first that it extends says."""
+        """Return what a policy decides about the cache, else what the first policy that it extends
+        does."""
         policies = self._context.policies.policies
         in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
         decisions = (kept(policies[each].cache) for each in in_force)
         return next((each for each in decisions if each is not None), None)
 
     def _guarding(self, name: str, config: schema.PolicyConfig) -> RuleGuards:
-        """Give a policy's own guards, in shadow where all of it is."""
+        """Return a policy's own guards; all are in shadow if the policy is."""
         guards = self._context.guards(("policies", name), config.input, config.output)
         if config.mode == "enforce":
             return guards
@@ -67,7 +68,7 @@ class RuleCompiler:
         )
 
     def guarding(self, name: str) -> Guarding:
-        """Give the guards of a policy, and of what it extends."""
+        """Return the guards of a policy, and of what it extends."""
         policies = self._context.policies.policies
         order = self._orders[name]
         return Guarding(
@@ -79,7 +80,8 @@ class RuleCompiler:
         )
 
     def _capture(self, name: str) -> Capture | None:
-        """Give what a policy lets be shown in traces, else the first that it extends."""
+        """Return which texts a policy lets traces show, else what the first policy that it extends
+        does."""
         policies = self._context.policies.policies
         in_force = (each for each in self._orders[name] if policies[each].mode == "enforce")
         captures = (policies[each].capture for each in in_force)
@@ -170,7 +172,7 @@ class RuleCompiler:
             yield conditions.OfHeader(name, _values(match))
 
     def _known(self, path: Path_, field: str, match: schema.Match) -> None:
-        """Tell of a word that no call can ever have here."""
+        """Complain of a value that no call can ever have here."""
         if field == "key":
             for word in _words(match):
                 self._context.unknown(path, "keys", "key", word)

@@ -18,9 +18,10 @@ Found = dict[str, Any]
 
 
 def resolved(context: CompileContext, path: Path_, config: AnyGuard) -> Found | None:
-    """Give what stands for a guard's references, with its name and stage where it tells them.
+    """Return the values that a guard's references stand for, with its name and stage where its kind
+    needs them.
 
-    None where one leads nowhere, which is then told.
+    Return None for a reference that leads nowhere, after a complaint about it.
     """
     name, stage = config.name or config.guard, path[-2]
     if isinstance(config, JudgeConfig) and config.check != "criteria" and stage == "input":

@@ -76,7 +76,7 @@ def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
 
 
 def decide(snapshot: Snapshot, call: Call) -> Plan:
-    """Say who calls, which deployment answers, with which tags and targets. Raises ``Refused``."""
+    """Return the plan for a call: its key, deployment, tags and targets. Raise ``Refused``."""
     return decide_for(snapshot, identify(snapshot, call.head).key, call)
 
 
@@ -199,7 +199,7 @@ def join_tags(
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Add what a caller may add to the tags of the key and the deployment.
 
-    Gives the set and the names of the caller's tags that had to be dropped.
+    Return the set and the names of the caller's tags that had to be dropped.
     """
     tags = dict(reach.tags)
     dropped: list[str] = []

@@ -37,7 +37,7 @@ class Candidates:
         return not self.balanced and sum(self.weights) > 0
 
     def order(self, draw: int) -> tuple[Target, ...]:
-        """Give the one that is drawn, then the others; one of weight 0 is never tried.
+        """Return the target that is drawn, then the others; one of weight 0 is never tried.
 
         ``draw`` is an even number of many more bits than the sum of weights.
         """
@@ -62,7 +62,7 @@ class Routes:
         return self.candidates.targets
 
     def serving(self, model: str) -> Candidates:
-        """Give the candidates for a name; one that is not known leaves it to the policy."""
+        """Return the candidates for a name; all candidates for an unknown one."""
         return self.serves.get(model, self.candidates)
 
 
@@ -74,7 +74,7 @@ class Sticky:
     header: str = ""
 
     def seed(self, key: str, call: Call) -> str | None:
-        """Give what is the same for the calls that stay together; None where nothing is said."""
+        """Return the same text for all calls that stay together; None where the call has none."""
         if self.by == "key":
             return key
         if self.by == "header":

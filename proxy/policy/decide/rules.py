@@ -128,8 +128,8 @@ def unlike(rulings: Iterable[Effects]) -> tuple[Effects, ...]:
 
 
 def rule_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
-    """Take out, once and for all calls, the rules that what is known of them decides. Gives None
-    where no rule is left."""
+    """Return the rules that may hold for the calls of which something is known, without those
+    that can be decided now, once for all calls; None where no rule is left."""
     steps = []
     for section in sections:
         tests = []

@@ -24,8 +24,8 @@ def key_of(guard: str) -> str:
 
 
 def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Give the guards of a deployment that ask another one, those that rules bring among them:
-    the name of each, and that of whom it asks."""
+    """Yield the guards of a deployment that ask another one, those added by rules included: the
+    name of each, and that of the deployment it asks."""
     brought = (rule.guards for section in deployment.sections for rule in section.rules)
     own = (*deployment.guards.input, *deployment.guards.output)
     for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):

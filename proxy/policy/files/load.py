@@ -141,7 +141,7 @@ def note(
 
 
 def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[Path_, str]:
-    """Say in our words what pydantic found, and at which path to show it."""
+    """Return what pydantic found, in our words, and the path at which to show it."""
     if detail["type"] == "extra_forbidden":
         return path, "is not known" + _instead(str(path[-1]), known_keys(path[:-1], kind))
     if detail["type"] == "missing":
@@ -181,13 +181,13 @@ def _is_huge(value: Any) -> bool:
 
 
 def maybe(word: str, known: Iterable[str]) -> str:
-    """Give ``, did you mean …?`` for the nearest known word, or nothing."""
+    """Return ``, did you mean …?`` with the nearest known word, or an empty text."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f", did you mean {near[0]}?" if near else ""
 
 
 def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
-    """Give the keys that the schema knows at a path."""
+    """Return the keys that the schema knows at a path."""
     for part in path:
         kind = _inside(kind, part)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
@@ -196,7 +196,7 @@ def known_keys(path: Path_, kind: Any = schema.PoliciesConfig) -> list[str]:
 
 
 def _inside(kind: Any, part: str | int) -> Any:
-    """Give the type of one part of a type: a field of a model, an item of a list or a mapping."""
+    """Return the type of one part of a type: a field of a model, an item of a list or a mapping."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         field = kind.model_fields.get(str(part))
         return _bare(field.annotation) if field else None
@@ -213,12 +213,14 @@ def _bare(kind: Any) -> Any:
 
 
 def expanded(text: str, environ: Mapping[str, str]) -> str:
-    """Give a text with each ``${VARIABLE}`` in it replaced. Raises ``ValueError`` naming it."""
+    """Return a text with each ``${VARIABLE}`` in it replaced. Raise ``ValueError`` with the name of
+    one that is not set."""
     return re.sub(schema.VARIABLE, lambda found: _variable(found[1], environ), text)
 
 
 def secret(ref: str, environ: Mapping[str, str]) -> str:
-    """Give what ``${VARIABLE}`` or ``file:/path`` stands for. Raises ``ValueError`` naming it."""
+    """Return what ``${VARIABLE}`` or ``file:/path`` stands for. Raise ``ValueError`` with the name
+    of what cannot be read."""
     if not ref.startswith("file:"):
         return expanded(ref, environ)
     file = Path(ref.removeprefix("file:"))

@@ -94,14 +94,14 @@ class Document:
         return value
 
     def text(self, name: str) -> str:
-        """Give what a file says. Raises ``ValueError`` with what is wrong with it."""
+        """Return the content of a text file. Raise ``ValueError`` with what is wrong with it."""
         text = self.texts[name]
         if isinstance(text, ValueError):
             raise text
         return text
 
     def place(self, path: Path_) -> SourceLocation:
-        """Give the place of a path, or of the nearest part of it that is written down."""
+        """Return the location of a path, or of the nearest part of it that is written down."""
         while path and path not in self.places:
             path = path[:-1]
         return self.places.get(path, SourceLocation("policies", 1, 1))
@@ -137,8 +137,8 @@ class Document:
         return kept
 
     def complain(self, path: Path_, message: str) -> None:
-        """Tell what is wrong with a part, but for one of which something is left out: that may be
-        all that is wrong with it."""
+        """Note what is wrong with a part, unless something is left out of it: that may be all that
+        is wrong with it."""
         path = self.numbered(path)
         if path not in self.altered:
             self.refuse(self.place(path), path, message)

@@ -16,7 +16,7 @@ NAMES = ("words_from", "texts_from")  # the keys that name such files
 
 
 def named(data: Any) -> Iterator[str]:
-    """Give the names of files that plain data holds, at any depth."""
+    """Yield the names of files that plain data holds, at any depth."""
     if isinstance(data, dict):
         for key, value in data.items():
             if key in NAMES:
@@ -30,7 +30,7 @@ def named(data: Any) -> Iterator[str]:
 
 
 def read_texts(folder: Path, data: Any) -> dict[str, str | ValueError]:
-    """Give what each file says that is named, or what is wrong with it."""
+    """Return the content of each file that is named, or what is wrong with it."""
     return {name: _read(folder, name) for name in sorted(set(named(data)))}
 
 

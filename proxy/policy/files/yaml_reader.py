@@ -30,7 +30,7 @@ _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None, "~": None,
 def read_file(file: Path, shown: str, into: Document) -> bytes:
     """Read one file into the document, its sections merged with those already there.
 
-    Gives the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
+    Return the very bytes that were read, at most one more than ``MAX_FILE_BYTES``.
     """
     start = SourceLocation(shown, 1, 1)
     try:
@@ -161,7 +161,7 @@ class _YamlReader:
             into[name] = self.value(self.next(inner), inner, depth + 1)
 
     def keys(self, path: Path_, depth: int) -> Iterator[tuple[str, yaml.Event]]:
-        """Give each key of a mapping; whoever takes one reads its value."""
+        """Yield each key of a mapping; whoever takes one reads its value."""
         while not isinstance(event := self.next(path), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 self.refuse(event, path, "a key must be plain text")

@@ -78,7 +78,7 @@ class Candidate:
             del self._counts[gone]
 
     def explain(self) -> CallExplanation:
-        """Give the ways in which the candidate differs, each with its last examples."""
+        """Return the ways in which the candidate differs, each with its last examples."""
         reasons = [
             Reason(
                 kind,

@@ -31,7 +31,7 @@ MAX_SHOWN = 80
 
 
 def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
-    """Give what was written otherwise, in words: a line for each part, then its details."""
+    """Yield what is written otherwise, in words: a line for each part, then its details."""
     before, after = _plain(old), _plain(new)
     touched = {
         (section, name)
@@ -110,7 +110,8 @@ def _upstreams(part: Any) -> Iterator[str]:
 
 
 def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
-    """Give every difference below a path. Rules and targets go by name, and by their order."""
+    """Yield every difference below a path. Rules and targets are matched by name, and by their
+    order."""
     if before == after:
         return
     was, now = _named(before), _named(after)
@@ -131,7 +132,7 @@ def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
 
 
 def _named(value: Any) -> dict[str, Any] | None:
-    """Give the parts of a value by their names; None for one that has none."""
+    """Return the parts of a value by their names; None for a value without named parts."""
     if isinstance(value, dict):
         return value
     if not isinstance(value, list):
@@ -257,8 +258,8 @@ def _is_decided(record: Mapping[str, Any]) -> bool:
 
 
 def _call(old: Snapshot, key: VirtualKey, record: Mapping[str, Any]) -> Call:
-    """Give a recorded call back. What it named and which tags it brought is told by what the old
-    policies make of it without."""
+    """Return a recorded call as it was made. The deployment and the tags that it named itself are
+    those that the old policies do not give it without."""
     request = str(record.get("request_id"))
     time = datetime.fromisoformat(str(record.get("time")))
     headers = {str(name).lower(): str(v) for name, v in (record.get("headers") or {}).items()}

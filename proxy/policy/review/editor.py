@@ -19,7 +19,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """Give the schema of one file: any of the sections, each of them partly."""
+    """Return the schema of one file: any of the sections, each of them partly."""
     schema = _plain(PoliciesConfig.model_json_schema())
     price = PriceConfig.model_json_schema(ref_template="#/$defs/{model}")
     schema["$defs"] |= _plain(price.pop("$defs", {})) | {"PriceConfig": _plain(price)}
@@ -33,7 +33,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def schema_of(kind: type[BaseModel], title: str) -> dict[str, Any]:
-    """Give the schema of another kind of file."""
+    """Return the schema of another kind of file."""
     return {"$schema": DIALECT, "title": title, **_plain(kind.model_json_schema())}
 
 

@@ -74,7 +74,7 @@ class _Explainer:
         return Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))
 
     def at(self, *path: str | int) -> str | None:
-        """Give the place of a part of the policies, or of the nearest one around it."""
+        """Return the location of a part of the policies, or of the nearest one around it."""
         part: Path_ = path
         while part and part not in self.snapshot.places:
             part = part[:-1]
@@ -210,7 +210,7 @@ class _Explainer:
 
 
 def _chosen(leg: ModelCall, index: int, first: int, *, weighed: bool) -> str:
-    """Say how a target came to its place; the ``first`` ones are no fallback."""
+    """Return why a target has its place; the ``first`` ones are no fallback."""
     if index >= first:
         return "fallback"
     if leg.pool > 1:
@@ -322,7 +322,7 @@ def _ended(section: PolicyRules, leg: ModelCall) -> str:
 
 
 def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Give what a rule does: a key for what could clash, and words."""
+    """Yield what a rule does: a key for what could clash, and words."""
     if rule.refusal is not None:
         yield "refusal", f"refuses with {rule.refusal.status}: {rule.refusal.message}"
     if rule.routes is not None:

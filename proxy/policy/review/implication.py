@@ -24,7 +24,7 @@ from proxy.policy.decide.conditions import (
 
 
 def covers(wide: Condition, narrow: Condition) -> bool:
-    """Say whether ``wide`` is proven to hold for every call that ``narrow`` holds for."""
+    """True if ``wide`` is proven to hold for every call that ``narrow`` holds for."""
     if isinstance(wide, Always) or wide == narrow:
         return True
     if isinstance(wide, All):
@@ -52,7 +52,7 @@ def _same_fact(wide: Condition, narrow: Condition) -> bool:
 
 
 def _allows(wide: Values, narrow: Values) -> bool:
-    """Say whether every value that ``narrow`` allows is one that ``wide`` does."""
+    """True if every value that ``narrow`` allows is one that ``wide`` allows."""
     if wide == narrow:
         return True
     if isinstance(wide, Both):

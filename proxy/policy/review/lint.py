@@ -101,7 +101,8 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
 
 
 def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
-    """Tell of limits per a tag that policies set, and that keys do not share as callers may too."""
+    """Yield the limits per a tag that policies set, and that keys do not share as callers may set
+    it too."""
     tagged = [each.tags for each in policies.deployments.values()]
     tagged += [each.tags for each in policies.keys.values()]
     callers_tags = {f"tag.{tag}" for tags in tagged for tag in tags if policies.tags[tag].caller}
@@ -131,7 +132,7 @@ def _unpriced(path: Path_, targets: tuple[Target, ...], refuse: bool) -> Iterato
 
 
 def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Tell of a deployment that can serve nothing, as it has no price to go by."""
+    """Yield the deployments that can serve nothing, as the prices they need are unknown."""
     if any(missing(target) is None for target in _all_targets(deployment)):
         return
     if deployment.refuse_unpriced:
@@ -159,7 +160,8 @@ def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Tell of weights that share out nothing between models: a call for one never gets another."""
+    """Yield the weights that do not divide calls: each model has one target, and a call for one
+    never reaches another."""
     routes = deployment.routes
     models = {target.model for target in routes.targets}
     named = {r.model for section in deployment.sections for r in section.rules}
@@ -199,7 +201,7 @@ def _tags(policies: schema.PoliciesConfig) -> Iterator[Finding]:
 
 
 def _names(key: VirtualKey) -> Iterator[Finding]:
-    """Tell of models for which a call with this key must name a deployment."""
+    """Yield the models for which a call with this key must name a deployment."""
     for name, reached in key.named.items():
         if len(reached) > 1 and "/" not in name:
             which = ", ".join(sorted(each.deployment.name for each in reached))

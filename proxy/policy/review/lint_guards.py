@@ -34,13 +34,13 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
 
 
 def clear(url: str) -> bool:
-    """Say whether what is sent to an address can be read on its way."""
+    """True if what is sent to an address can be read on its way."""
     parts = urlsplit(url)
     return parts.scheme == "http" and not (parts.hostname or "").startswith(LOOPBACK)
 
 
 def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
-    """Give all guards, with where they are written."""
+    """Yield all guards, with where they are written."""
     for name, policy in policies.policies.items():
         yield from _both(("policies", name), policy.input, policy.output)
         for index, rule in enumerate(policy.rules):

@@ -17,7 +17,8 @@ Finding = tuple[Path_, str]
 def findings(
     snapshot: Snapshot, policies: dict[str, PolicyRules], declared: set[str]
 ) -> Iterator[Finding]:
-    """Give what is doubtful. ``policies`` are those that a deployment follows, ``declared`` all."""
+    """Yield what is doubtful. ``policies`` are those that a deployment follows, ``declared`` the
+    names of all."""
     for name in sorted(declared - policies.keys()):
         yield ("policies", name), "is followed by no deployment"
     for section in policies.values():
@@ -28,7 +29,7 @@ def findings(
 
 
 def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
-    """Tell of a rule for whose calls an earlier one leaves nothing to say."""
+    """Yield the rules that never count, as an earlier rule takes all their calls."""
     for earlier in section.rules[:index]:
         if earlier.shadow or not covers(earlier.when, rule.when):
             continue

@@ -147,7 +147,7 @@ class CallHistory:
     def _otherwise(
         self, snapshot: Snapshot, key: VirtualKey, kept: PastCall, call: Call
     ) -> Iterator[Reason]:
-        """Say what the candidate decides otherwise."""
+        """Yield what the candidate decides otherwise."""
         if self._candidate is None:
             return
         candidate = self._candidate()

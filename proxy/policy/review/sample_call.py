@@ -12,9 +12,9 @@ CHAT, LEGACY = "/v1/chat/completions", "/v1/completions"
 
 
 def suppose(body: Json, headers: Mapping[str, str], at: datetime, path: str | None = None) -> Call:
-    """Give the call that a request would be, without a credential.
+    """Return the call that a request would be, without a credential.
 
-    Without a ``path`` a body with a prompt goes to OpenAI's legacy route, any other to chat. Raises
+    Without a ``path`` a body with a prompt goes to OpenAI's legacy route, any other to chat. Raise
     ``Refused`` for a request that no policy would ever see.
     """
     path = path or (LEGACY if "prompt" in body else CHAT)
@@ -23,5 +23,5 @@ def suppose(body: Json, headers: Mapping[str, str], at: datetime, path: str | No
 
 
 def example(deployment: str) -> Json:
-    """Give the shortest chat that can be asked of a deployment."""
+    """Return the shortest chat that a deployment can be asked for."""
     return {"model": deployment, "messages": [{"role": "user", "content": "Hello"}]}

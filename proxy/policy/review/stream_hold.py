@@ -11,8 +11,8 @@ ANYTHING = Question("an example of a system prompt", "what was asked", "what was
 
 
 def held(snapshot: Snapshot) -> Iterator[str]:
-    """Give a line for each guard of answers that holds something back, by deployments; guards that
-    rules add are not among them."""
+    """Yield a line for each guard of answers that holds something back, by deployments, without the
+    guards that rules add."""
     for name, deployment in snapshot.deployments.items():
         for rule in deployment.guards.output:
             if rule.enforces:

@@ -15,7 +15,7 @@ MAX_VALUE = 64
 
 
 def is_plain(value: str) -> bool:
-    """Say whether a tag value is short, visible and in one Unicode form."""
+    """True if a tag value is short, visible and in one Unicode form."""
     return (
         0 < len(value) <= MAX_VALUE
         and value.isprintable()

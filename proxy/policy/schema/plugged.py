@@ -29,10 +29,10 @@ class Plugged(GuardConfig):
     version: str | None
     """That of its distribution, so that no answer is shown again under another."""
     make: Callable[[Any], Looking] = Field(exclude=True)
-    """Gives its way of looking."""
+    """Returns its detector."""
 
     def made(self) -> Looking:
-        """Give its way of looking. Raises ``ValueError``."""
+        """Return its detector. Raise ``ValueError`` if it cannot be made."""
         try:
             return self.make(self.keys)
         except ValueError:

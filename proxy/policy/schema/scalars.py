@@ -134,7 +134,7 @@ class Section(BaseModel):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Tell editors what must be true, and of the short forms."""
+        """Return the schema for editors, with the requirements and the short forms."""
         schema = handler.resolve_ref_schema(handler(core))
         if required := [each.condition.schema(cls) for each in cls.requirements()]:
             schema["allOf"] = required
@@ -190,7 +190,8 @@ SecretRef = Annotated[
 
 
 def _url(value: str) -> str:
-    """Tell apart what is wrong with an address that the pattern does not take."""
+    """Return an address. Raise ``ValueError`` with what is wrong with one that the pattern does not
+    take."""
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
         raise ValueError("must be an http or https URL")

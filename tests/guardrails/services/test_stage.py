@@ -21,7 +21,15 @@ from proxy.guardrails.services.stage import NoEgress
 from proxy.ports import Watch
 from proxy.record import Record
 from proxy.types import Call, Chunk, Json, Plan, RequestHead
-from proxy.types.guard import Egress, Finding, Guarding, GuardResult, GuardRule, Piece, Question
+from proxy.types.guard import (
+    Finding,
+    GuardEgress,
+    Guarding,
+    GuardResult,
+    GuardRule,
+    Piece,
+    Question,
+)
 from tests.guardrails.doubles import Elsewhere, Ticks, Words, pieces, rule
 
 HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
@@ -171,7 +179,7 @@ class Meeting:
     all_here: asyncio.Barrier
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         await self.all_here.wait()
         return [() for _ in texts]
@@ -193,7 +201,7 @@ class Saying:
     asked: list[Sequence[Piece]] = field(default_factory=list)
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         self.asked.append(texts)
         if isinstance(self.answer, Exception):
@@ -205,7 +213,7 @@ class Silence:
     """Never answers."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         await asyncio.Event().wait()
         return ()
@@ -215,7 +223,7 @@ class Goes:
     """Uses the way out that a process without one has."""
 
     async def ask(
-        self, texts: Sequence[Piece], question: Question, outside: Egress
+        self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
         await outside.post("http://localhost", {}, b"")
         return ()
