@@ -15,7 +15,7 @@ TOP = Path(__file__).parents[1]
 README = (TOP / "README.md").read_text()
 FIRST = (TOP / "docs" / "first-folder.md").read_text()
 COOKBOOK = (TOP / "docs" / "cookbook.md").read_text()
-SECRETS = {"OPENAI_API_KEY": "sk-1", "AZURE_OPENAI_API_KEY": "sk-2"}
+SECRETS = {f"{name}_API_KEY": "sk-1" for name in ("OPENAI", "AZURE_OPENAI", "ANTHROPIC")}
 RECIPES = dict(re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", COOKBOOK, re.DOTALL | re.MULTILINE))
 
 
