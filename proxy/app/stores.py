@@ -74,7 +74,7 @@ async def _counters(context: Context) -> CounterStore:
     sheltered = FailoverStore(
         remote=shared,
         alone=alone,
-        tell=tell,
+        on_change=tell,
         sleep=asyncio.sleep,
         chance=random.random,
         new_id=new_request_id,
@@ -116,7 +116,7 @@ def drift(
         admission=admission,
         budgets=in_force,
         spent=ask,
-        tell=context.metrics.drifted,
+        report=context.metrics.drifted,
         failed=telemetry.amiss(context, "drift.failed"),
         sleep=asyncio.sleep,
         now=time.monotonic,

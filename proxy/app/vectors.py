@@ -32,5 +32,5 @@ def alike(context: Context, embedder: Embedder) -> SemanticIndex:
     held = partial(context.metrics.held, "vectors")
     nearest = VectorIndex(context.settings.cache_bytes // 2, since_epoch, held)
     return SemanticIndex(
-        embedder=embedder, vectors=nearest, tell=context.metrics.looked, now=since_epoch
+        embedder=embedder, vectors=nearest, on_lookup=context.metrics.looked, now=since_epoch
     )

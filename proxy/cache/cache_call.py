@@ -34,7 +34,7 @@ Flights = dict[object, Flight]
 
 @dataclass(frozen=True, slots=True)
 class CacheLookup:
-    """A question that may be answered from a backend, under its key. ``now`` gives seconds since
+    """A question that may be answered from a backend, under its key. ``now`` returns seconds since
     the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
     ``offload`` is where large answers are read and written.
     """
@@ -84,7 +84,7 @@ class CacheLookup:
             return None
         record.likeness = score
         shadow = self.question.semantic.shadow
-        self.question.index.tell("would_hit" if shadow else "hit")
+        self.question.index.on_lookup("would_hit" if shadow else "hit")
         return None if shadow else replace(kept, likeness=score)
 
     async def _take(self, key: bytes) -> CachedAnswer | None:

@@ -108,7 +108,7 @@ def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
 
 
 def parse(text: bytes, *, vectors: bool = False) -> CachedAnswer | None:
-    """Read lines, which may be of ``vectors``; None for what ``dump`` does not give."""
+    """Read lines, which may be of ``vectors``; None for what ``dump`` does not write."""
     first, *lines = text.split(b"\n")
     try:
         about = _about(orjson.loads(first))

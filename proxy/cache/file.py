@@ -99,7 +99,7 @@ def sums(database: sqlite3.Connection) -> tuple[int, int]:
     """Return how many entries the file holds, and their bytes. Raise ``UnreadableFile`` where
     these are no numbers: somebody else has written, or made, what holds them."""
     row = database.execute("SELECT entries, size FROM held").fetchone()
-    if row is None or not all(type(each) is int for each in row):
+    if row is None or not all(type(value) is int for value in row):
         raise UnreadableFile("damaged")
     return row[0], row[1]
 

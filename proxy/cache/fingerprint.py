@@ -110,7 +110,7 @@ def _bare(part: str) -> str:
 
 
 def _wordy(bare: str) -> bool:
-    return all(_WORDY.fullmatch(each) for each in bare.split("-"))
+    return all(_WORDY.fullmatch(word) for word in bare.split("-"))
 
 
 def _lowered(part: str) -> str:

@@ -19,14 +19,14 @@ def _cost(value: bytes) -> int:
 
 class Memory:
     """A store for one process that ends with it. ``max_bytes`` bounds what it takes of memory,
-    ``now`` gives seconds."""
+    ``now`` returns seconds."""
 
     def __init__(
-        self, max_bytes: int, now: Callable[[], float], tell: StoreEvents, name: str = "memory"
+        self, max_bytes: int, now: Callable[[], float], events: StoreEvents, name: str = "memory"
     ) -> None:
         self._max_bytes = max_bytes
         self._now = now
-        self._tell = tell
+        self._events = events
         self._name = name
         self._entries: OrderedDict[bytes, tuple[float, bytes]] = OrderedDict()
         self._size = 0
@@ -45,7 +45,7 @@ class Memory:
         if key in self._entries:
             self._drop(key)
         if _cost(value) > self._max_bytes:
-            self._tell.evicted("dropped", 1)
+            self._events.evicted("dropped", 1)
             return
         self._entries[key] = (self._now() + ttl, value)
         self._size += _cost(value)
@@ -54,16 +54,16 @@ class Memory:
             self._drop(next(iter(self._entries)))
             gone += 1
         if gone:
-            self._tell.evicted("full", gone)
-        self._tell.held(self._name, len(self._entries), self._size)
+            self._events.evicted("full", gone)
+        self._events.held(self._name, len(self._entries), self._size)
 
     def _drop(self, key: bytes) -> None:
         self._size -= _cost(self._entries.pop(key)[1])
 
     def _expire(self, key: bytes) -> None:
         self._drop(key)
-        self._tell.evicted("expired", 1)
-        self._tell.held(self._name, len(self._entries), self._size)
+        self._events.evicted("expired", 1)
+        self._events.held(self._name, len(self._entries), self._size)
 
     async def __aenter__(self) -> Self:
         return self

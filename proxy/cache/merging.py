@@ -87,8 +87,8 @@ def _grown(name: str, old: Any, new: Any) -> Any:
         return old if new is None else new
     if isinstance(old, dict) and isinstance(new, dict):
         fields = old if isinstance(old, _Fields) else _Fields(old)
-        for each, value in new.items():
-            fields[each] = _grown(each, fields.get(each), value)
+        for key, value in new.items():
+            fields[key] = _grown(key, fields.get(key), value)
         return fields
     if isinstance(old, list | _Items) and isinstance(new, list):
         items = old if isinstance(old, _Items) else _Items(old)
@@ -112,9 +112,9 @@ def _longer(name: str, old: str | _Text, new: str) -> str | _Text:
 def _ended(value: Any) -> Any:
     """Return what has grown as plain JSON."""
     if isinstance(value, _Fields):
-        return {name: _ended(each) for name, each in value.items()}
+        return {name: _ended(key) for name, key in value.items()}
     if isinstance(value, _Items):
-        return [_ended(each) for each in value.items]
+        return [_ended(key) for key in value.items]
     return "".join(value.pieces) if isinstance(value, _Text) else value
 
 

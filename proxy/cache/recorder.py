@@ -17,8 +17,8 @@ def choices_wanted(call: Call, body: Json) -> int:
     if call.head.endpoint == "embeddings":
         return _texts(body.get("input"))
     n = body.get("n")
-    each = n if type(n) is int and n > 0 else 1
-    return each * _texts(body.get("prompt"))
+    choices = n if type(n) is int and n > 0 else 1
+    return choices * _texts(body.get("prompt"))
 
 
 def _texts(value: Any) -> int:

@@ -27,20 +27,20 @@ def _name(key: bytes) -> bytes:
 
 
 class Redis:
-    """A store for many processes, the ``server``'s owner. ``now`` gives monotonic seconds. After a
-    fault it is not asked for ``rest_s``. The server need not be there on entering."""
+    """A store for many processes, the ``server``'s owner. ``now`` returns monotonic seconds. After
+    a fault it is not asked for ``rest_s``. The server need not be there on entering."""
 
     def __init__(
         self,
         server: RedisServer,
         now: Callable[[], float],
-        tell: StoreEvents,
+        events: StoreEvents,
         *,
         rest_s: float = 1.0,
         name: str = "redis",
     ) -> None:
         self._now = now
-        self._tell = tell
+        self._events = events
         self._rest_s = rest_s
         self._name = name
         self._awake_at = 0.0
@@ -70,11 +70,11 @@ class Redis:
 
     def _rest(self) -> None:
         self._awake_at = self._now() + self._rest_s
-        self._tell.failed(self._name)
+        self._events.failed(self._name)
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         if self._now() < self._awake_at or self._waiting_bytes + len(value) > WAITING_BYTES:
-            self._tell.evicted("dropped", 1)
+            self._events.evicted("dropped", 1)
             return
         self._forget(key)
         self._waiting[key] = (value, max(1, round(ttl * 1000)))
@@ -108,7 +108,7 @@ class Redis:
             )
         except FAULTS:
             self._rest()
-            self._tell.evicted("dropped", len(batch))
+            self._events.evicted("dropped", len(batch))
         for key, entry in batch:
             if self._waiting.get(key) is entry:
                 self._forget(key)

@@ -38,11 +38,11 @@ FIT = frozenset(PARTS) - UNFIT
 
 @dataclass(frozen=True, slots=True)
 class SemanticIndex:
-    """What finds questions again in other words. ``tell`` is told how each was looked for."""
+    """What finds questions again in other words. ``on_lookup`` gets the result of each lookup."""
 
     embedder: Embedder
     vectors: VectorIndex
-    tell: Callable[[Result], None]
+    on_lookup: Callable[[Result], None]
     now: Callable[[], float]
 
     async def question(
@@ -60,7 +60,7 @@ class SemanticIndex:
             return None
         text = asked(call.body)
         if text is None or not _fits(rule.semantic, plan, call, record):
-            self.tell("unfit")
+            self.on_lookup("unfit")
             return None
         keyed = partial(
             digest,
@@ -110,13 +110,13 @@ class SemanticQuery:
         """Return the score (0 to 1) of the nearest question with the same words, and the key of its
         answer; None where there is none."""
         if not await self.read() or self._vector is None:
-            self.index.tell("no_vector")
+            self.index.on_lookup("no_vector")
             return None
         near = self.index.vectors.near(self.space, self._vector, self.semantic.threshold)
         for score, entry in near:
             if entry.fingerprint.same_as(self.fingerprint):
                 return score, entry.key
-        self.index.tell("other_words" if near else "not_near")
+        self.index.on_lookup("other_words" if near else "not_near")
         return None
 
     def keep(self, key: bytes) -> None:
@@ -127,7 +127,7 @@ class SemanticQuery:
 
     def gone(self, key: bytes) -> None:
         """Note that the answer found is kept no more."""
-        self.index.tell("gone")
+        self.index.on_lookup("gone")
         if self._vector is not None:
             self.index.vectors.drop(self.space, self._vector, key)
 
@@ -137,13 +137,15 @@ def asked(body: Json) -> str | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return None
-    *before, last = [each if isinstance(each, dict) else {} for each in messages]
+    *before, last = [message if isinstance(message, dict) else {} for message in messages]
     text: Any = last.get("content")
     if last.get("role") != "user" or not isinstance(text, str) or not text.strip():
         return None
     if len(text) > CHARACTERS or len(text.splitlines()) > 1:
         return None
-    return text if all(each.get("role") in ("system", "developer") for each in before) else None
+    return (
+        text if all(message.get("role") in ("system", "developer") for message in before) else None
+    )
 
 
 def _around(body: Json) -> Json:

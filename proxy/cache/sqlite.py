@@ -50,7 +50,7 @@ class DatabaseThread:
 
 class Sqlite:
     """A store for one machine. ``max_bytes`` bounds what the answers in the file take, ``now``
-    gives seconds since the epoch. ``replaced`` hears, from any thread, that a file was damaged or
+    returns seconds since the epoch. ``replaced`` hears, from any thread, that a file was damaged or
     gone, and where it is kept now, if anywhere; ``failed`` is told of every batch that could not be
     written. Entering raises ``ForeignFile``, ``sqlite3.Error`` or ``OSError``."""
 
@@ -59,7 +59,7 @@ class Sqlite:
         file: Path,
         max_bytes: int,
         now: Callable[[], float],
-        tell: StoreEvents,
+        events: StoreEvents,
         replaced: Replaced,
         failed: Callable[[BaseException], None],
     ) -> None:
@@ -69,7 +69,7 @@ class Sqlite:
         self._damaged = False
         self._max_bytes = max_bytes
         self._now = now
-        self._tell = tell
+        self._events = events
         self._failed = failed
         self._reading: tuple[int, int] | None = None
         self._reader = DatabaseThread("cache-reader")
@@ -87,7 +87,7 @@ class Sqlite:
         try:
             value = await run(self._reader.thread, self._read, key, self._now())
         except (sqlite3.Error, OSError) as error:  # the folder may be out of reach
-            self._tell.failed(NAME)
+            self._events.failed(NAME)
             if files.is_damage(error) and self._reading == self._identity:
                 self._damaged = True
                 self._flush()
@@ -103,7 +103,7 @@ class Sqlite:
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         size = len(value) + ROW_BYTES
         if size > self._max_bytes or self._waiting_bytes + size > WAITING_BYTES:
-            self._tell.evicted("dropped", 1)
+            self._events.evicted("dropped", 1)
             return
         self._forget(key)
         self._waiting[key] = (value, self._now() + ttl)
@@ -133,14 +133,14 @@ class Sqlite:
                 self._forget(key)
         error = done.exception()
         if error is not None:
-            self._tell.failed(NAME)
+            self._events.failed(NAME)
             self._failed(error)
-            self._tell.evicted("dropped", len(batch))
+            self._events.evicted("dropped", len(batch))
         else:
             entries, size, expired, full = done.result()
-            self._tell.held(NAME, entries, size)
-            self._tell.evicted("expired", expired)
-            self._tell.evicted("full", full)
+            self._events.held(NAME, entries, size)
+            self._events.evicted("expired", expired)
+            self._events.evicted("full", full)
         if self._waiting:
             self._flush()
 

@@ -1,4 +1,4 @@
-"""What the kinds of stores have in common: their shape, and what they tell of themselves."""
+"""What the kinds of stores have in common: their shape, and the events that they report."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class AnswerStore(Protocol):
 
 
 class StoreEvents(Protocol):
-    """Who is told what a store holds, in entries and bytes, what it let go and why, and that it
-    could not be reached or used."""
+    """Gets what a store holds, in entries and bytes, how many it evicted and why, and that it could
+    not be reached or used."""
 
     def held(self, store: str, entries: int, size: int) -> None: ...
 

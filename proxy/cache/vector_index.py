@@ -99,15 +99,15 @@ _Name = tuple[Hashable, int]  # a space, for vectors of one length
 
 
 class VectorIndex:
-    """The spaces of a process. ``tell`` is told how many entries it holds in how many bytes,
-    ``now`` gives seconds."""
+    """The spaces of a process. ``on_change`` gets the number of entries and their bytes, ``now``
+    returns seconds."""
 
     def __init__(
-        self, max_bytes: int, now: Callable[[], float], tell: Callable[[int, int], None]
+        self, max_bytes: int, now: Callable[[], float], on_change: Callable[[int, int], None]
     ) -> None:
         self._max_bytes = max_bytes
         self._now = now
-        self._tell = tell
+        self._on_change = on_change
         self._spaces: OrderedDict[_Name, Space] = OrderedDict()
         self._entries = self._size = 0
 
@@ -132,7 +132,7 @@ class VectorIndex:
         self._give_back(name, found)
         while self._size > self._max_bytes:
             self._taken(next(iter(self._spaces)))
-        self._tell(self._entries, self._size)
+        self._on_change(self._entries, self._size)
 
     def drop(self, space: Hashable, vector: Vector, key: bytes) -> None:
         """Let go of an entry whose answer is there no more."""
@@ -142,7 +142,7 @@ class VectorIndex:
             found.drop(key)
             if found.entries:
                 self._give_back(name, found)
-            self._tell(self._entries, self._size)
+            self._on_change(self._entries, self._size)
 
     def _taken(self, name: _Name) -> Space | None:
         """Take a space out, and count it no longer."""

@@ -112,7 +112,7 @@ class Documents:
     def _check_beside_logprobs(self, whole: Any) -> None:
         choices = whole.get("choices") if isinstance(whole, dict) else None
         listed = choices if isinstance(choices, list) else []
-        theirs = [each["logprobs"] for each in listed if _has_logprobs(each)]
+        theirs = [choice["logprobs"] for choice in listed if _has_logprobs(choice)]
         if values_of(whole) - sum(map(values_of, theirs)) > self.most_values:
             raise too_many_values()
 

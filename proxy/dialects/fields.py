@@ -25,7 +25,7 @@ Check = Callable[[Any], str | None]
 class Field:
     """One field. ``says`` describes what ``check`` accepts; ``default`` is what null means.
 
-    ``check`` gives None for a good value, else the problem, never the value itself. ``type`` is
+    ``check`` returns None for a good value, else the problem, never the value itself. ``type`` is
     the same field without its range, where it has one.
     """
 

@@ -48,7 +48,7 @@ def merge_findings(findings: Iterable[UpstreamFinding]) -> tuple[UpstreamFinding
 
 def is_flagged(data: Json) -> bool:
     """True if a guard of the upstream found something."""
-    return any(each.found for each in find_findings(data))
+    return any(item.found for item in find_findings(data))
 
 
 def join_detections(data: Json, found: Iterable[UpstreamFinding], ours: Json) -> Json:
@@ -72,7 +72,7 @@ def join_hooks(data: Json, found: Iterable[UpstreamFinding], ours: Json) -> Json
     others = [*_detected(data), *found]
     for stage, _, name in _STAGES:
         hooks = joined.get(name)
-        of_stage = [_hook(each) for each in others if each.stage == stage]
+        of_stage = [_hook(item) for item in others if item.stage == stage]
         joined[name] = [*(hooks if isinstance(hooks, list) else ()), *of_stage, *ours[name]]
     return joined
 
@@ -101,7 +101,7 @@ def _hooked(data: Json) -> Iterator[UpstreamFinding]:
 
 
 def _in_summary(found: Iterable[UpstreamFinding], stage: Stage) -> Json:
-    summary = {each.detector: int(each.found) for each in found if each.stage == stage}
+    summary = {item.detector: int(item.found) for item in found if item.stage == stage}
     return {"summary": summary, "details": {word: {} for word in summary}}
 
 
@@ -133,7 +133,7 @@ def _worse(name: str, one: Any, other: Any) -> Any:
     if isinstance(one, dict) and isinstance(other, dict):
         return _worst([one, other])
     if isinstance(one, list) and isinstance(other, list):
-        return [*one, *(each for each in other if each not in one)]
+        return [*one, *(item for item in other if item not in one)]
     sizes = _size(one), _size(other)
     if sizes[0] is None or sizes[1] is None:
         return other or one

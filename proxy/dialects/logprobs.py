@@ -14,11 +14,11 @@ from proxy.types import Json
 
 
 def _items(value: Any) -> list[Json]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _texts(value: Any) -> list[str]:
-    return [each if isinstance(each, str) else "" for each in value or ()]
+    return [item if isinstance(item, str) else "" for item in value or ()]
 
 
 def legacy_form(logprobs: Any, begin: int) -> Json | None:
@@ -28,17 +28,17 @@ def legacy_form(logprobs: Any, begin: int) -> Json | None:
     if not isinstance(content, list):
         return None
     content = _items(content)
-    tokens = _texts([each.get("token") for each in content])
+    tokens = _texts([item.get("token") for item in content])
     offsets, at = [], begin
     for token in tokens:
         offsets.append(at)
         at += len(token)
-    tops = [_items(each.get("top_logprobs")) for each in content]
+    tops = [_items(item.get("top_logprobs")) for item in content]
     return {
         "tokens": tokens,
-        "token_logprobs": [each.get("logprob") for each in content],
+        "token_logprobs": [item.get("logprob") for item in content],
         "top_logprobs": [
-            {str(top.get("token")): top.get("logprob") for top in each} for each in tops
+            {str(top.get("token")): top.get("logprob") for top in item} for item in tops
         ],
         "text_offset": offsets,
     }
@@ -58,7 +58,7 @@ def chat_form(logprobs: Any) -> Any:
     tops = _list(logprobs.get("top_logprobs")) or [None] * len(tokens)
     return {
         "content": [
-            _spelled(token, logprob) | {"top_logprobs": [_spelled(*each) for each in _pairs(top)]}
+            _spelled(token, logprob) | {"top_logprobs": [_spelled(*item) for item in _pairs(top)]}
             for token, logprob, top in zip(tokens, chosen, tops, strict=False)
         ]
     }
@@ -102,7 +102,7 @@ class LegacyLogprobs:
         choices = data.get("choices")
         if not isinstance(choices, list):
             return data
-        reworded = [self._choice(each) if isinstance(each, dict) else each for each in choices]
+        reworded = [self._choice(item) if isinstance(item, dict) else item for item in choices]
         same = all(new is old for new, old in zip(reworded, choices, strict=True))
         return data if same else {**data, "choices": reworded}
 

@@ -141,11 +141,11 @@ def answer_to_hub(data: Json) -> Json:
         "choices": [
             {
                 "index": index,
-                "text": each.get("text") or "",
+                "text": choice.get("text") or "",
                 "logprobs": None,
-                "finish_reason": each.get("finish_reason"),
+                "finish_reason": choice.get("finish_reason"),
             }
-            for index, each in enumerate(choices)
+            for index, choice in enumerate(choices)
         ],
         **({"usage": usage} if usage is not None else {}),
     }

@@ -33,9 +33,9 @@ class AnswerReader(Protocol):
     """Feed it bytes; it returns the documents that they complete. ``close`` says that no more come.
 
     Each document is then ``read``, which may take long, into the chunks that it makes; ``end``
-    gives those that follow the last one. So what was good before a fault is given before the fault
-    is raised, however the bytes were cut. All of them raise ``ProxyError``. One
-    that ``holds`` keeps all bytes to the last.
+    returns those that follow the last one. So what was good before a fault is there before the
+    fault is raised, however the bytes were cut. All of them raise ``ProxyError``. One that
+    ``holds`` keeps all bytes to the last.
     """
 
     holds: ClassVar[bool]
@@ -156,7 +156,7 @@ class StreamReader:
 class WholeReader:
     """One document, which must be an answer: choices, or vectors for embeddings.
 
-    ``stream`` gives it as the events of a stream, for an upstream that cannot stream. ``limit``
+    ``stream`` returns it as the events of a stream, for an upstream that cannot stream. ``limit``
     bounds its bytes.
     """
 

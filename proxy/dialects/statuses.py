@@ -114,7 +114,7 @@ def _parse(error: Any) -> ErrorBody:
 
 def _parse_detail(problems: list[Any]) -> ErrorBody:
     """Read FastAPI's list of problems, each with the place of a field; the first one counts."""
-    problem = next((each for each in problems if isinstance(each, dict)), {})
+    problem = next((item for item in problems if isinstance(item, dict)), {})
     message, param = problem.get("msg"), _field(problem.get("loc"))
     if not isinstance(message, str):
         return ErrorBody(param=param)

@@ -21,8 +21,8 @@ Judged = Callable[[], Verdicts]
 
 
 class AnswerWriter(Protocol):
-    """Feed it chunks; it gives bytes as soon as there is something to send. ``weight`` is about how
-    many bytes it takes to write a chunk."""
+    """Feed it chunks; it returns bytes as soon as there is something to send. ``weight`` is
+    about how many bytes it takes to write a chunk."""
 
     @property
     def media_type(self) -> str: ...

@@ -60,7 +60,7 @@ class BodyShare:
         self._caller: object = None
         self._size = 0
 
-    def of(self, caller: object) -> None:
+    def charge_to(self, caller: object) -> None:
         """Set whose bytes they are, before the first has come."""
         self._caller = caller
 

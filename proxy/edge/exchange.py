@@ -81,7 +81,7 @@ class HttpExchange:
         if head.endpoint == "models":
             self._call = Call(head, {})
         else:
-            self._share.of(head.digest)
+            self._share.charge_to(head.digest)
             raw = await self._incoming.body()
             make = partial(dialects.read_call, head, size=len(raw))
             self._call = await self._read(raw, make, head.digest, self._share.take_read)

@@ -2,7 +2,7 @@
 
 ``counters.lua`` says the same to a shared store; a property test holds both to one answer. Each
 counter is first asked how long a claim ``must_wait``, for good where it is negative, then told to
-``take`` it, or only to ``tell`` where it stands: either adds one reading, of four numbers, to those
+``take`` it, or only to ``read`` where it stands: either adds one reading, of four numbers, to those
 of the call. Moments are milliseconds, ``now`` of a clock that only goes forward, ``wall`` of UTC.
 """
 
@@ -74,7 +74,7 @@ class Rate:
             debt = min(MOST, debt + (actual - amount) * unit)
         self.debt, self.at, self.unit, self.drain = debt, now, unit, limit.drain
 
-    def tell(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
+    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         into += (self.level, -1, wait, 0)
 
     def idle(self, now: int, wall: int) -> bool:
@@ -139,7 +139,7 @@ class Budget:
         if used is not None and actual != amount:
             self.spent[begin] = max(0, min(MOST, used + actual - amount))
 
-    def tell(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
+    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         begin = self.bounds[1]
         flags = 0 if begin in self.begun else FRESH
         into += (self.spent.get(begin, 0), self.bounds[2] - wall, wait, flags)
@@ -192,7 +192,7 @@ class Leases:
         if lease is not None:
             self.used -= lease[1]
 
-    def tell(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
+    def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         into += (self.used, -1, wait, 0)
 
     def idle(self, now: int, wall: int) -> bool:
@@ -203,7 +203,7 @@ class Leases:
 Counter = Rate | Budget | Leases
 
 
-def counter(limit: Limit) -> Counter:
+def new_counter(limit: Limit) -> Counter:
     """Make a counter of the limit's kind."""
     if limit.kind == "usd":
         return Budget()

@@ -18,12 +18,12 @@ FINDING = "cost"
 def permit(ceilings: Sequence[CostCap], cost: int | None, record: Record) -> None:
     """Note what every ceiling says of a call, which may cost so many nano-USD; None where nobody
     can tell. Raises ``GuardBlocked`` where one stops it."""
-    record.guarded("input", [_result(each, cost) for each in ceilings])
-    for each in ceilings:
-        if cost is None and each.strict:
-            raise GuardBlocked(each.message, guard=each.name, kind="could_not_check")
-        if cost is not None and cost > each.most and each.enforces:
-            raise GuardBlocked(each.message, guard=each.name, kind=FINDING)
+    record.guarded("input", [_result(ceiling, cost) for ceiling in ceilings])
+    for ceiling in ceilings:
+        if cost is None and ceiling.strict:
+            raise GuardBlocked(ceiling.message, guard=ceiling.name, kind="could_not_check")
+        if cost is not None and cost > ceiling.most and ceiling.enforces:
+            raise GuardBlocked(ceiling.message, guard=ceiling.name, kind=FINDING)
 
 
 def _result(ceiling: CostCap, cost: int | None) -> GuardResult:

@@ -27,7 +27,7 @@ MOST_OWED = 100_000
 CLOSING_S = 2.0
 CLOSING_REST_S = 0.05
 AT_ONCE = 64
-Tell = Callable[[Literal["degraded", "recovered"]], None]
+OnChange = Callable[[Literal["degraded", "recovered"]], None]
 
 
 class Remote(CounterStore, Protocol):
@@ -36,7 +36,7 @@ class Remote(CounterStore, Protocol):
     def settle_soon(
         self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
     ) -> None:
-        """Settle without anybody waiting; ``failed`` hears that it did not come through."""
+        """Settle without anybody waiting; ``failed`` is called if it did not come through."""
 
     async def ping(self) -> None:
         """See whether it answers. Raises ``StoreUnavailable``."""
@@ -75,14 +75,14 @@ class FailoverStore:
     ``close`` tells the shared one what it is owed at the end.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
-    once. ``tell`` hears of each change, ``lost_budget`` of each counter that was begun and is no
-    more: an alarm. ``lost`` counts what there was no room to remember: such
-    calls stay charged as estimated, such money is uncharged.
+    once. ``on_change`` is called when the shared store is lost or back, ``lost_budget`` for each
+    counter that it had and has no more: an alarm. ``lost`` counts what there was no room to
+    remember: such calls stay charged as estimated, such money is uncharged.
     """
 
     remote: Remote
     alone: LocalFallback
-    tell: Tell
+    on_change: OnChange
     sleep: Callable[[float], Awaitable[None]]
     chance: Callable[[], float]
     new_id: Callable[[], str]
@@ -171,7 +171,7 @@ class FailoverStore:
         self._failed = 0
         self._holding = False
         self.alone.see(decided)
-        for claim in self._losses.of(decided):
+        for claim in self._losses.find(decided):
             self.lost_budget(claim)
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -249,7 +249,7 @@ class FailoverStore:
             return
         self._away = True
         self._look.set()
-        self.tell("degraded")
+        self.on_change("degraded")
 
     def _later(self, request_id: str, actuals: Sequence[int]) -> None:
         if self.owing >= MOST_OWED:
@@ -296,7 +296,7 @@ class FailoverStore:
         if self._away:
             self._away = self._holding = False
             self.alone.forget()
-            self.tell("recovered")
+            self.on_change("recovered")
 
     async def close(self, within_s: float = CLOSING_S) -> None:
         """Pay what is owed to the shared store, for at most ``within_s`` seconds; the rest stays

@@ -93,7 +93,7 @@ class LocalFallback:
 
     def charge(self, claims: Sequence[Claim], *, whole: bool) -> None:
         """Add money to the instance's share."""
-        shares = [self._shared(each) for each in claims if each.limit.on_store_error == "local"]
+        shares = [self._shared(claim) for claim in claims if claim.limit.on_store_error == "local"]
         self.local.charge_now(shares, whole=whole)
 
     def look(self, claims: Sequence[Claim]) -> Outcome:

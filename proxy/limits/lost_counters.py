@@ -15,13 +15,13 @@ CLOSE_MS = 1000  # so near to its end a window may be over for the server's cloc
 
 @dataclass(slots=True)
 class LostCounters:
-    """``monotonic`` gives seconds. Beyond ``MOST_KNOWN`` budgets those known longest are forgotten,
-    and their loss is not noticed."""
+    """``monotonic`` returns seconds. Beyond ``MOST_KNOWN`` budgets those known longest are
+    forgotten, and their loss is not noticed."""
 
     monotonic: Callable[[], float]
     _ends: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def of(self, decided: Outcome) -> list[Claim]:
+    def find(self, decided: Outcome) -> list[Claim]:
         """Return the claims whose budgets turn out to be lost by what the store has decided."""
         lost: list[Claim] = []
         for index, claim in enumerate(decided.claims):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from proxy.limits.counters import Budget, Counter, Leases, Rate, Taken, counter
+from proxy.limits.counters import Budget, Counter, Leases, Rate, Taken, new_counter
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, Outcome, Standing, outcome
 
@@ -25,7 +25,7 @@ Charge = tuple[Counter, Limit, Taken]
 
 @dataclass(slots=True)
 class MemoryStore:
-    """A ``Store``. ``monotonic`` gives seconds that only go forward, ``utc`` those since 1970."""
+    """A ``Store``. ``monotonic`` returns seconds that only go forward, ``utc`` those since 1970."""
 
     monotonic: Callable[[], float]
     utc: Callable[[], float]
@@ -82,22 +82,22 @@ class MemoryStore:
         for claim in claims:
             limit, amount = claim.limit, claim.amount
             name = (limit.key, claim.scope)
-            each = counters.get(name) or counters.setdefault(name, counter(limit))
-            wait = each.must_wait(limit, amount, now, wall)
+            counter = counters.get(name) or counters.setdefault(name, new_counter(limit))
+            wait = counter.must_wait(limit, amount, now, wall)
             if wait and not limit.shadow:
                 admitted = False
-            looked.append((each, limit, amount, wait))
+            looked.append((counter, limit, amount, wait))
         readings: list[int] = []
         if not admitted:
             return Outcome(False, claims, _readings(looked, wall))
         taken: list[Charge | None] = []
-        for each, limit, amount, wait in looked:
+        for counter, limit, amount, wait in looked:
             if wait:  # in shadow: had it been in force, the call would not have run
                 taken.append(None)
-                each.tell(limit, wait, wall, readings)
+                counter.read(limit, wait, wall, readings)
             else:
-                mark = each.take(limit, amount, request_id, wall, readings)
-                taken.append((each, limit, (amount, mark, now, request_id)))
+                mark = counter.take(limit, amount, request_id, wall, readings)
+                taken.append((counter, limit, (amount, mark, now, request_id)))
         self._hold(request_id, taken)
         return Outcome(True, claims, readings)
 
@@ -118,8 +118,8 @@ class MemoryStore:
         readings: list[int] = []
         for claim in claims:
             limit = claim.limit
-            each = self._counters.get((limit.key, claim.scope)) or counter(limit)
-            each.tell(limit, each.must_wait(limit, claim.amount, now, wall), wall, readings)
+            counter = self._counters.get((limit.key, claim.scope)) or new_counter(limit)
+            counter.read(limit, counter.must_wait(limit, claim.amount, now, wall), wall, readings)
         return outcome(claims, readings)
 
     def settle_now(self, request_id: str, actuals: Sequence[int]) -> None:
@@ -129,8 +129,8 @@ class MemoryStore:
         now = int(self.monotonic() * 1000)
         for charge, actual in zip(taken, actuals or [0] * len(taken), strict=True):
             if charge is not None:
-                each, limit, what = charge
-                each.settle(limit, what, max(0, actual), now)
+                counter, limit, what = charge
+                counter.settle(limit, what, max(0, actual), now)
 
     def renew_now(self) -> None:
         now = int(self.monotonic() * 1000)
@@ -143,9 +143,9 @@ class MemoryStore:
         _, wall = self._clocks()
         for claim in claims:
             name = (claim.limit.key, claim.scope)
-            each = self._counters.setdefault(name, counter(claim.limit))
-            if isinstance(each, Budget):
-                each.add(claim, wall, whole=whole)
+            counter = self._counters.setdefault(name, new_counter(claim.limit))
+            if isinstance(counter, Budget):
+                counter.add(claim, wall, whole=whole)
 
     def count_now(self, claim: Claim) -> None:
         """Count what was used elsewhere of a rate or a budget, whether it fits or not."""
@@ -165,10 +165,10 @@ class MemoryStore:
 
     def _take(self, request_id: str, claim: Claim, now: int, wall: int) -> Charge:
         limit, amount = claim.limit, claim.amount
-        each = self._counters.setdefault((limit.key, claim.scope), counter(limit))
-        each.must_wait(limit, amount, now, wall)
-        mark = each.take(limit, amount, request_id, wall, [])
-        return each, limit, (amount, mark, now, request_id)
+        counter = self._counters.setdefault((limit.key, claim.scope), new_counter(limit))
+        counter.must_wait(limit, amount, now, wall)
+        mark = counter.take(limit, amount, request_id, wall, [])
+        return counter, limit, (amount, mark, now, request_id)
 
     def forget(self, name: Name) -> None:
         """Let a counter go."""
@@ -181,9 +181,9 @@ class MemoryStore:
         """Forget what says nothing, then the oldest; rarely enough to cost little per counter."""
         busy = {id(charge[0]) for taken in self._under_way.values() for charge in taken if charge}
         kept = {
-            name: each
-            for name, each in self._counters.items()
-            if id(each) in busy or not each.idle(now, wall)
+            name: counter
+            for name, counter in self._counters.items()
+            if id(counter) in busy or not counter.idle(now, wall)
         }
         if len(kept) >= self.most:
             excess = len(kept) - int(self.most * KEPT_SHARE)
@@ -198,8 +198,8 @@ class MemoryStore:
 def _least_missed(kept: dict[Name, Counter]) -> Iterator[Name]:
     """Return the names of counters in the order in which they are let go: all that an owner has
     more of than others have, then one of each in turn. ``kept`` has the oldest first."""
-    rates = [name for name, each in kept.items() if isinstance(each, Rate)]
-    others = [name for name, each in kept.items() if not isinstance(each, Rate)]
+    rates = [name for name, counter in kept.items() if isinstance(counter, Rate)]
+    others = [name for name, counter in kept.items() if not isinstance(counter, Rate)]
     owned: dict[str, int] = {}
     places: list[list[Name]] = []
     for name in chain(reversed(others), reversed(rates)):
@@ -222,6 +222,6 @@ def _owner(name: Name) -> str:
 
 def _readings(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:
     readings: list[int] = []
-    for each, limit, _, wait in looked:
-        each.tell(limit, wait, wall, readings)
+    for counter, limit, _, wait in looked:
+        counter.read(limit, wait, wall, readings)
     return readings

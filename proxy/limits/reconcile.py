@@ -24,18 +24,18 @@ Spent = Callable[[BudgetQuery, int], Awaitable[Mapping[str, int]]]
 
 @dataclass(slots=True)
 class Reconciler:
-    """``spent`` asks the ledger what the counters of a budget have seen since a moment, in
-    milliseconds of UTC: nano-USD by scope.
+    """``spent`` returns what the ledger has for a budget since a moment in milliseconds of UTC, as
+    nano-USD by scope.
 
-    ``tell`` hears, now and then, of the largest drift of each budget, in nano-USD: above 0 where
-    the counter has more. A budget of which nobody can tell is not among them; ``failed`` hears why
-    a look came to nothing.
+    Every ``EVERY_S`` seconds ``report`` gets the largest drift of each budget, in nano-USD: above 0
+    where the counter has more. A budget whose drift is unknown is not among them; ``failed`` gets
+    the error of a look that failed.
     """
 
     admission: Admission
     budgets: Callable[[], Iterable[BudgetQuery]]
     spent: Spent
-    tell: Callable[[Mapping[str, int]], None]
+    report: Callable[[Mapping[str, int]], None]
     failed: Callable[[Exception], None]
     sleep: Callable[[float], Awaitable[None]]
     now: Callable[[], float]
@@ -54,7 +54,7 @@ class Reconciler:
             except Exception as error:  # noqa: BLE001  # what looks on must not end the process
                 found = {}
                 self.failed(error)
-            self.tell(found)
+            self.report(found)
             rest = max(EVERY_S, SHARE * (self.now() - began))
 
     async def look(self) -> dict[str, int]:
@@ -114,7 +114,7 @@ class Reconciler:
         except StoreUnavailable:
             return {}
         held = self.admission.held(budget.limit, begin)
-        used = {each.scope: each.used for each in standings if not each.fresh}
+        used = {standing.scope: standing.used for standing in standings if not standing.fresh}
         if not store.certain:
             return {}
         return {scope: amount - held.get(scope, 0) for scope, amount in used.items()}

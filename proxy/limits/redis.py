@@ -110,7 +110,7 @@ class RedisStore:
         self, request_id: str, actuals: Sequence[int], failed: Callable[[StoreUnavailable], None]
     ) -> None:
         """Settle with the next trip, and before whatever is asked from now on; nobody waits for
-        it. ``failed`` hears that it did not come through: then ``settle`` may be tried."""
+        it. ``failed`` is called if it did not come through: then ``settle`` may be tried."""
         call = self._calls.pop(request_id, None)
         if call is None:
             return
@@ -140,7 +140,7 @@ class RedisStore:
         names = [name for name, call in self._calls.items() if call.leased]
         for at in range(0, len(names), BATCH):
             known = [self._calls.get(name) for name in names[at : at + BATCH]]  # some have ended
-            questions = [ScriptCall(each.keys, wire.renew(each.claims)) for each in known if each]
+            questions = [ScriptCall(call.keys, wire.renew(call.claims)) for call in known if call]
             replies = [self._batches.put(question) for question in questions]
             for reply in replies:
                 await reply

@@ -15,7 +15,7 @@ LATE_MS = 600_000
 
 @dataclass(slots=True)
 class Wire:
-    """Writes keys and claims. ``utc`` gives seconds since 1970, to know a budget's windows by.
+    """Writes keys and claims. ``utc`` returns seconds since 1970, to know a budget's windows by.
 
     All keys share a hash tag, so a cluster keeps them on one server: a call's claims are decided
     in one step, whatever its limits are per.

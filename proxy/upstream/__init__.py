@@ -1,4 +1,4 @@
-"""Forwarding: the question goes to a target, its answer comes back in OpenAI's form.
+"""Forwarding: the request is sent to a target, its answer comes back in OpenAI's form.
 
 The targets of a leg are tried in order until one begins to answer: nothing has reached the client
 till then, and afterwards another try would never be safe. Several legs run side by side.
@@ -130,7 +130,7 @@ class Upstreams:
     async def _try(
         self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
-        """Ask one target; give its answer once its first chunk is there."""
+        """Ask one target; return its answer once its first chunk is there."""
         call, record = context.call, context.record
         asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
         written = partial(
@@ -189,7 +189,7 @@ class Upstreams:
         head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
         reader = reader_of(asked, reply)
         share = self.share() if kept or reader.holds else Unbounded()
-        share.of(asked.record.key)
+        share.charge_to(asked.record.key)
         answer = Forwarded(
             head=head,
             reply=reply,

@@ -117,10 +117,10 @@ class Slot:
 
 @dataclass(slots=True)
 class Health:
-    """All targets that have been asked. ``tell`` hears of every circuit that opens or closes."""
+    """All targets that have been asked. ``on_change`` gets every circuit that opens or closes."""
 
     now: Callable[[], float]
-    tell: OnChange
+    on_change: OnChange
     _targets: dict[tuple[str, str], TargetState] = field(default_factory=dict)
     _circuits: dict[tuple[str, str, Endpoint], CircuitState] = field(default_factory=dict)
     _callers: dict[tuple[str, str, Endpoint, str], CircuitState] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Health:
         state, whole = self._state(target), self._upstream(target.upstream)
         circuit = self._circuit(target, endpoint)
         if self._is_no_longer_alone(circuit, target, caller):
-            self.tell(target, endpoint, circuit.shown)
+            self.on_change(target, endpoint, circuit.shown)
         own = self._callers.get((target.upstream.name, target.model, endpoint, caller))
         probe = self._admitted(target, circuit)
         if probe and own is not None and circuit.shared:
@@ -150,7 +150,7 @@ class Health:
             own.probing_until = self._rested(target)
         if probe:
             circuit.probing_until = self._rested(target)
-            self.tell(target, endpoint, "half_open")
+            self.on_change(target, endpoint, "half_open")
         state.under_way += 1
         circuit.under_way += 1
         whole.under_way += 1
@@ -221,7 +221,7 @@ class Health:
         else:
             self._count(slot, breaker)
         if slot.probe or before != (slot.circuit.open_until, slot.circuit.open_for):
-            self.tell(slot.target, slot.endpoint, slot.circuit.shown)
+            self.on_change(slot.target, slot.endpoint, slot.circuit.shown)
 
     def _close(self, slot: Slot) -> None:
         self._forget(self._name(slot))
@@ -278,7 +278,7 @@ class Health:
         state = self._targets.get(name)
         if state is None:
             if len(self._targets) >= MAX_TARGETS:
-                self._targets = {n: each for n, each in self._targets.items() if each.under_way}
+                self._targets = {n: state for n, state in self._targets.items() if state.under_way}
             state = self._targets[name] = TargetState()
         return state
 
@@ -287,7 +287,7 @@ class Health:
         state = self._circuits.get(name)
         if state is None:
             if len(self._circuits) >= MAX_TARGETS:
-                self._circuits = {n: each for n, each in self._circuits.items() if not each.idle}
+                self._circuits = {n: state for n, state in self._circuits.items() if not state.idle}
             state = self._circuits[name] = CircuitState()
         return state
 
@@ -295,7 +295,7 @@ class Health:
         state = self._upstreams.get(upstream.name)
         if state is None:
             if len(self._upstreams) >= MAX_TARGETS:
-                busy = {n: each for n, each in self._upstreams.items() if each.under_way}
+                busy = {n: state for n, state in self._upstreams.items() if state.under_way}
                 self._upstreams = busy
             state = self._upstreams[upstream.name] = UpstreamState()
         return state

@@ -55,7 +55,7 @@ class HedgedRequest:
         if winner is not None and isinstance(answer := winner.result(), Forwarded):
             return answer
         outcomes = [run.result() for run in runs if not run.cancelled()]
-        raise most_useful([each for each in outcomes if isinstance(each, ProxyError)])
+        raise most_useful([outcome for outcome in outcomes if isinstance(outcome, ProxyError)])
 
 
 async def _settled(begin: Begin, why: Why) -> Forwarded | ProxyError:

@@ -45,7 +45,7 @@ class Reply(Protocol):
 class MemoryShare(Protocol):
     """What one answer may take of the memory for all answers."""
 
-    def of(self, caller: object) -> None:
+    def charge_to(self, caller: object) -> None:
         """Note whose they are, before the first byte has come."""
 
     def take(self, size: int) -> None:
@@ -58,7 +58,7 @@ class MemoryShare(Protocol):
 class Unbounded:
     """A share of memory that nobody counts."""
 
-    def of(self, caller: object) -> None:
+    def charge_to(self, caller: object) -> None:
         """Note nothing."""
 
     def take(self, size: int) -> None:

@@ -22,9 +22,9 @@ OTHER = "hr-search-key"
 def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
     bodies = Bodies(100)
     with bodies.share() as first, bodies.share() as second, bodies.share() as third:
-        first.of("a")
-        second.of("a")
-        third.of("b")
+        first.charge_to("a")
+        second.charge_to("a")
+        third.charge_to("b")
         first.take(50)
         with pytest.raises(Overloaded):
             second.take(1)
@@ -32,24 +32,24 @@ def test_what_is_left_is_given_back_and_one_caller_has_half() -> None:
         assert bodies.held == 100
     assert bodies.held == 0
     with bodies.share() as again:
-        again.of("a")
+        again.charge_to("a")
         again.take(50)
 
 
 def test_what_a_body_takes_once_it_is_read_counts_too_but_one_alone_is_always_read() -> None:
     bodies = Bodies(100)
     with bodies.share() as first, bodies.share() as second:
-        first.of("a")
+        first.charge_to("a")
         first.take(20)
         first.take_read(1000)
         assert bodies.held == 50
-        second.of("a")
+        second.charge_to("a")
         with pytest.raises(Overloaded):
             second.take(1)
     assert bodies.held == 0
     with bodies.share() as first, bodies.share() as second:
-        first.of("a")
-        second.of("a")
+        first.charge_to("a")
+        second.charge_to("a")
         first.take(20)
         first.take_read(20)
         second.take(5)

@@ -24,7 +24,7 @@ class World:
     def decided(self, *, fresh: bool, wait: int = 0, scope: str = SUPPORT) -> list[Limit]:
         claims = [Claim(REQUESTS, scope, 1), Claim(MONTH, scope, 1)]
         readings = [1, -1, 0, FRESH, 1, RESET_MS, wait, FRESH if fresh else 0]
-        return [claim.limit for claim in self.losses.of(outcome(claims, readings))]
+        return [claim.limit for claim in self.losses.find(outcome(claims, readings))]
 
 
 def test_a_counter_that_begins_anew_within_its_window_is_lost() -> None:

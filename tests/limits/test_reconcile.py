@@ -182,14 +182,14 @@ async def test_it_looks_again_and_again_and_takes_little_of_the_time(world: Worl
     await world.use(100)
     world.kept = [{SUPPORT: 100}]
     world.takes_s = 60.0
-    tell = world.drift.tell
+    tell = world.drift.report
 
     def enough(drifts: Mapping[str, int]) -> None:
         tell(drifts)
         if len(world.told) == 2:
             raise Stop
 
-    world.drift.tell = enough
+    world.drift.report = enough
     with pytest.raises(Stop):
         await world.drift.run()
 
@@ -207,7 +207,7 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(world: World) -> None:
         if len(world.told) == 2:
             raise Stop
 
-    world.drift.tell = enough
+    world.drift.report = enough
     with pytest.raises(Stop):
         await world.drift.run()
 

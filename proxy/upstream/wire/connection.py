@@ -259,7 +259,7 @@ class Connection(asyncio.Protocol):
         """
         return not self._transport.is_closing() and not self._poll.poll(0)
 
-    # What the event loop tells.
+    # Called by the event loop.
 
     def data_received(self, data: bytes) -> None:
         response = self._response

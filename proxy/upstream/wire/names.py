@@ -73,11 +73,11 @@ class Resolver:
     def _run(self, found: Found, ask: Callable[[], list[Any]]) -> None:
         """Ask in a thread, and tell the loop, if that is still there."""
         try:
-            tell = partial(self._finish, found, ask(), None)
+            finish = partial(self._finish, found, ask(), None)
         except (OSError, ValueError, OverflowError) as error:
-            tell = partial(self._finish, found, [], error)
+            finish = partial(self._finish, found, [], error)
         with suppress(RuntimeError):
-            found.get_loop().call_soon_threadsafe(tell)
+            found.get_loop().call_soon_threadsafe(finish)
 
     def _finish(self, found: Found, addresses: list[Any], error: Exception | None) -> None:
         self._busy -= 1
@@ -146,7 +146,7 @@ class Names:
         name.lookup = None
         error = None if lookup.cancelled() else lookup.exception()
         if error is None and not lookup.cancelled():
-            name.addresses = list(dict.fromkeys(str(each[4][0]) for each in lookup.result()))
+            name.addresses = list(dict.fromkeys(str(found[4][0]) for found in lookup.result()))
             name.until = self._now() + NAMES_KEPT_S
         elif isinstance(error, OSError) and error.errno in _UNKNOWN:
             name.addresses = []
@@ -157,7 +157,7 @@ class Names:
         """Let an address that was not reached be the last to be tried."""
         name = self._names.get(host)
         if name is not None and address in name.addresses:
-            name.addresses = [each for each in name.addresses if each != address] + [address]
+            name.addresses = [found for found in name.addresses if found != address] + [address]
 
 
 def _is_address(host: str) -> bool:
