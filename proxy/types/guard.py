@@ -115,20 +115,20 @@ class Service(Protocol):
 Looking = Detector | ContextualDetector | Service
 
 
-def is_detector(way: Looking) -> TypeGuard[Detector]:
-    return hasattr(way, "find")
+def is_detector(detector: Looking) -> TypeGuard[Detector]:
+    return hasattr(detector, "find")
 
 
-def is_contextual(way: Looking) -> TypeGuard[ContextualDetector]:
-    return hasattr(way, "about")
+def is_contextual(detector: Looking) -> TypeGuard[ContextualDetector]:
+    return hasattr(detector, "about")
 
 
-def is_weighted(way: Looking) -> TypeGuard[Weighty]:
-    return hasattr(way, "weight")
+def is_weighted(detector: Looking) -> TypeGuard[Weighty]:
+    return hasattr(detector, "weight")
 
 
-def is_service(way: Looking) -> TypeGuard[Service]:
-    return hasattr(way, "ask")
+def is_service(detector: Looking) -> TypeGuard[Service]:
+    return hasattr(detector, "ask")
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from proxy.policy.compile.prices import uncovered
 from proxy.policy.compile.rules import RuleCompiler
 from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
-from proxy.policy.decide.rules import RuleGuards, rule_chain
+from proxy.policy.decide.rules import RuleGuards, compile_chain
 from proxy.policy.decide.snapshot import (
     Credential,
     Deployment,
@@ -72,8 +72,8 @@ class _Compiler:
             name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
         }
         self.limits = LimitCompiler(self)
-        self.guarding = GuardCompiler(self)
-        self.ruling = RuleCompiler(self)
+        self.guard_compiler = GuardCompiler(self)
+        self.rule_compiler = RuleCompiler(self)
         for path, message in missing(self.policies):
             self.complain(path, message)
         deployments = {
@@ -94,7 +94,7 @@ class _Compiler:
             deployments=MappingProxyType(deployments),
             places=MappingProxyType(places),
             limits=MappingProxyType(self.limits.names),
-            headers=frozenset(self.ruling.headers | _sticky_headers(self.policies)),
+            headers=frozenset(self.rule_compiler.headers | _sticky_headers(self.policies)),
             wants_no_keys="keys" in self.document.empty and not keys,
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
             prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
@@ -102,8 +102,10 @@ class _Compiler:
 
     def knows_prices(self) -> bool:
         """True if nothing is missing that may price a target, or take a limit of money away."""
-        beside = ("keys", "tags", "caller_tags")
-        return self.document.whole and all(path[0] in beside for path in self.document.left_out)
+        without_prices = ("keys", "tags", "caller_tags")
+        return self.document.whole and all(
+            path[0] in without_prices for path in self.document.left_out
+        )
 
     def upstream(self, name: str, config: schema.UpstreamConfig) -> Upstream:
         path: Path_ = ("upstreams", name)
@@ -151,7 +153,7 @@ class _Compiler:
         self.tags(path, config.tags)
         policy = self.followed(path, config.policy)
         own = self.bounds((*path, "limits"), config.limits)
-        cache = kept(config.cache) or (self.ruling.cache(policy) if policy else None)
+        cache = kept(config.cache) or (self.rule_compiler.cache(policy) if policy else None)
         return Deployment(
             name=name,
             tags=_sorted(config.tags),
@@ -160,10 +162,10 @@ class _Compiler:
             sticky=_sticky(config.sticky),
             retry=_retry(config.retry),
             hedge_after=config.hedge.after if config.hedge else None,
-            sections=self.ruling.sections(policy) if policy else (),
-            bounds=own + (self.ruling.bounds(policy) if policy else ()),
+            sections=self.rule_compiler.sections(policy) if policy else (),
+            bounds=own + (self.rule_compiler.bounds(policy) if policy else ()),
             cache=cache.by if cache else None,
-            guards=self.ruling.guarding(policy) if policy else UNGUARDED,
+            guards=self.rule_compiler.guarding(policy) if policy else UNGUARDED,
             refuse_unpriced=config.unpriced == "refuse",
             max_models=config.max_models,
         )
@@ -180,7 +182,7 @@ class _Compiler:
     def guards(
         self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
     ) -> RuleGuards:
-        return self.guarding.guards(path, inputs, outputs)
+        return self.guard_compiler.guards(path, inputs, outputs)
 
     def bounds(
         self, path: Path_, configs: list[schema.LimitConfig] | None
@@ -259,7 +261,7 @@ class _Compiler:
         tags = _joined(deployment.tags, config.tags)
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
         return Reach(
-            deployment, tags, rule_chain(deployment.sections, KnownFacts(key, tags, open_))
+            deployment, tags, compile_chain(deployment.sections, KnownFacts(key, tags, open_))
         )
 
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:

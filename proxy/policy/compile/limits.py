@@ -79,7 +79,7 @@ class LimitCompiler:
         return section == "policies" and self._context.policies.policies[str(name)].mode == "shadow"
 
     def _amounts(self, config: schema.LimitConfig, shadow: bool) -> dict[str, Any]:
-        more: dict[str, Any] = {
+        common: dict[str, Any] = {
             "shadow": config.mode == "shadow" or shadow,
             "warn_at": config.warn_at,
             "on_store_error": config.on_store_error,
@@ -87,9 +87,9 @@ class LimitCompiler:
         if config.usd is not None:
             amount, unit = config.usd
             window = Calendar(unit, config.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
-            return {"kind": "usd", "amount": amount, "window": window, **more}
+            return {"kind": "usd", "amount": amount, "window": window, **common}
         if config.concurrency is not None:
-            return {"kind": "concurrency", "amount": config.concurrency, **more}
+            return {"kind": "concurrency", "amount": config.concurrency, **common}
         kind = "requests" if config.requests is not None else "tokens"
         amount, seconds = config.requests or config.tokens or (0, 0)
-        return {"kind": kind, "amount": amount, "window": seconds, "burst": config.burst, **more}
+        return {"kind": kind, "amount": amount, "window": seconds, "burst": config.burst, **common}

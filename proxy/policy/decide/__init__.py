@@ -109,8 +109,8 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
     legs = tuple([each.leg for each in ruled])
     where = _together(reach, unlike([each.where for each in ruled]))
-    firsts = unlike([ruling for each in ruled for ruling in each.first])
-    every = unlike([ruling for each in ruled for ruling in each.every])
+    firsts = unlike([effects for each in ruled for effects in each.first])
+    every = unlike([effects for each in ruled for effects in each.every])
     first, any_ = _together(reach, firsts), _together(reach, every)
     refusal = where.refusal
     bounds = bounds_of(deployment.bounds, first, firsts)
@@ -163,9 +163,9 @@ def facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
     )
 
 
-def _together(reach: Reach, rulings: Sequence[Effects]) -> Effects:
+def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
     """Return what the rules say of a call as a whole."""
-    return NO_EFFECTS if reach.course is None else reach.course.union(rulings)
+    return NO_EFFECTS if reach.chain is None else reach.chain.union(effects_list)
 
 
 def find(key: VirtualKey, call: Call) -> Reach:

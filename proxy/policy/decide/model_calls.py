@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuledModelCall:
-    """A leg, and the rulings behind it: ``where`` it goes, what holds for the targets asked
+    """A leg, and the effects behind it: ``where`` it goes, what holds for the targets asked
     ``first``, and what for ``every`` one. The first ``chosen`` targets are no fallback."""
 
     leg: ModelCall
@@ -57,23 +57,23 @@ class RuledModelCall:
 
 def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> RuledModelCall:
     """Return one leg as the rules leave it. ``facts`` are those of the call, without names."""
-    if reach.course is not None and reach.course.by_model:
-        return _ByTarget(reach, reach.course, call, facts, model).ruled()
-    ruling = evaluate(reach.course, facts) if reach.course is not None else NO_EFFECTS
+    if reach.chain is not None and reach.chain.by_model:
+        return _ByTarget(reach, reach.chain, call, facts, model).ruled()
+    effects = evaluate(reach.chain, facts) if reach.chain is not None else NO_EFFECTS
     deployment = reach.deployment
-    routes = ruling.routes or deployment.routes
-    targets, pool = ordered(deployment, routes, ruling.model or model, facts.key, call)
+    routes = effects.routes or deployment.routes
+    targets, pool = ordered(deployment, routes, effects.model or model, facts.key, call)
     leg = ModelCall(
         model=model,
-        targets=targets + _fallback(deployment, ruling),
+        targets=targets + _fallback(deployment, effects),
         pool=pool,
-        changes=ruling.changes,
-        rules=ruling.rules,
-        would=ruling.would,
-        by=ruling.by,
+        changes=effects.changes,
+        rules=effects.rules,
+        would=effects.would,
+        by=effects.by,
     )
     return RuledModelCall(
-        leg=leg, where=ruling, first=(ruling,), every=(ruling,), chosen=len(targets)
+        leg=leg, where=effects, first=(effects,), every=(effects,), chosen=len(targets)
     )
 
 
@@ -89,24 +89,24 @@ def ordered(
 
 
 def effects_by(where: Effects, first: Effects, every: Effects) -> Mapping[str, str]:
-    """Return the rule behind each effect, of what counts of each ruling."""
+    """Return the rule behind each effect, by what counts of each of the three."""
     if where is first and first is every:
         return where.by
     parts = ((every, CHANGES), (where, WHERE), (first, FIRST), (every, EVERY))
     return {
         effect: rule
-        for ruling, kinds in parts
-        for effect, rule in ruling.by.items()
+        for effects, kinds in parts
+        for effect, rule in effects.by.items()
         if effect.startswith(kinds)
     }
 
 
-def _fallback(deployment: Deployment, ruling: Effects) -> Targets:
+def _fallback(deployment: Deployment, effects: Effects) -> Targets:
     """Return where a leg goes when its first targets fail. Targets that a rule picks bring their
     own fallback."""
-    if ruling.fallback is not None:
-        return ruling.fallback
-    return deployment.fallback if ruling.routes is None else ()
+    if effects.fallback is not None:
+        return effects.fallback
+    return deployment.fallback if effects.routes is None else ()
 
 
 def _counts_later(rule: Rule) -> bool:
@@ -115,22 +115,22 @@ def _counts_later(rule: Rule) -> bool:
 
 
 def _all(found: Found) -> tuple[Effects, ...]:
-    return unlike(ruling for rulings in found.values() for ruling in rulings)
+    return unlike(effects for effects_list in found.values() for effects in effects_list)
 
 
 class _ByTarget:
     """The rules of one leg, tried target by target."""
 
     def __init__(
-        self, reach: Reach, course: RuleChain, call: Call, facts: Facts, model: str
+        self, reach: Reach, chain: RuleChain, call: Call, facts: Facts, model: str
     ) -> None:
         self._deployment = reach.deployment
-        self._course = course
+        self._chain = chain
         self._call = call
         self._facts = facts
         self._model = model
         self._meant = frozenset({model, reach.deployment.name})
-        self._rulings: dict[Names, Effects] = {}
+        self._known_effects: dict[Names, Effects] = {}
         self._left_out: list[LeftOut] = []
 
     def ruled(self) -> RuledModelCall:
@@ -143,12 +143,12 @@ class _ByTarget:
         chosen, pool = self._chosen(where, served, asked)
         targets = chosen + self._fallback(where)
         found = {each.title: self._holding(each, asked) for each in targets}
-        first = unlike(ruling for each in targets[:pool] for ruling in found[each.title])
+        first = unlike(effects for each in targets[:pool] for effects in found[each.title])
         while detours := self._detours(found):
             found |= {each.title: self._holding(each, asked) for each in detours}
         every = _all(found)
-        whole = self._course.union(every)
-        leg = self._leg(targets, pool, (where, self._course.union(first), whole), found)
+        whole = self._chain.union(every)
+        leg = self._leg(targets, pool, (where, self._chain.union(first), whole), found)
         return RuledModelCall(
             leg=leg,
             where=where,
@@ -179,30 +179,30 @@ class _ByTarget:
         return tuple(each for each in found if self._may_follow(each))
 
     def _is_refused(self, target: Target) -> bool:
-        ruling = self._joined(target)
-        return ruling.refusal is not None and self._leave_out(target, ruling.by["refusal"])
+        effects = self._joined(target)
+        return effects.refusal is not None and self._leave_out(target, effects.by["refusal"])
 
-    def _is_served(self, target: Target, ruling: Effects) -> bool:
+    def _is_served(self, target: Target, effects: Effects) -> bool:
         """True if the rules for a target that serves what is asked for do not pick others."""
-        if ruling.routes is None and ruling.model is None:
+        if effects.routes is None and effects.model is None:
             return True
-        routes = ruling.routes or self._deployment.routes
-        if target in routes.serving(ruling.model or self._model).targets:
+        routes = effects.routes or self._deployment.routes
+        if target in routes.serving(effects.model or self._model).targets:
             return True
-        return not self._leave_out(target, ruling.by.get("targets") or ruling.by["model"])
+        return not self._leave_out(target, effects.by.get("targets") or effects.by["model"])
 
     def _may_follow(self, target: Target) -> bool:
         """True if a fallback is neither refused by its own rules, nor kept elsewhere by them."""
-        ruling = self._ruling(self._names(target))
-        if ruling.refusal is not None:
-            return not self._leave_out(target, ruling.by["refusal"])
-        if ruling.routes is not None and target not in ruling.routes.targets:
-            return not self._leave_out(target, ruling.by["targets"])
-        if ruling.model is None or ruling.model in target.names:
+        effects = self._effects_for(self._names(target))
+        if effects.refusal is not None:
+            return not self._leave_out(target, effects.by["refusal"])
+        if effects.routes is not None and target not in effects.routes.targets:
+            return not self._leave_out(target, effects.by["targets"])
+        if effects.model is None or effects.model in target.names:
             return True
-        if ruling.model not in (ruling.routes or self._deployment.routes).serves:
+        if effects.model not in (effects.routes or self._deployment.routes).serves:
             return True  # a name that nobody serves picks none
-        return not self._leave_out(target, ruling.by["model"])
+        return not self._leave_out(target, effects.by["model"])
 
     def _leave_out(self, target: Target, rule: str) -> bool:
         self._left_out.append(LeftOut(target, rule))
@@ -212,10 +212,12 @@ class _ByTarget:
         """Return the names of a target; that of the deployment, where the client asks by it."""
         return target.names | ({self._model} & {self._deployment.name})
 
-    def _ruling(self, names: Names) -> Effects:
-        found = self._rulings.get(names)
+    def _effects_for(self, names: Names) -> Effects:
+        found = self._known_effects.get(names)
         if found is None:
-            found = self._rulings[names] = evaluate(self._course, self._facts._replace(names=names))
+            found = self._known_effects[names] = evaluate(
+                self._chain, self._facts._replace(names=names)
+            )
         return found
 
     def _holding(self, target: Target, asked: Targets) -> tuple[Effects, ...]:
@@ -224,16 +226,16 @@ class _ByTarget:
         names, meant = self._names(target), self._meant
         if target not in asked:
             meant = meant.union(*map(self._names, asked))
-        return unlike((self._ruling(names), self._ruling(names | meant)))
+        return unlike((self._effects_for(names), self._effects_for(names | meant)))
 
     def _joined(self, target: Target) -> Effects:
         """Return what holds for a target that is asked for."""
-        return self._course.union(self._holding(target, (target,)))
+        return self._chain.union(self._holding(target, (target,)))
 
     def _detours(self, found: Found) -> list[Target]:
         """Return the targets to which guards may route the call, and that are not found yet."""
         every = _all(found)
-        guards = guards_of(self._deployment.guards, self._course.union(every), every)
+        guards = guards_of(self._deployment.guards, self._chain.union(every), every)
         return [each for each in guards.detours if each.title not in found]
 
     def _leg(
@@ -242,9 +244,11 @@ class _ByTarget:
         """Return the leg. ``effects`` say where it goes, what holds for what is asked first, and
         what for every target."""
         where, first, every = effects
-        own = {title: self._course.union(rulings).changes for title, rulings in found.items()}
+        own = {
+            title: self._chain.union(effects_list).changes for title, effects_list in found.items()
+        }
         changes = own[targets[0].title]
-        sure = self._course.union(unlike((where, first)))
+        sure = self._chain.union(unlike((where, first)))
         return ModelCall(
             model=self._model,
             targets=targets,
@@ -263,5 +267,5 @@ class _ByTarget:
         """Return the rules that hold for what is asked first, and those of others that count."""
         if sure == every:
             return sure
-        later = (name for name in every if _counts_later(self._course.rules[name]))
-        return self._course.in_order({*sure, *later})
+        later = (name for name in every if _counts_later(self._chain.rules[name]))
+        return self._chain.in_order({*sure, *later})

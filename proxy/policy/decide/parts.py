@@ -18,52 +18,55 @@ Part = TypeVar("Part")
 
 
 def bounds_of(
-    bounds: tuple[ScopedLimit, ...], whole: Effects, rulings: Sequence[Effects]
+    bounds: tuple[ScopedLimit, ...], whole: Effects, effects_list: Sequence[Effects]
 ) -> tuple[ScopedLimit, ...]:
     """Return the limits that count for a call: the deployment's and those that rules bring.
-    ``whole`` is the union of the rulings."""
+    ``whole`` is the union of ``effects_list``, one for each model."""
     if not (whole.bounds or whole.without):
         return bounds
-    parts = [(ruling.bounds, ruling.without) for ruling in rulings]
+    parts = [(effects.bounds, effects.without) for effects in effects_list]
     return _left(bounds, whole.bounds, parts, lambda bound: bound.limit.name)
 
 
-def guards_of(guards: Guarding, whole: Effects, rulings: Sequence[Effects]) -> Guarding:
+def guards_of(guards: Guarding, whole: Effects, effects_list: Sequence[Effects]) -> Guarding:
     """Return the guards that look at a call: the deployment's and those that rules bring.
-    ``whole`` is the union of the rulings."""
+    ``whole`` is the union of ``effects_list``, one for each model."""
     if not (whole.unguarded or any(whole.guards)):
         return guards
-    inputs = [(ruling.guards.input, ruling.unguarded) for ruling in rulings]
-    outputs = [(ruling.guards.output, ruling.unguarded) for ruling in rulings]
-    ceilings = [(ruling.guards.ceilings, ruling.unguarded) for ruling in rulings]
-    more = whole.guards
+    inputs = [(effects.guards.input, effects.unguarded) for effects in effects_list]
+    outputs = [(effects.guards.output, effects.unguarded) for effects in effects_list]
+    ceilings = [(effects.guards.ceilings, effects.unguarded) for effects in effects_list]
+    added = whole.guards
     return replace(
         guards,
-        input=_left(guards.input, more.input, inputs, _name),
-        output=_left(guards.output, more.output, outputs, _name),
-        ceilings=_left(guards.ceilings, more.ceilings, ceilings, _name),
+        input=_left(guards.input, added.input, inputs, _name),
+        output=_left(guards.output, added.output, outputs, _name),
+        ceilings=_left(guards.ceilings, added.ceilings, ceilings, _name),
     )
 
 
 def _left(
     own: tuple[Part, ...],
-    more: tuple[Part, ...],
-    rulings: Sequence[tuple[Sequence[Part], frozenset[str]]],
+    added: tuple[Part, ...],
+    by_model: Sequence[tuple[Sequence[Part], frozenset[str]]],
     name: Callable[[Part], str],
 ) -> tuple[Part, ...]:
     """Return the parts in force, each once: the deployment's ``own``, then what rules add.
 
-    ``rulings`` hold the parts that rules add, and the names that they take away. A part is left
-    out only where each of them that has it takes it away.
+    ``by_model`` holds for each model the parts that rules add, and the names that they take away.
+    A part is left out only if each model that has it takes it away.
     """
-    parts = dict.fromkeys((*own, *more))
-    if len(rulings) == 1:  # nearly every call: all parts are those of its only model
-        off = rulings[0][1]
+    parts = dict.fromkeys((*own, *added))
+    if len(by_model) == 1:  # nearly every call: all parts are those of its only model
+        off = by_model[0][1]
         return tuple([part for part in parts if name(part) not in off])
     return tuple(
         part
         for part in parts
-        if any(name(part) not in off and (part in own or part in added) for added, off in rulings)
+        if any(
+            name(part) not in off and (part in own or part in additions)
+            for additions, off in by_model
+        )
     )
 
 

@@ -22,7 +22,7 @@ from proxy.policy.decide.routes import Routes
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardRule
 
-RULINGS_KEPT = 256
+EFFECTS_KEPT = 256
 
 
 class RuleGuards(NamedTuple):
@@ -99,22 +99,25 @@ class RuleGroup(NamedTuple):
 
 
 class RuleChain(NamedTuple):
-    """The steps of one key and deployment, and their ``rules`` by name, in order. ``join`` makes a
-    ruling of the names of the rules that hold and of those that would; it remembers the last that
-    it made, as they repeat. ``by_model`` says that a rule depends on the model that is asked."""
+    """The rules of one key and deployment, in groups, and by name in the same order.
 
-    steps: tuple[RuleGroup, ...]
+    ``join`` makes the effects from the names of the rules that hold, and of those in shadow that
+    would; it remembers the last ones, as they repeat. ``by_model`` is true if a rule depends on the
+    model that is asked.
+    """
+
+    groups: tuple[RuleGroup, ...]
     join: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
     rules: Mapping[str, Rule]
     by_model: bool
 
-    def union(self, rulings: Sequence[Effects]) -> Effects:
+    def union(self, effects_list: Sequence[Effects]) -> Effects:
         """Return what the rules say that hold for any model of a call, in the order in which the
         rules are written: the order in which the client names its models does not count."""
-        if len(rulings) == 1:
-            return rulings[0]
-        held = {name for ruling in rulings for name in ruling.rules}
-        would = {name for ruling in rulings for name in ruling.would}
+        if len(effects_list) == 1:
+            return effects_list[0]
+        held = {name for effects in effects_list for name in effects.rules}
+        would = {name for effects in effects_list for name in effects.would}
         return self.join(self.in_order(held), self.in_order(would))
 
     def in_order(self, names: Collection[str]) -> tuple[str, ...]:
@@ -122,15 +125,15 @@ class RuleChain(NamedTuple):
         return tuple([name for name in self.rules if name in names]) if names else ()
 
 
-def unlike(rulings: Iterable[Effects]) -> tuple[Effects, ...]:
-    """Return each ruling once. Those of one course that say the same are one object."""
-    return tuple({id(ruling): ruling for ruling in rulings}.values())
+def unlike(effects_list: Iterable[Effects]) -> tuple[Effects, ...]:
+    """Return each once. Equal effects of one chain are one object."""
+    return tuple({id(effects): effects for effects in effects_list}.values())
 
 
-def rule_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
+def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain | None:
     """Return the rules that may hold for the calls of which something is known, without those
     that can be decided now, once for all calls; None where no rule is left."""
-    steps = []
+    groups = []
     for section in sections:
         tests = []
         for rule in section.rules:
@@ -140,20 +143,22 @@ def rule_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleChain 
             if fixed and section.first and not rule.shadow:
                 break
         if tests:
-            steps.append(RuleGroup(section.first, tuple(tests)))
-    rules = {rule.name: rule for step in steps for _, rule in step.tests}
-    join = lru_cache(RULINGS_KEPT)(partial(joined, rules))
+            groups.append(RuleGroup(section.first, tuple(tests)))
+    rules = {rule.name: rule for group in groups for _, rule in group.tests}
+    join = lru_cache(EFFECTS_KEPT)(partial(joined, rules))
     by_model = any(reads_model(rule.when) for rule in rules.values())
     return (
-        RuleChain(steps=tuple(steps), join=join, rules=rules, by_model=by_model) if steps else None
+        RuleChain(groups=tuple(groups), join=join, rules=rules, by_model=by_model)
+        if groups
+        else None
     )
 
 
-def evaluate(rule_chain: RuleChain, facts: Facts) -> Effects:
+def evaluate(chain: RuleChain, facts: Facts) -> Effects:
     """Return what the rules say that hold for some facts."""
     held: list[str] = []
     would: list[str] = []
-    for first, tests in rule_chain.steps:
+    for first, tests in chain.groups:
         for holds, rule in tests:
             if holds(facts):
                 if rule.shadow:
@@ -162,33 +167,33 @@ def evaluate(rule_chain: RuleChain, facts: Facts) -> Effects:
                     held.append(rule.name)
                     if first:
                         break
-    return rule_chain.join(tuple(held), tuple(would))
+    return chain.join(tuple(held), tuple(would))
 
 
 def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Effects:
     """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
-    ruling = Effects(names, would, by=origins([rules[name] for name in names]))
+    effects = Effects(names, would, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
-        ruling = Effects(
+        effects = Effects(
             rules=names,
             would=would,
-            routes=rule.routes if ruling.routes is None else ruling.routes,
-            fallback=_fallback(ruling, rule),
-            model=rule.model if ruling.model is None else ruling.model,
-            changes=_merged(ruling.changes, rule.changes),
-            refusal=rule.refusal if ruling.refusal is None else ruling.refusal,
-            bounds=ruling.bounds + rule.bounds,
-            without=ruling.without | rule.without,
-            cache=rule.cache if ruling.cache is None else ruling.cache,
+            routes=rule.routes if effects.routes is None else effects.routes,
+            fallback=_fallback(effects, rule),
+            model=rule.model if effects.model is None else effects.model,
+            changes=_merged(effects.changes, rule.changes),
+            refusal=rule.refusal if effects.refusal is None else effects.refusal,
+            bounds=effects.bounds + rule.bounds,
+            without=effects.without | rule.without,
+            cache=rule.cache if effects.cache is None else effects.cache,
             guards=RuleGuards(
-                ruling.guards.input + rule.guards.input,
-                ruling.guards.output + rule.guards.output,
-                ruling.guards.ceilings + rule.guards.ceilings,
+                effects.guards.input + rule.guards.input,
+                effects.guards.output + rule.guards.output,
+                effects.guards.ceilings + rule.guards.ceilings,
             ),
-            unguarded=ruling.unguarded | rule.unguarded,
-            by=ruling.by,
+            unguarded=effects.unguarded | rule.unguarded,
+            by=effects.by,
         )
-    return ruling
+    return effects
 
 
 def _fallback(earlier: Effects, rule: Rule) -> tuple[Target, ...] | None:

@@ -12,7 +12,7 @@ from proxy.errors import NotFound, Unauthorized
 from proxy.guardrails.services.judge import ByQuestion, Judge
 from proxy.policy.decide import decide_for
 from proxy.policy.decide.conditions import KnownFacts
-from proxy.policy.decide.rules import rule_chain
+from proxy.policy.decide.rules import compile_chain
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot, VirtualKey
 from proxy.types import Call, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
@@ -29,9 +29,9 @@ def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     brought = (rule.guards for section in deployment.sections for rule in section.rules)
     own = (*deployment.guards.input, *deployment.guards.output)
     for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
-        way = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
-        if isinstance(way, Judge):
-            yield each.name, way.deployment
+        detector = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
+        if isinstance(detector, Judge):
+            yield each.name, detector.deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class GuardCaller:
         name, tags = self.deployment.name, self.deployment.tags
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
         known = KnownFacts(self.key, tags, by_callers)
-        reach = Reach(self.deployment, tags, rule_chain(self.deployment.sections, known))
+        reach = Reach(self.deployment, tags, compile_chain(self.deployment.sections, known))
         key = VirtualKey(
             name=self.key,
             deployments={name: reach},

@@ -52,12 +52,12 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``course``
+    """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``chain``
     the rules that may hold for its calls."""
 
     deployment: Deployment
     tags: Mapping[str, str]
-    course: RuleChain | None = None
+    chain: RuleChain | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -370,8 +370,8 @@ def _won(rule: Rule, plan: Plan, ruled: RuledModelCall) -> Iterator[str]:
 
 def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
     """Return why an effect of a rule is none for what is asked first; None where it is one."""
-    rulings = (ruled.where,) if effect.startswith(WHERE) else ruled.first
-    if effect.startswith(EVERY) or any(rule.name in ruling.rules for ruling in rulings):
+    effects_list = (ruled.where,) if effect.startswith(WHERE) else ruled.first
+    if effect.startswith(EVERY) or any(rule.name in effects.rules for effects in effects_list):
         return None
     later = effect.startswith(CHANGES)
     return "for a target that is asked later" if later else "no: another model is asked first"

@@ -179,7 +179,7 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
-    """Tell of a hedge that asks the slow target again although there are others."""
+    """Yield each hedge that asks the slow target again although there are others."""
     candidates = deployment.routes.candidates
     rules = [rule for section in deployment.sections for rule in section.rules]
     fallback = deployment.fallback or any(rule.fallback or rule.routes for rule in rules)

@@ -28,8 +28,8 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
     reported: set[str] = set()
     for deployment in snapshot.deployments.values():
         call = suppose(example(deployment.name), {}, now)
-        for ruling in _rulings(deployment):
-            for claim in _claims(deployment, ruling, call):
+        for effects in _known_effects(deployment):
+            for claim in _claims(deployment, effects, call):
                 limit = claim.limit
                 if (
                     limit.name not in reported
@@ -47,13 +47,13 @@ def _finding(deployment: Deployment, claim: Claim) -> str:
     return f"is smaller than {call}: {amount} are claimed"
 
 
-def _rulings(deployment: Deployment) -> Iterator[Effects]:
+def _known_effects(deployment: Deployment) -> Iterator[Effects]:
     rules = {rule.name: rule for section in deployment.sections for rule in section.rules}
     held = dict.fromkeys([_held(deployment, more) for more in (None, *rules.values())])
     for names in held:
-        ruling = joined(rules, names, ())
-        if ruling.refusal is None:
-            yield ruling
+        effects = joined(rules, names, ())
+        if effects.refusal is None:
+            yield effects
 
 
 def _held(deployment: Deployment, more: Rule | None) -> tuple[str, ...]:
@@ -68,12 +68,12 @@ def _held(deployment: Deployment, more: Rule | None) -> tuple[str, ...]:
     return tuple(held)
 
 
-def _claims(deployment: Deployment, ruling: Effects, call: Call) -> tuple[Claim, ...]:
-    targets = (ruling.routes or deployment.routes).targets
-    spare = deployment.fallback if ruling.fallback is None else ruling.fallback
-    leg = ModelCall(deployment.name, (*targets, *spare), changes=ruling.changes)
-    bounds = (*deployment.bounds, *ruling.bounds)
-    counting = tuple(bound for bound in bounds if bound.limit.name not in ruling.without)
+def _claims(deployment: Deployment, effects: Effects, call: Call) -> tuple[Claim, ...]:
+    targets = (effects.routes or deployment.routes).targets
+    spare = deployment.fallback if effects.fallback is None else effects.fallback
+    leg = ModelCall(deployment.name, (*targets, *spare), changes=effects.changes)
+    bounds = (*deployment.bounds, *effects.bounds)
+    counting = tuple(bound for bound in bounds if bound.limit.name not in effects.without)
     return claims_of(
         Plan(
             revision="", key="", deployment=deployment.name, tags={}, legs=(leg,), bounds=counting

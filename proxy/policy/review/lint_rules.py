@@ -53,8 +53,8 @@ def _never(snapshot: Snapshot, path: Path_, section: PolicyRules, rule: Rule) ->
         for reach in key.deployments.values()
         if reach.deployment in followers
     ]
-    steps = [step for reach in reaches if reach.course for step in reach.course.steps]
-    left = {each.name for step in steps for _, each in step.tests}
+    groups = [group for reach in reaches if reach.chain for group in reach.chain.groups]
+    left = {each.name for group in groups for _, each in group.tests}
     if reaches and rule.name not in left and not any(_hidden_in(section, rule)):
         yield path, "never holds: no key and tags that reach it are as it says"
     if rule.model is not None and not any(_serves(each, rule.model) for each in followers):

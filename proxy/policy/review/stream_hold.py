@@ -20,10 +20,17 @@ def held(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _much(rule: GuardRule) -> str:
-    way = rule.detector
-    if is_contextual(way):
-        way = way.about(ANYTHING) or way
-    whole = rule.action == "retry" or is_service(way) or not is_detector(way) or way.reach is None
+    detector = rule.detector
+    if is_contextual(detector):
+        detector = detector.about(ANYTHING) or detector
+    whole = (
+        rule.action == "retry"
+        or is_service(detector)
+        or not is_detector(detector)
+        or detector.reach is None
+    )
     return (
-        "a stream to its end" if whole or not is_detector(way) else f"{way.reach} characters back"
+        "a stream to its end"
+        if whole or not is_detector(detector)
+        else f"{detector.reach} characters back"
     )

@@ -23,7 +23,14 @@ from proxy.policy.decide.conditions import (
     Streamed,
 )
 from proxy.policy.decide.routes import Candidates, Routes
-from proxy.policy.decide.rules import NO_EFFECTS, Effects, PolicyRules, Rule, evaluate, rule_chain
+from proxy.policy.decide.rules import (
+    NO_EFFECTS,
+    Effects,
+    PolicyRules,
+    Rule,
+    compile_chain,
+    evaluate,
+)
 from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
@@ -41,7 +48,7 @@ def rule(name: str, when: Condition = ALWAYS, **does: Any) -> Rule:
 
 
 def ruled(*sections: PolicyRules) -> Effects:
-    left = rule_chain(sections, KNOWN)
+    left = compile_chain(sections, KNOWN)
     assert left is not None
     return evaluate(left, FACTS)
 
@@ -55,16 +62,16 @@ def test_no_rule_that_holds_changes_nothing() -> None:
 
 
 def test_of_all_rules_that_hold_the_earliest_that_says_something_wins() -> None:
-    ruling = followed(
+    effects = followed(
         rule("a", NEVER, routes=THERE),
         rule("b", changes=Changes({"temperature": 0.1})),
         rule("c", routes=HERE, model="smol", changes=Changes({"temperature": 0.9, "n": 1})),
         rule("d", routes=THERE, model="large", fallback=()),
     )
 
-    assert ruling.rules == ("b", "c", "d")
-    assert (ruling.routes, ruling.model, ruling.fallback) == (HERE, "smol", None)
-    assert ruling.changes.set == {"temperature": 0.1, "n": 1}
+    assert effects.rules == ("b", "c", "d")
+    assert (effects.routes, effects.model, effects.fallback) == (HERE, "smol", None)
+    assert effects.changes.set == {"temperature": 0.1, "n": 1}
 
 
 @pytest.mark.parametrize(
@@ -99,20 +106,20 @@ def test_of_all_names_of_a_bound_the_earliest_that_is_set_wins(
 def test_what_follows_the_targets_of_a_rule_no_later_rule_says(
     rules: list[dict[str, Any]], fallback: tuple[Target, ...] | None, by: str | None
 ) -> None:
-    ruling = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
+    effects = followed(*(rule(str(number), **does) for number, does in enumerate(rules)))
 
-    assert ruling.fallback == fallback
-    assert ruling.by.get("fallback") == by
+    assert effects.fallback == fallback
+    assert effects.by.get("fallback") == by
 
 
 def test_each_effect_names_the_rule_behind_it() -> None:
-    ruling = followed(
+    effects = followed(
         rule("a", changes=Changes({"seed": 1}, {"n": 5})),
         rule("b", changes=Changes({"seed": 2, "n": 1}, {"n": 3}), model="smol"),
         rule("c", changes=Changes(cap={"n": 4}), routes=HERE, model="large"),
     )
 
-    assert ruling.by == {
+    assert effects.by == {
         "set seed": "a",
         "set n": "b",
         "cap n": "b",
@@ -122,54 +129,54 @@ def test_each_effect_names_the_rule_behind_it() -> None:
 
 
 def test_under_first_nothing_counts_after_the_first_that_holds() -> None:
-    ruling = followed(rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first=True)
+    effects = followed(rule("a", NEVER), rule("b", model="b"), rule("c", routes=HERE), first=True)
 
-    assert (ruling.rules, ruling.model, ruling.routes) == (("b",), "b", None)
+    assert (effects.rules, effects.model, effects.routes) == (("b",), "b", None)
 
 
 def test_of_several_caps_the_lowest_counts() -> None:
     caps = [Changes(cap={"max_tokens": most}) for most in (500, 200, 300)]
 
-    ruling = followed(*(rule(str(i), changes=each) for i, each in enumerate(caps)))
+    effects = followed(*(rule(str(i), changes=each) for i, each in enumerate(caps)))
 
-    assert ruling.changes.cap == {"max_tokens": 200}
+    assert effects.changes.cap == {"max_tokens": 200}
 
 
 def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> None:
-    ruling = followed(
+    effects = followed(
         rule("would", shadow=True, refusal=Refusal("would", "no", 403)),
         rule("does", model="m"),
         rule("after", model="n"),
         first=True,
     )
 
-    assert (ruling.rules, ruling.would) == (("does",), ("would",))
-    assert ruling.refusal is None
+    assert (effects.rules, effects.would) == (("does",), ("would",))
+    assert effects.refusal is None
 
 
 def test_only_shadows_that_hold_are_noted_where_nothing_else_holds() -> None:
-    ruling = followed(rule("a", shadow=True, routes=HERE), rule("b", NEVER, shadow=True))
+    effects = followed(rule("a", shadow=True, routes=HERE), rule("b", NEVER, shadow=True))
 
-    assert (ruling.rules, ruling.would, ruling.routes) == ((), ("a",), None)
+    assert (effects.rules, effects.would, effects.routes) == ((), ("a",), None)
 
 
 def test_the_first_refusal_is_the_one_that_is_told() -> None:
-    ruling = followed(
+    effects = followed(
         rule("a", refusal=Refusal("a", "not now", 403)),
         rule("b", refusal=Refusal("b", "never", 451)),
     )
 
-    assert ruling.refusal == Refusal("a", "not now", 403)
+    assert effects.refusal == Refusal("a", "not now", 403)
 
 
 def test_each_policy_ends_its_own_rules_only() -> None:
     own = PolicyRules("own", (rule("own/a", model="a"), rule("own/b", model="b")), first=True)
     base = PolicyRules("base", (rule("base/c", routes=HERE), rule("base/d", routes=THERE)))
 
-    ruling = ruled(own, base)
+    effects = ruled(own, base)
 
-    assert ruling.rules == ("own/a", "base/c", "base/d")
-    assert (ruling.model, ruling.routes) == ("a", HERE)
+    assert effects.rules == ("own/a", "base/c", "base/d")
+    assert (effects.model, effects.routes) == ("a", HERE)
 
 
 KEY = Of(0, OneOf(frozenset({"k"})))
@@ -208,8 +215,10 @@ def test_what_is_known_decides_where_it_can(condition: Condition, fixed: bool | 
 def test_rules_that_can_never_hold_are_taken_out_and_what_always_holds_ends_a_section() -> None:
     always, never, maybe = rule("a", KEY, model="a"), rule("n", OTHER), rule("m", NEVER)
 
-    left = rule_chain([PolicyRules("p", (never, maybe, always, never, maybe), first=True)], KNOWN)
+    left = compile_chain(
+        [PolicyRules("p", (never, maybe, always, never, maybe), first=True)], KNOWN
+    )
 
     assert left is not None
-    assert [each.name for step in left.steps for _, each in step.tests] == ["m", "a"]
-    assert rule_chain([PolicyRules("p", (never,))], KNOWN) is None
+    assert [each.name for group in left.groups for _, each in group.tests] == ["m", "a"]
+    assert compile_chain([PolicyRules("p", (never,))], KNOWN) is None
