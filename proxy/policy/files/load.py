@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from proxy.policy import schema
 from proxy.policy.files import price_table
-from proxy.policy.files.salvage import salvaged
+from proxy.policy.files.salvage import salvaged, unmet
 from proxy.policy.files.source import Document, Path_, PolicyError, SourceLocation
 from proxy.policy.files.texts import read_texts
 from proxy.policy.files.yaml_reader import read_file, read_limited
@@ -124,7 +124,10 @@ def _checked(document: Document) -> schema.PoliciesConfig:
         return schema.PoliciesConfig.model_validate(document.data)
     except ValidationError as error:
         note(document, error, schema.PoliciesConfig)
-        return salvaged(document)
+        left = salvaged(document)
+        for path, message in unmet(document, left):
+            document.refuse(document.place(path), path, message)
+        return left
 
 
 def note(

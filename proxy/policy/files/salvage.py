@@ -16,6 +16,7 @@ from proxy.policy import schema
 from proxy.policy.files.source import Document, Path_
 
 FINE = 16
+ITEM = 4  # steps to an item of a key of a policy
 ROUNDS = 20
 CONTAINERS = (schema.PolicyConfig, schema.RuleConfig, schema.DeploymentConfig)
 """Parts that are looked at although their keys do not go together: others are named in them."""
@@ -41,6 +42,16 @@ def salvaged(document: Document) -> schema.PoliciesConfig:
             for path in wrong:
                 document.leave_out(path[:most])
     return schema.PoliciesConfig()
+
+
+def unmet(document: Document, left: schema.PoliciesConfig) -> Iterator[tuple[Path_, str]]:
+    """Yield what is wrong with the keys of policies together, of those that have lost neither a key
+    nor an item of one."""
+    lost = {path[:2] for path in document.left_out if len(path) <= ITEM}
+    for name, policy in left.policies.items():
+        path: Path_ = ("policies", name)
+        if not lost & {path, path[:1]}:
+            yield from ((path, message) for message in policy.unmet())
 
 
 def _read(document: Document) -> schema.PoliciesConfig:

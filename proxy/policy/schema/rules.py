@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
     StringConstraints,
-    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
@@ -318,12 +318,9 @@ class PolicyConfig(Section):
     capture: CaptureConfig | None = None
     """Which texts are shown in traces, redacted; none where it is not said."""
 
-    @model_validator(mode="after")
-    def _names_are_different(self, info: ValidationInfo) -> Self:
-        if info.context:  # what is wrong was told before
-            return self
+    def unmet(self) -> Iterator[str]:
+        yield from super().unmet()
         names = [rule.name for rule in self.rules]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ValueError(f"has several rules named {', '.join(twice)}")
-        return self
+            yield f"has several rules named {', '.join(twice)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -145,10 +146,14 @@ class Section(BaseModel):
         """Raise for what is not met. The context may name classes for which it is not asked."""
         if isinstance(self, info.context or ()):
             return self
-        for condition, message in self.requirements():
-            if not condition.test(self):
-                raise ValueError(message)
+        message = next(self.unmet(), None)
+        if message is not None:
+            raise ValueError(message)
         return self
+
+    def unmet(self) -> Iterator[str]:
+        """Yield what is wrong with its keys together."""
+        yield from (each.message for each in self.requirements() if not each.condition.test(self))
 
 
 class Switched(Section):

@@ -17,7 +17,7 @@ from proxy.policy.review.check_report import check
 from tests.test_docs import EXAMPLES
 
 DIGEST = "0" * 64
-WRONG = sorted(Path(__file__).with_name("wrong").glob("*.yaml"))
+WRONG = sorted((Path(__file__).parents[1] / "wrong").glob("*.yaml"))
 NOWHERE = f"""
 deployments:
   zz:
@@ -114,6 +114,31 @@ policies: {public: {limits: [{name: l, requests: 1 per day}]}}
         "13 deployments.d.policy",
         "13 deployments.d.targets.0",
     ]
+
+
+def test_a_policy_is_judged_as_a_whole_though_a_condition_in_it_is_wrong(tmp_path: Path) -> None:
+    rules = "[{name: a, when: {engine: m}, cap: {n: 1}}, {name: a, cap: {n: 2}}]"
+
+    assert told_of(tmp_path, f"policies: {{public: {{rules: {rules}}}}}\n") == [
+        "1 policies.public",
+        "1 policies.public",
+        "1 policies.public.rules.0.when.engine",
+    ]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "match: some, rules: [{name: a, cap: {n: 1}}, {name: b, cap: {n: 2}}]",
+        "limits: [{name: l, requests: none}]",
+        "rules: [{name: a, cap: {n: 1}}, {title: a, cap: {n: 2}}]",
+    ],
+)
+def test_a_policy_is_not_judged_by_what_is_left_of_it(policy: str, tmp_path: Path) -> None:
+    told = told_of(tmp_path, f"policies: {{public: {{{policy}}}}}\n")
+
+    assert told
+    assert [each for each in told if each.endswith(" policies.public")] == []
 
 
 @pytest.mark.parametrize("digest", ["", "sha256: abc, ", "sha256: [], ", "sha256: [{until: x}], "])
