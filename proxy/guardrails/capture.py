@@ -56,11 +56,11 @@ class Capturing:
 
     def shown(self) -> Captured:
         """Return the texts that may be shown, redacted."""
-        came = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
-        texts = (each for each in came if isinstance(each, Text) and _is_shown(each))
+        found = islice(request_walk(self.asked), MOST_VALUES) if self.capture.input else ()
+        texts = (each for each in found if isinstance(each, Text) and _is_shown(each))
         asked = ((text.role or "user", text.text) for text in texts)
-        said = (("assistant", "".join(parts)) for parts in self._answers.values())
-        return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(said))
+        answers = (("assistant", "".join(parts)) for parts in self._answers.values())
+        return Captured(self._redacted(islice(asked, MOST_TEXTS)), self._redacted(answers))
 
     def _redacted(self, texts: Iterable[tuple[str, str]]) -> tuple[CapturedText, ...]:
         return tuple(CapturedText(role, text) for role, text in self._cut(texts))

@@ -65,8 +65,8 @@ def _about(rule: GuardRule, way: ContextualDetector, question: Question) -> Guar
 def question_of(body: Json) -> Question:
     """Read what a call asks."""
     messages = [each for each in _list(body.get("messages")) if isinstance(each, dict)]
-    system = (_said(each) for each in messages if each.get("role") in _SYSTEM)
-    asked = [_said(each) for each in messages if each.get("role") == "user"]
+    system = (_content(each) for each in messages if each.get("role") in _SYSTEM)
+    asked = [_content(each) for each in messages if each.get("role") == "user"]
     prompt = body.get("prompt", body.get("input"))
     context = body.get("context", body.get("enkrypt_context"))
     return Question(
@@ -76,7 +76,7 @@ def question_of(body: Json) -> Question:
     )
 
 
-def _said(message: Json) -> str:
+def _content(message: Json) -> str:
     return _words(message.get("content"))
 
 

@@ -87,7 +87,7 @@ class Engine:
         """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
         ``Inspection.permit``."""
         unread = texts.unread if isinstance(texts, Texts) else None
-        texts, opaque = _told(texts)
+        texts, opaque = _texts_of(texts)
         tallies = [RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
         if unread is not None:
             return _inspection(_failed(tallies, unread), texts, replace)
@@ -136,7 +136,7 @@ class Engine:
         if isinstance(texts, Texts) and texts.unread is not None:
             failed = _failed(unasked(rules, self.clock), texts.unread)
             return _inspection(failed, texts.texts, replace)
-        texts, opaque = _told(texts)
+        texts, opaque = _texts_of(texts)
         weight = _weight((), texts)
         reads = await self.aside(weight, partial(_reads, texts), caller)
         tallies = await inquiry.tallies(rules, reads)
@@ -236,7 +236,7 @@ class Watching:
         return (*(tally.result() for tally in self._tallies), *asked)
 
 
-def _told(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
+def _texts_of(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
     return (texts.texts, bool(texts.opaque)) if isinstance(texts, Texts) else (texts, False)
 
 

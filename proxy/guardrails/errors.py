@@ -21,14 +21,14 @@ TYPE: Path = ("error", "type")
 
 def error_texts(error: ProxyError) -> list[Text]:
     """Return the words of an upstream in an error; none where the words are ours."""
-    said: dict[Path, str | None] = {}
+    words: dict[Path, str | None] = {}
     if isinstance(error, UpstreamRefused | UpstreamDenied):
-        said |= {MESSAGE: error.message, PARAM: error.param}
+        words |= {MESSAGE: error.message, PARAM: error.param}
     if isinstance(error, UpstreamError):
-        said |= {CODE: error.upstream_code, TYPE: error.upstream_type}
+        words |= {CODE: error.upstream_code, TYPE: error.upstream_type}
     return [
         Text(path=path, text=text, kind="content", role="assistant")
-        for path, text in said.items()
+        for path, text in words.items()
         if text
     ]
 

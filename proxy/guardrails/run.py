@@ -213,9 +213,9 @@ class WholeInspector:
             data = safe
         if services:
             inquiry = self.engine.inquiry(asked or data, self.record)
-            told = await self.engine.ask(services, read, inquiry, self.replacement, caller)
-            self.record.guarded(self.stage, told.results)
-            data = await self._allowed(told, data)
+            inspection = await self.engine.ask(services, read, inquiry, self.replacement, caller)
+            self.record.guarded(self.stage, inspection.results)
+            data = await self._allowed(inspection, data)
         return data
 
     async def _allowed(self, inspection: Inspection, data: Json) -> Json:

@@ -72,9 +72,11 @@ class GroundedIn:
     @property
     def known(self) -> ContextFacts:
         if self._read is None:
-            said = tuple(word_overlap.sentences(self._context))
-            stems = frozenset[str]().union(*(sentence.stems for sentence in said))
-            self._read = ContextFacts(said, stems, frozenset(word_overlap.numbers(self._context)))
+            sentences = tuple(word_overlap.sentences(self._context))
+            stems = frozenset[str]().union(*(sentence.stems for sentence in sentences))
+            self._read = ContextFacts(
+                sentences, stems, frozenset(word_overlap.numbers(self._context))
+            )
         return self._read
 
     def find(self, text: str) -> Sequence[Finding]:
@@ -92,52 +94,52 @@ class GroundedIn:
                 )
         return found
 
-    def judge(self, said: Sentence) -> tuple[str, float]:
+    def judge(self, sentence: Sentence) -> tuple[str, float]:
         """Return the strongest doubt about a sentence: its kind and its score."""
-        return max(self._doubts(said), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
+        return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
-    def _doubts(self, said: Sentence) -> list[tuple[str, float]]:
-        if not _telling(said):
+    def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
+        if not _telling(sentence):
             return []
         doubts = []
-        near = self._nearest(said)
-        if said.numbers - self.known.numbers:
+        near = self._nearest(sentence)
+        if sentence.numbers - self.known.numbers:
             doubts.append(("number", 0.9))
-        elif near and said.numbers - frozenset().union(*(each.numbers for each in near)):
+        elif near and sentence.numbers - frozenset().union(*(each.numbers for each in near)):
             doubts.append(("number", 0.55))
-        if said.names - self.known.stems:
+        if sentence.names - self.known.stems:
             doubts.append(("name", 0.8))
-        if near and any(_contradict(said, each) for each in near[:1]):
+        if near and any(_contradict(sentence, each) for each in near[:1]):
             doubts.append(("negation", 0.7))
-        doubts.append(("unsupported", round(1 - self._support(said, near), 2)))
+        doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
         return doubts
 
-    def _nearest(self, said: Sentence) -> list[Sentence]:
+    def _nearest(self, sentence: Sentence) -> list[Sentence]:
         """Return up to two sentences of the context that share most stems, the nearest first."""
-        shares = [(_share(said, each), -at) for at, each in enumerate(self.known.sentences)]
+        shares = [(_share(sentence, each), -at) for at, each in enumerate(self.known.sentences)]
         best = sorted(shares, reverse=True)[:2]
         return [self.known.sentences[-at] for share, at in best if share >= ALIKE]
 
-    def _support(self, said: Sentence, near: Sequence[Sentence]) -> float:
+    def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
         """Return the share of stems that the context has, weighted by the nearest sentences."""
-        if not said.stems:
+        if not sentence.stems:
             return 1.0
-        known = len(said.stems & self.known.stems) / len(said.stems)
+        known = len(sentence.stems & self.known.stems) / len(sentence.stems)
         together = frozenset().union(*(each.stems for each in near)) if near else frozenset()
-        return 0.7 * known + 0.3 * len(said.stems & together) / len(said.stems)
+        return 0.7 * known + 0.3 * len(sentence.stems & together) / len(sentence.stems)
 
 
-def _telling(said: Sentence) -> bool:
-    return bool(said.numbers or said.names) or len(said.stems) >= TELLING
+def _telling(sentence: Sentence) -> bool:
+    return bool(sentence.numbers or sentence.names) or len(sentence.stems) >= TELLING
 
 
-def _share(said: Sentence, known: Sentence) -> float:
-    return len(said.stems & known.stems) / len(said.stems) if said.stems else 0.0
+def _share(sentence: Sentence, known: Sentence) -> float:
+    return len(sentence.stems & known.stems) / len(sentence.stems) if sentence.stems else 0.0
 
 
-def _contradict(said: Sentence, known: Sentence) -> bool:
+def _contradict(sentence: Sentence, known: Sentence) -> bool:
     """True if one sentence negates the other, or takes the opposite side."""
     opposed = any(
-        word_overlap.against(side) in known.leanings for side in said.leanings - known.leanings
+        word_overlap.against(side) in known.leanings for side in sentence.leanings - known.leanings
     )
-    return (said.negated != known.negated) != opposed
+    return (sentence.negated != known.negated) != opposed

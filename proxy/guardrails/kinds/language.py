@@ -83,11 +83,11 @@ def parts(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _judged(text: str, part: tuple[int, int]) -> bool:
-    said = text[slice(*part)]
-    letters = sum(map(str.isalpha, said))
-    signs = len(said) - sum(map(str.isspace, said))
+    passage = text[slice(*part)]
+    letters = sum(map(str.isalpha, passage))
+    signs = len(passage) - sum(map(str.isspace, passage))
     # A sign of Chinese, Japanese or Korean says as much as several letters.
-    wide = 3 * sum("\u2e80" <= each <= "\ud7ff" for each in said)
+    wide = 3 * sum("\u2e80" <= each <= "\ud7ff" for each in passage)
     return letters + wide >= LEAST and letters >= LETTERS * signs
 
 

@@ -41,21 +41,22 @@ class Entailed:
         return EntailedIn(self, encodable(context)) if context else None
 
     async def judged(
-        self, said: Sequence[str], known: Sequence[Sequence[str]]
+        self, sentences: Sequence[str], known: Sequence[Sequence[str]]
     ) -> list[tuple[str, float]]:
         """Return the doubt about each sentence: its kind and its score. Raises ``Unjudged``."""
         if self._under_way >= CALLS or sum(map(len, known)) > MOST_PAIRS:
             raise Unjudged
         self._under_way += 1
         try:
-            return [await self._one(*pair) for pair in zip(said, known, strict=True)]
+            return [await self._one(*pair) for pair in zip(sentences, known, strict=True)]
         finally:
             self._under_way -= 1
 
-    async def _one(self, said: str, known: Sequence[str]) -> tuple[str, float]:
+    async def _one(self, sentence: str, known: Sequence[str]) -> tuple[str, float]:
         loop = asyncio.get_running_loop()
         shares = [  # one job for each, so that a call that is late ends soon
-            await loop.run_in_executor(None, self._network.related, each, said) for each in known
+            await loop.run_in_executor(None, self._network.related, each, sentence)
+            for each in known
         ]
         support = max((each[self.bears] for each in shares), default=0.0)
         contradiction = max((each[self.against] for each in shares), default=0.0)
@@ -91,15 +92,15 @@ class EntailedIn:
 
     async def _judged(self, text: str, known: Sequence[word_overlap.Sentence]) -> Sequence[Finding]:
         sentences = list(word_overlap.sentences(text))
-        said = [text[each.start : each.end] for each in sentences]
+        claims = [text[each.start : each.end] for each in sentences]
         near = [self._near(each, known) for each in sentences]
-        return self.by.findings(sentences, await self.by.judged(said, near))
+        return self.by.findings(sentences, await self.by.judged(claims, near))
 
     def _near(
-        self, said: word_overlap.Sentence, known: Sequence[word_overlap.Sentence]
+        self, sentence: word_overlap.Sentence, known: Sequence[word_overlap.Sentence]
     ) -> list[str]:
         """Return the sentences of the context that share most words with one."""
-        nearest = sorted(known, key=lambda each: -len(each.stems & said.stems))[:NEAREST]
+        nearest = sorted(known, key=lambda each: -len(each.stems & sentence.stems))[:NEAREST]
         return [self.context[each.start : each.end] for each in nearest]
 
 

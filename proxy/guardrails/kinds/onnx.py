@@ -47,9 +47,9 @@ class Network:
         first = self.tokenizer.encode(text)
         return [first, *first.overflowing]
 
-    def related(self, known: str, said: str) -> dict[str, float]:
+    def related(self, known: str, claim: str) -> dict[str, float]:
         """Judge a pair of texts. Raises ``Unjudged``."""
-        return self.judge(self.tokenizer.encode(known, said))
+        return self.judge(self.tokenizer.encode(known, claim))
 
     def judge(self, window: Any) -> dict[str, float]:
         """Return the probability of each label. Raises ``Unjudged``."""
@@ -62,8 +62,8 @@ class Network:
             "token_type_ids": np.asarray([window.type_ids], np.int64),
         }
         given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
-        said = self.session.run([self.session.get_outputs()[0].name], given)[0]
-        numbers = [float(each) for each in said.ravel()]
+        logits = self.session.run([self.session.get_outputs()[0].name], given)[0]
+        numbers = [float(each) for each in logits.ravel()]
         if len(numbers) != len(self.labels) or not all(map(math.isfinite, numbers)):
             raise Unjudged
         shares = map(_sigmoid, numbers) if self.several else _softmax(numbers)

@@ -77,10 +77,10 @@ class RelevantTo:
     def judge(self, text: str) -> float:
         """Return how little an answer shares with what was asked, from 0 to 1."""
         asked, context = self.known
-        said = frozenset(word_overlap.stems(text))
-        if len(said) < TELLING or not asked:
+        stems = frozenset(word_overlap.stems(text))
+        if len(stems) < TELLING or not asked:
             return 0.0
-        said |= frozenset(word_overlap.numbers(text))
-        shared = min(1.0, len(said & asked) / min(ENOUGH, len(asked)))
-        known = len(said & context) / len(said) if context else 0.0
+        stems |= frozenset(word_overlap.numbers(text))
+        shared = min(1.0, len(stems & asked) / min(ENOUGH, len(asked)))
+        known = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, known), 2)

@@ -53,43 +53,45 @@ def _secrets(reach: int) -> Secrets:
     return Secrets(reach)
 
 
-def _keywords(said: Options) -> Keywords:
-    every = [*said["words"], *words_of(said["words_from"].splitlines())]
+def _keywords(options: Options) -> Keywords:
+    every = [*options["words"], *words_of(options["words_from"].splitlines())]
     words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
-    return Keywords("word", words, said["patterns"], whole_words=said["whole_words"])
+    return Keywords("word", words, options["patterns"], whole_words=options["whole_words"])
 
 
-def _injection(said: Options) -> Injection:
-    return Injection(said["threshold"], rules=said["by_rules"], model=said["by_model"])
+def _injection(options: Options) -> Injection:
+    return Injection(options["threshold"], rules=options["by_rules"], model=options["by_model"])
 
 
-def _grounded(said: Options) -> Looking:
-    folder, threshold = said["nli"], said["threshold"]
+def _grounded(options: Options) -> Looking:
+    folder, threshold = options["nli"], options["threshold"]
     return Entailed(folder, threshold) if folder else Grounded(threshold)
 
 
 CONTENT = frozenset({"content"})
 KINDS: dict[str, Kind] = {
     "keywords": Kind(_keywords, cased=False),
-    "pii": Kind(lambda said: Pii(said["entities"], said["regions"], said["threshold"])),
-    "secrets": Kind(lambda said: _secrets(said["reach"])),
-    "urls": Kind(lambda said: Urls(said["allow"], said["deny"])),
-    "code": Kind(lambda said: Code()),
-    "length": Kind(lambda said: Length(**said)),
-    "sponge": Kind(lambda said: Sponge()),
+    "pii": Kind(lambda options: Pii(options["entities"], options["regions"], options["threshold"])),
+    "secrets": Kind(lambda options: _secrets(options["reach"])),
+    "urls": Kind(lambda options: Urls(options["allow"], options["deny"])),
+    "code": Kind(lambda options: Code()),
+    "length": Kind(lambda options: Length(**options)),
+    "sponge": Kind(lambda options: Sponge()),
     "injection": Kind(_injection, cased=False),
-    "toxicity": Kind(lambda said: Toxicity(said["threshold"]), cased=False),
-    "nsfw": Kind(lambda said: Nsfw(said["threshold"]), cased=False),
-    "topic": Kind(lambda said: Topic(**said)),
-    "json_schema": Kind(lambda said: JsonSchema(said["json_schema"]), fields=CONTENT),
-    "language": Kind(lambda said: Language(**said), fields=CONTENT | {"prompt"}),
-    "onnx": Kind(lambda said: Onnx(said["folder"], said["labels"])),
+    "toxicity": Kind(lambda options: Toxicity(options["threshold"]), cased=False),
+    "nsfw": Kind(lambda options: Nsfw(options["threshold"]), cased=False),
+    "topic": Kind(lambda options: Topic(**options)),
+    "json_schema": Kind(lambda options: JsonSchema(options["json_schema"]), fields=CONTENT),
+    "language": Kind(lambda options: Language(**options), fields=CONTENT | {"prompt"}),
+    "onnx": Kind(lambda options: Onnx(options["folder"], options["labels"])),
     "copyright": Kind(
-        lambda said: Copyright([*said["texts"], *said["texts_from"]], said["words"], said["share"])
+        lambda options: Copyright(
+            [*options["texts"], *options["texts_from"]], options["words"], options["share"]
+        )
     ),
-    "system_prompt": Kind(lambda said: SystemPrompt(said["words"]), answers=True),
+    "system_prompt": Kind(lambda options: SystemPrompt(options["words"]), answers=True),
     "grounded": Kind(_grounded, fields=CONTENT, answers=True),
-    "relevant": Kind(lambda said: Relevant(said["threshold"]), fields=CONTENT, answers=True),
+    "relevant": Kind(lambda options: Relevant(options["threshold"]), fields=CONTENT, answers=True),
     "judge": Kind(factory.judge, fields=SPOKEN_KINDS, asks=True),
     "policy_violation": Kind(factory.policy_violation, fields=SPOKEN_KINDS, asks=True),
     "bias": Kind(factory.bias, fields=SPOKEN_KINDS, asks=True),

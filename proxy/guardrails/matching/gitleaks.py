@@ -105,9 +105,9 @@ def entropy(data: bytes) -> float:
 
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
     """All rules of the file that look at text; ``ValueError`` if RE2 cannot compile one."""
-    told = tomllib.loads(path.read_text())
-    everywhere = _allowed([told["allowlist"]])
-    return [_rule(entry, everywhere) for entry in told["rules"] if "regex" in entry]
+    document = tomllib.loads(path.read_text())
+    everywhere = _allowed([document["allowlist"]])
+    return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
 
 
 def assignments(names: Iterable[str]) -> str:

@@ -135,7 +135,7 @@ class _Single:
             self._regex = re2.compile(pattern.regex, _options())
             self.longest = longest(pattern.regex)
         except re2.error as error:
-            raise ValueError(f"{pattern.kind}: {_said(error)}") from None
+            raise ValueError(f"{pattern.kind}: {_error_text(error)}") from None
         except ValueError as error:
             raise ValueError(f"{pattern.kind}: {error}") from None
         if self.longest == 0 or self._regex.search(b"") is not None:
@@ -240,9 +240,9 @@ def _options() -> Any:
     return options
 
 
-def _said(error: Exception) -> str:
-    said = error.args[0] if error.args else ""
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+def _error_text(error: Exception) -> str:
+    message = error.args[0] if error.args else ""
+    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 def _hostile(regex: str) -> Iterator[str]:

@@ -127,9 +127,9 @@ def _stops(text: str) -> Iterator[int]:
 
 
 def _sentence(part: str, start: int, end: int) -> Sentence:
-    said = [word.lower() for word in words(part)]
-    known = {stem(word) for word in said}
-    negated = any(word in _NEGATIONS or word.endswith("n't") for word in said)
+    lowered = [word.lower() for word in words(part)]
+    known = {stem(word) for word in lowered}
+    negated = any(word in _NEGATIONS or word.endswith("n't") for word in lowered)
     leanings = {side for pair in _OPPOSITES for side in pair if stem(side) in known}
     return Sentence(
         start=start, end=end, stems=frozenset(stems(part)), numbers=frozenset(numbers(part)),

@@ -16,38 +16,40 @@ from proxy.guardrails.services.webhook import Webhook
 Options = Mapping[str, Any]
 
 
-def judge(said: Options) -> Judge | ByQuestion:
-    if said["check"] == "grounded":
-        return ByQuestion(_judge(said, GROUNDED, "unsupported", "grounded"))
-    if said["check"] == "relevant":
-        return ByQuestion(_judge(said, RELEVANT, "irrelevant", "relevant"))
-    return _judge(said, said["criteria"], "violation")
+def judge(options: Options) -> Judge | ByQuestion:
+    if options["check"] == "grounded":
+        return ByQuestion(_judge(options, GROUNDED, "unsupported", "grounded"))
+    if options["check"] == "relevant":
+        return ByQuestion(_judge(options, RELEVANT, "irrelevant", "relevant"))
+    return _judge(options, options["criteria"], "violation")
 
 
-def policy_violation(said: Options) -> Judge:
-    rule = f"A text must not break this policy:\n{said['policy']}"
-    return _judge(said, rule, "policy_violation")
+def policy_violation(options: Options) -> Judge:
+    rule = f"A text must not break this policy:\n{options['policy']}"
+    return _judge(options, rule, "policy_violation")
 
 
-def bias(said: Options) -> Judge:
-    return _judge(said, BIAS, "bias")
+def bias(options: Options) -> Judge:
+    return _judge(options, BIAS, "bias")
 
 
-def _judge(said: Options, rule: str, kind: str, check: Check = "criteria") -> Judge:
-    common = {name: said[name] for name in ("name", "stage", "deployment", "threshold", "longest")}
+def _judge(options: Options, rule: str, kind: str, check: Check = "criteria") -> Judge:
+    common = {
+        name: options[name] for name in ("name", "stage", "deployment", "threshold", "longest")
+    }
     return Judge(**common, rule=rule, kind=kind, check=check)
 
 
-def webhook(said: Options) -> Webhook:
-    return Webhook(**{**said, "kinds": frozenset(said["kinds"])})
+def webhook(options: Options) -> Webhook:
+    return Webhook(**{**options, "kinds": frozenset(options["kinds"])})
 
 
-def presidio(said: Options) -> Presidio:
-    url, entities = said["url"].rstrip("/"), tuple(said["entities"])
+def presidio(options: Options) -> Presidio:
+    url, entities = options["url"].rstrip("/"), tuple(options["entities"])
     return Presidio(
-        url=url, entities=entities, language=said["language"], threshold=said["threshold"]
+        url=url, entities=entities, language=options["language"], threshold=options["threshold"]
     )
 
 
-def moderation(said: Options) -> Moderation:
-    return Moderation(said["upstream"], said["model"], said["categories"])
+def moderation(options: Options) -> Moderation:
+    return Moderation(options["upstream"], options["model"], options["categories"])

@@ -81,12 +81,13 @@ ANSWER = TypeAdapter(Judged)
 
 @dataclass(frozen=True, slots=True)
 class JudgedText:
-    """What the judge is shown under one number: a text, or a sentence of it."""
+    """What the judge is shown at a time: a text of the call, by its ``number``, or a sentence
+    of it."""
 
-    text: int
+    number: int
     start: int
     end: int
-    said: str
+    text: str
     title: str = ""
 
 
@@ -120,11 +121,11 @@ class Judge:
         evidence = self.evidence(question)
         if not places:
             return [[] for _ in texts]
-        if len(places) > MOST_PLACES or sum(len(each.said) for each in places) > self.longest:
+        if len(places) > MOST_PLACES or sum(len(each.text) for each in places) > self.longest:
             raise TooLong
         body = self._body(places, evidence)
-        said = await outside.complete(self.name, self.deployment, body)
-        return self._findings(texts, places, read(ANSWER, said))
+        answer = await outside.complete(self.name, self.deployment, body)
+        return self._findings(texts, places, read(ANSWER, answer))
 
     def _places(self, texts: Sequence[Piece]) -> Iterator[JudgedText]:
         for number in telling(texts):
@@ -133,18 +134,22 @@ class Judge:
                 role = piece.role if piece.role in ROLES else None
                 title = ", ".join(each for each in (role, piece.kind) if each)
                 yield JudgedText(
-                    text=number, start=0, end=len(piece.text), said=piece.text, title=f" ({title})"
+                    number=number,
+                    start=0,
+                    end=len(piece.text),
+                    text=piece.text,
+                    title=f" ({title})",
                 )
             elif piece.kind in ("content", "prompt"):
                 yield from self._parts(number, piece.text)
 
     def _parts(self, number: int, text: str) -> Iterator[JudgedText]:
         if self.check == "relevant":
-            yield JudgedText(text=number, start=0, end=len(text), said=text)
+            yield JudgedText(number=number, start=0, end=len(text), text=text)
             return
         for each in word_overlap.sentences(text):
             yield JudgedText(
-                text=number, start=each.start, end=each.end, said=text[each.start : each.end]
+                number=number, start=each.start, end=each.end, text=text[each.start : each.end]
             )
 
     def evidence(self, question: Question) -> str:
@@ -158,7 +163,7 @@ class Judge:
     def _body(self, places: Sequence[JudgedText], evidence: str) -> dict[str, Any]:
         mark = self.mark()
         asked = [
-            f"TEXT {number} {mark}{place.title}\n{place.said}\nEND {mark}"
+            f"TEXT {number} {mark}{place.title}\n{place.text}\nEND {mark}"
             for number, place in enumerate(places, start=1)
         ]
         if evidence:
@@ -180,22 +185,22 @@ class Judge:
         }
 
     def _findings(
-        self, texts: Sequence[Piece], places: Sequence[JudgedText], said: Judged
+        self, texts: Sequence[Piece], places: Sequence[JudgedText], judged: Judged
     ) -> list[list[Finding]]:
         """Return findings for the texts that break the rule: all of them, if the judge names none.
 
         Raises ``Unsure`` and ``BadAnswer``."""
         found: list[list[Finding]] = [[] for _ in texts]
-        if said.verdict == "unsure":
+        if judged.verdict == "unsure":
             raise Unsure
-        if not all(1 <= number <= len(places) for number in said.where):
+        if not all(1 <= number <= len(places) for number in judged.where):
             raise BadAnswer
-        if said.verdict == "pass" or said.score < self.threshold:
+        if judged.verdict == "pass" or judged.score < self.threshold:
             return found
-        for number in sorted(set(said.where)) or range(1, len(places) + 1):
+        for number in sorted(set(judged.where)) or range(1, len(places) + 1):
             place = places[number - 1]
-            found[place.text].append(
-                Finding(start=place.start, end=place.end, kind=self.kind, score=said.score)
+            found[place.number].append(
+                Finding(start=place.start, end=place.end, kind=self.kind, score=judged.score)
             )
         return found
 

@@ -65,23 +65,23 @@ class Moderation:
         return found
 
     async def _moderated(self, texts: list[str], outside: GuardEgress) -> list[Moderated]:
-        said = {"input": texts, **({"model": self.model} if self.model else {})}
+        body = {"input": texts, **({"model": self.model} if self.model else {})}
         url, headers = beside(self.upstream, DIALECTS[self.upstream.dialect], PATH)
-        answer = read(ANSWER, await post(outside, url, said, headers))
+        answer = read(ANSWER, await post(outside, url, body, headers))
         if len(answer.results) != len(texts):
             raise BadAnswer
         return answer.results
 
-    def _worst(self, said: Moderated, length: int) -> list[Finding]:
+    def _worst(self, result: Moderated, length: int) -> list[Finding]:
         """Return one finding of the category with the highest score, if any counts."""
-        sure = {name: score or 0.0 for name, score in said.category_scores.items()}
+        sure = {name: score or 0.0 for name, score in result.category_scores.items()}
         if self.categories:
             if not self.categories.keys() <= sure.keys():  # asked of who does not look for it
                 raise BadAnswer
             bad = {name for name, least in self.categories.items() if sure[name] >= least}
         else:
-            bad = {name for name, flagged in said.categories.items() if flagged}
-            bad = bad or ({OTHER} if said.flagged else set())
+            bad = {name for name, flagged in result.categories.items() if flagged}
+            bad = bad or ({OTHER} if result.flagged else set())
         if not bad:
             return []
         worst = max(sorted(bad), key=lambda name: sure.get(name, 1.0))

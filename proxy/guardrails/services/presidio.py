@@ -61,17 +61,17 @@ class Presidio:
         return found
 
     async def _analyzed(self, text: str, outside: GuardEgress) -> list[Finding]:
-        said = {
+        body = {
             "text": text,
             "language": self.language,
             "entities": self.entities,
             "score_threshold": self.threshold,
         }
-        analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", said, {}))
+        analysis = read(ANALYSIS, await post(outside, f"{self.url}/analyze", body, {}))
         return apart(self._finding(each, len(text)) for each in analysis)
 
-    def _finding(self, said: Recognized, length: int) -> Finding:
-        if not said.start < said.end <= length:
+    def _finding(self, result: Recognized, length: int) -> Finding:
+        if not result.start < result.end <= length:
             raise BadAnswer
-        kind = said.entity_type.lower() if said.entity_type in self.entities else OTHER
-        return Finding(start=said.start, end=said.end, kind=kind, score=said.score)
+        kind = result.entity_type.lower() if result.entity_type in self.entities else OTHER
+        return Finding(start=result.start, end=result.end, kind=kind, score=result.score)

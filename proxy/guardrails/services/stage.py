@@ -89,10 +89,10 @@ class ServiceCalls:
         deadline. One that cannot tell becomes a detector that raises what it has raised."""
         each_once = [*dict.fromkeys(reads)]
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._told(rule, each_once)) for rule in rules]
+            jobs = [group.create_task(self._call(rule, each_once)) for rule in rules]
         return [job.result() for job in jobs]
 
-    async def _told(self, rule: GuardRule, reads: Sequence[Reading]) -> RuleTally:
+    async def _call(self, rule: GuardRule, reads: Sequence[Reading]) -> RuleTally:
         about = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
         if not about or not is_service(service):
@@ -100,11 +100,11 @@ class ServiceCalls:
         began = self.clock()
         try:
             async with asyncio.timeout(rule.deadline_s):
-                said = await self._asked(service, about)
-            told: ServiceFindings | FailedDetector = ServiceFindings(said)
+                findings = await self._asked(service, about)
+            detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
         except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
-            told = FailedDetector(error, reach=None)
-        tally = RuleTally(replace(rule, detector=told), self.clock)
+            detector = FailedDetector(error, reach=None)
+        tally = RuleTally(replace(rule, detector=detector), self.clock)
         tally.waited = self.clock() - began
         return tally
 
@@ -112,11 +112,11 @@ class ServiceCalls:
         self, service: Service, about: Sequence[Reading]
     ) -> Mapping[str, Sequence[Finding]]:
         pieces: Sequence[Piece] = about
-        said = await service.ask(pieces, self.question, self.outside)
+        answers = await service.ask(pieces, self.question, self.outside)
         found: dict[str, list[Finding]] = {}
-        if len(said) != len(about):
+        if len(answers) != len(about):
             raise Unfit
-        for read, findings in zip(about, said, strict=True):
+        for read, findings in zip(about, answers, strict=True):
             if any(not 0 <= each.start <= each.end <= len(read.text) for each in findings):
                 raise Unfit
             found.setdefault(read.text, []).extend(findings)

@@ -102,9 +102,9 @@ class Webhook:
             found[each.text].append(self._finding(each, len(texts[each.text].text)))
         return [apart(each) for each in found]
 
-    def _finding(self, said: WebhookFinding, length: int) -> Finding:
-        start, end = said.start or 0, length if said.end is None else said.end
-        if end > length or (start >= end and said.end is not None):
+    def _finding(self, finding: WebhookFinding, length: int) -> Finding:
+        start, end = finding.start or 0, length if finding.end is None else finding.end
+        if end > length or (start >= end and finding.end is not None):
             raise BadAnswer
-        kind = said.kind if said.kind in self.kinds or said.kind == KIND else OTHER
-        return Finding(start=start, end=end, kind=kind, score=said.score)
+        kind = finding.kind if finding.kind in self.kinds or finding.kind == KIND else OTHER
+        return Finding(start=start, end=end, kind=kind, score=finding.score)

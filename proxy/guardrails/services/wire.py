@@ -64,9 +64,9 @@ def read(form: TypeAdapter[T], body: bytes | str) -> T:
         raise BadAnswer from None  # what pydantic says of it quotes it
 
 
-async def post(outside: GuardEgress, url: str, said: Any, headers: Mapping[str, str]) -> bytes:
+async def post(outside: GuardEgress, url: str, payload: Any, headers: Mapping[str, str]) -> bytes:
     """Send JSON, return the body of the answer. Raises ``NoAnswer`` and ``OSError``."""
-    data = said if isinstance(said, bytes) else orjson.dumps(said)
+    data = payload if isinstance(payload, bytes) else orjson.dumps(payload)
     status, body = await outside.post(url, {**HEADERS, **headers}, data)
     if status != 200:
         raise NoAnswer

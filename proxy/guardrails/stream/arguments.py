@@ -54,7 +54,7 @@ class ArgumentsWindow:
     """A window on the arguments of one call, as they come, made of one for what strings of JSON
     say, and one for all else."""
 
-    __slots__ = ("_bare", "_goes_on", "_plain", "_splitter", "_string", "_tallies")
+    __slots__ = ("_bare", "_in_string", "_plain", "_splitter", "_string", "_tallies")
 
     def __init__(
         self, string: WholeTextFilter, plain: WholeTextFilter, tallies: Sequence[RuleTally] = ()
@@ -64,7 +64,7 @@ class ArgumentsWindow:
         self._string = string
         self._plain = plain
         self._bare = ""
-        self._goes_on = False  # a string of which some was fed
+        self._in_string = False  # a string of which some was fed
 
     @classmethod
     def under(cls, tallies: Sequence[RuleTally], replace: Replace = named) -> Self:
@@ -96,7 +96,7 @@ class ArgumentsWindow:
         for kind, part in self._splitter.feed(text):
             if kind == "frame":
                 released.unchanged.append(part)
-            elif kind == "string" and not (begun or self._goes_on):
+            elif kind == "string" and not (begun or self._in_string):
                 begun = part
             elif kind == "end" and begun:
                 released.add(self._string.take(begun))
@@ -113,7 +113,7 @@ class ArgumentsWindow:
 
     def _going_on(self, text: str) -> list[ReleasedPiece]:
         """Take the beginning of a string that goes on."""
-        self._goes_on = True
+        self._in_string = True
         return self._string.feed(text)
 
     def _fed(self, kind: Kind, part: str) -> list[ReleasedPiece]:
@@ -141,13 +141,13 @@ class ArgumentsWindow:
 
     def _ended(self) -> list[ReleasedPiece]:
         if not self._bare:
-            self._goes_on = False
+            self._in_string = False
             return self._string.flush()
-        said, self._bare = self._bare, ""
-        if said in _LITERALS:
-            return [ReleasedPiece(said, len(said), changed=False)]
-        pieces = self._plain.take(said)
+        bare, self._bare = self._bare, ""
+        if bare in _LITERALS:
+            return [ReleasedPiece(bare, len(bare), changed=False)]
+        pieces = self._plain.take(bare)
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedPiece(_stead("bare", text), len(said), changed=True)]
+        return [ReleasedPiece(_stead("bare", text), len(bare), changed=True)]

@@ -17,7 +17,7 @@ AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut:
 
 _HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
 _CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
-_SAID: Path = ("delta", "content")
+_CONTENT: Path = ("delta", "content")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
 
@@ -44,15 +44,15 @@ def content(data: Json) -> tuple[Text, ...] | None:
         return None
     delta: Any = choice.get("delta")
     path: Path = ("choices", 0, "text")
-    said: Any = choice.get("text")
+    text: Any = choice.get("text")
     if delta is not None:
         usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
-        if said is not None or not usual or delta.get("role") not in (None, "assistant"):
+        if text is not None or not usual or delta.get("role") not in (None, "assistant"):
             return None
-        path, said = ("choices", 0, "delta", "content"), delta.get("content")
-    if not isinstance(said, str | None):
+        path, text = ("choices", 0, "delta", "content"), delta.get("content")
+    if not isinstance(text, str | None):
         return None
-    return (Text(path=path, text=said, kind="content", role="assistant"),) if said else ()
+    return (Text(path=path, text=text, kind="content", role="assistant"),) if text else ()
 
 
 def _choices(data: Json) -> list[tuple[int, Json]]:
@@ -88,8 +88,8 @@ def going_on(data: Json, text: Text) -> TextPlace | None:
 
 def text_place(data: Json, path: Path) -> TextPlace:
     place = path[1]
-    if path[2:] == _SAID and isinstance(place, int):  # as nearly always
-        return index_of(data["choices"][place], place), _SAID
+    if path[2:] == _CONTENT and isinstance(place, int):  # as nearly always
+        return index_of(data["choices"][place], place), _CONTENT
     choice, steps = _numbered(data, path)
     return choice, steps[: parts_of(steps)]
 

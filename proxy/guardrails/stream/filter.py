@@ -303,7 +303,7 @@ class StreamFilter:
             pieces = [*text_filter.feed(text.text), *text_filter.flush()]
             if any(piece.changed for piece in pieces):
                 changes[text.path] = "".join(piece.text for piece in pieces)
-            if self._goes_unread(chunk.data or {}, text):
+            if self._is_unread(chunk.data or {}, text):
                 changes[text.path] = ""
         on = [one for place, parts in going.items() for one in self._joined(place, parts, changes)]
         if changes and chunk.data is not None:
@@ -341,13 +341,13 @@ class StreamFilter:
         if part is not None and len(self._parts) < MOST_STREAMS and _size(place) <= MOST_NAME:
             self._parts[place] = part
         if form in _FORMS:
-            told = data["choices"][text.path[1]]
-            first = "delta" if isinstance(told.get("delta"), dict) else str(form)
+            choice = data["choices"][text.path[1]]
+            first = "delta" if isinstance(choice.get("delta"), dict) else str(form)
             if self._forms.setdefault(index, first) != form:
                 return True
         return index in self._ended
 
-    def _goes_unread(self, data: Json, text: Text) -> bool:
+    def _is_unread(self, data: Json, text: Text) -> bool:
         """True if what is looked at chunk by chunk may say something across chunks, and is to be
         left out; where no rule acts it is noted."""
         path = text.path

@@ -84,9 +84,9 @@ class Masks:
     def unmasked(self, data: Json) -> Json:
         """Put them back into a whole answer; the very same one where there are none."""
         changes = {
-            text.path: said
+            text.path: restored
             for text in answer_texts(data).texts
-            if (said := self.unmask(text.text, escaped=text.escaped)) != text.text
+            if (restored := self.unmask(text.text, escaped=text.escaped)) != text.text
         }
         return replaced(data, changes)
 
@@ -200,10 +200,10 @@ class Unmasker:
             past = match.end()
             pieces.append(ReleasedPiece(between, len(between), changed=False))
             stays = self._addresses.within and not self._may_leave(match[0])
-            said = match[0] if stays else value
+            shown = match[0] if stays else value
             if self._addresses.within:
                 self._addresses.feed(match[0])
-            pieces.append(ReleasedPiece(said, len(match[0]), changed=not stays))
+            pieces.append(ReleasedPiece(shown, len(match[0]), changed=not stays))
         self._addresses.feed(text[past:])
         pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
         return [piece for piece in pieces if piece.size]

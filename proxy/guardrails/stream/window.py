@@ -346,9 +346,9 @@ class Window:
         if match.end <= self._shown:
             return
         self._show(match.start, pieces)
-        said = self._text[self._shown - self._base : match.end - self._base]
-        replacement = self._replace(tally.rule, match.kind, said)
-        pieces.append(ReleasedPiece(replacement, len(said), changed=True))
+        found = self._text[self._shown - self._base : match.end - self._base]
+        replacement = self._replace(tally.rule, match.kind, found)
+        pieces.append(ReleasedPiece(replacement, len(found), changed=True))
         self._shown = match.end
 
     def _show(self, upto: int, pieces: list[ReleasedPiece]) -> None:

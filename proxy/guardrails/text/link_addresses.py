@@ -109,9 +109,9 @@ class _Urls:
     def _inside(self, text: str, at: int) -> int:
         end = (_QUOTES[self._quote] if self._quote else _SPACE).search(text, at)
         upto = end.start() if end else len(text)
-        said = text[at:upto]
-        self._spaced = self._spaced or (self._quote != "" and _SPACE.search(said) is not None)
-        self.address += said[: HOST_WITHIN - len(self.address)]
+        part = text[at:upto]
+        self._spaced = self._spaced or (self._quote != "" and _SPACE.search(part) is not None)
+        self.address += part[: HOST_WITHIN - len(self.address)]
         if end is None:
             return upto
         if self._quote and self._spaced:  # the last word in it may be an address that goes on

@@ -25,9 +25,9 @@ _NUMBERS = frozenset({"bytes", "token_logprobs", "text_offset"})
 def beside(logprobs: Any, shown: Any) -> list[str]:
     """Return what is said there beside the text that is shown; empty where that is nothing."""
     chosen, others = _spelled(logprobs)
-    said, raw = _bytes_of(logprobs, chosen)
+    from_bytes, raw = _bytes_of(logprobs, chosen)
     new = [] if raw in (chosen, shown) else [raw]
-    return [*([] if chosen == shown else [chosen]), *new, *others, *said, *_strange(logprobs)]
+    return [*([] if chosen == shown else [chosen]), *new, *others, *from_bytes, *_strange(logprobs)]
 
 
 def _spelled(logprobs: Any) -> tuple[str, list[str]]:
@@ -59,12 +59,12 @@ def _bytes_of(logprobs: Any, chosen: str) -> tuple[list[str], str]:
     else:
         parts = (_encoded(_text(token)) if run is None else run for token, run in runs)
         together = b"".join(parts).decode("utf-8", "replace")
-    said = []
+    others = []
     for each in _others(logprobs):
         run = _bytes(_get(each, "bytes"))
         if run is not None and run != _encoded(_text(_token(each))):
-            said.append(run.decode("utf-8", "replace"))
-    return said, together
+            others.append(run.decode("utf-8", "replace"))
+    return others, together
 
 
 def _strange(logprobs: Any) -> Iterator[str]:

@@ -290,21 +290,21 @@ def _seen(view: View) -> View:
 
 def _unescaped(text: str, escapes: re.Pattern[str]) -> Iterator[tuple[int, int, str]]:
     for match in escapes.finditer(text):
-        said = match.group()
-        if said[0] == "%":
-            yield from _percents(said, match.start())
+        escape = match.group()
+        if escape[0] == "%":
+            yield from _percents(escape, match.start())
             continue
         try:
-            made = html.unescape(said) if said[0] == "&" else json.loads(f'"{said}"')
+            made = html.unescape(escape) if escape[0] == "&" else json.loads(f'"{escape}"')
         except ValueError:
             continue
-        if made != said and not any("\ud800" <= each <= "\udfff" for each in made):
+        if made != escape and not any("\ud800" <= each <= "\udfff" for each in made):
             yield match.start(), match.end(), made
 
 
-def _percents(said: str, at: int) -> Iterator[tuple[int, int, str]]:
+def _percents(escapes: str, at: int) -> Iterator[tuple[int, int, str]]:
     """Decode UTF-8 character by character; bytes that are none stay as they are written."""
-    raw = bytes.fromhex(said.replace("%", ""))
+    raw = bytes.fromhex(escapes.replace("%", ""))
     place = 0
     while place < len(raw):
         size = _utf8_size(raw[place])

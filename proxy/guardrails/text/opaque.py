@@ -64,7 +64,7 @@ def says_text(item: Json, around: bool | None) -> bool | None:
         return True
     if _is_one_of(_TEXT_FORMATS, item.get("format")):
         return True
-    media = [said for name in _MEDIA_TYPE if isinstance(said := item.get(name), str)]
+    media = [media_type for name in _MEDIA_TYPE if isinstance(media_type := item.get(name), str)]
     if any(map(_TEXT_MEDIA.match, media)):
         return True
     return False if any(map(_OTHER_MEDIA.match, media)) else around

@@ -75,17 +75,17 @@ class Data:
     signed: bool = False
 
 
-def data_of(said: str, *, bare: bool) -> Data | None:
+def data_of(string: str, *, bare: bool) -> Data | None:
     """Return the data that a string is: a data URL, or with ``bare`` base64 alone; else None."""
-    url = _URL.match(said)
+    url = _URL.match(string)
     if url is None and not bare:
         return None
-    run = said[url.end() :] if url else said
+    run = string[url.end() :] if url else string
     raw = _decoded(run)
     if raw is None:
         close = "".join(run.split())
         tight = (
-            None if close == run else data_of(said[: url.end() if url else 0] + close, bare=bare)
+            None if close == run else data_of(string[: url.end() if url else 0] + close, bare=bare)
         )
         text = tight.text if tight else None
         return Data(tight.payload, text, loose=True) if tight and text is not None else None
@@ -121,10 +121,10 @@ def _is_exact(raw: bytes, text: str | None) -> bool:
     return text.isascii() or _text(raw) == text
 
 
-def _decoded(said: str) -> bytes | None:
-    if _BASE64.fullmatch(said) is None:
+def _decoded(encoded: str) -> bytes | None:
+    if _BASE64.fullmatch(encoded) is None:
         return None
-    run = said.rstrip("=").replace("-", "+").replace("_", "/")
+    run = encoded.rstrip("=").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(run + "=" * (-len(run) % 4), validate=True)
     except binascii.Error:

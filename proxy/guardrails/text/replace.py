@@ -76,16 +76,16 @@ def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
     return settled
 
 
-def _data(said: str, parts: Mapping[Payload, str], written: str | None) -> str:
+def _data(original: str, parts: Mapping[Payload, str], written: str | None) -> str:
     """Return data of which parts have changed, ``written`` where what is written has too. Where
     that is not in the head alone no letter of the base64 is kept."""
-    run = said[said.find(";base64,") + 1 :]
+    run = original[original.find(";base64,") + 1 :]
     spells = written is not None and not written.endswith(run)
     for payload, text in parts.items():
         if not payload.is_head:
             return text if spells else payload.written(text)
     ((head, text),) = parts.items()
-    return text if spells else text + said[len(head.head) :]
+    return text if spells else text + original[len(head.head) :]
 
 
 def _at(whole: Json, path: Path) -> str:

@@ -394,6 +394,6 @@ def _logprobs(path: Path, logprobs: Any, choice: Json, role: str | None) -> Iter
     """Return one text of all that log-probs say beside the text that is shown."""
     message = choice.get("message") or choice.get("delta") or choice
     shown = message.get("content", message.get("text")) if isinstance(message, dict) else None
-    said = beside(logprobs, shown)
-    if any(said):
-        yield _Node(path=path, value="\n".join(said), kind="logprobs", role=role)
+    lines = beside(logprobs, shown)
+    if any(lines):
+        yield _Node(path=path, value="\n".join(lines), kind="logprobs", role=role)

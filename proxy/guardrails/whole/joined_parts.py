@@ -50,15 +50,15 @@ def joined_parts(texts: Sequence[Text]) -> Iterator[JoinedParts]:
         if steps is not None:
             messages.setdefault(text.path[:steps], []).append(number)
     for message, numbers in messages.items():
-        said = [texts[number].text for number in numbers]
-        if len(said) > 1 and sum(map(len, said)) <= MOST:
+        parts = [texts[number].text for number in numbers]
+        if len(parts) > 1 and sum(map(len, parts)) <= MOST:
             first = texts[numbers[0]]
-            joined = Text(path=message, text="".join(said), kind=first.kind, role=first.role)
-            yield JoinedParts(tuple(numbers), tuple(_starts(said)), joined)
+            joined = Text(path=message, text="".join(parts), kind=first.kind, role=first.role)
+            yield JoinedParts(tuple(numbers), tuple(_starts(parts)), joined)
 
 
-def _starts(said: Sequence[str]) -> Iterator[int]:
+def _starts(parts: Sequence[str]) -> Iterator[int]:
     at = 0
-    for each in said:
+    for each in parts:
         yield at
         at += len(each)

@@ -119,7 +119,7 @@ class RuleLook:
             self.matches += _across(self.tally, part.seam, seen, self.matches)
             return
         self._found(part.place, seen)
-        self._told(part.bytes)
+        self._count(part.bytes)
 
     def _see_piece(self, piece: LongTextPiece) -> None:
         cursor = piece.cursors.get(self.number)
@@ -135,7 +135,7 @@ class RuleLook:
         if piece.bytes is not None:
             self._runs.clear()
             if not self.done:
-                self._told(piece.bytes)
+                self._count(piece.bytes)
 
     def _see_run(self, run: Base64Run) -> None:
         if not (bounded(self.tally.rule) and self._applies(run.text)):
@@ -158,7 +158,7 @@ class RuleLook:
             self.tally.count(match.kind, match.score)
             self.matches.append((place, match))
 
-    def _told(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self.tally.bytes += size
         self.tally.fields += 1
 
@@ -208,9 +208,9 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
 def _runs(part: TextViews) -> Iterator[Base64Run]:
     runs = () if part.text.decoded else long_runs(part.text.text, MOST_RUN)
     for start, end in runs:
-        said = plain(part.text.text[start:end])
-        if said:
-            yield Base64Run(part.place, part.text, View(said, whole=(start, end)))
+        decoded = plain(part.text.text[start:end])
+        if decoded:
+            yield Base64Run(part.place, part.text, View(decoded, whole=(start, end)))
 
 
 def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterator[Sheet]:
@@ -226,9 +226,9 @@ def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterato
     most = 0 if part.text.decoded else MOST_RUN
     base, size = 0, sheet
     while any(cursor.looks for cursor in cursors.values()):
-        said = text[base : base + size]
-        torn = base > 0 and text[base - 1] in ALPHABET and said[0] in ALPHABET
-        read = beginning(said, escaped=part.text.escaped, torn=torn, most=most, near=near)
+        piece = text[base : base + size]
+        torn = base > 0 and text[base - 1] in ALPHABET and piece[0] in ALPHABET
+        read = beginning(piece, escaped=part.text.escaped, torn=torn, most=most, near=near)
         last = base + size >= len(text)
         yield LongTextPiece(
             place=part.place,

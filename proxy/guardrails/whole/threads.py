@@ -85,9 +85,9 @@ def _leave(look: RuleLook) -> None:
 
 
 def _late(look: RuleLook) -> RuleLook:
-    told = RuleLook(_apart(look.tally), look.number)
-    told.fail("deadline")
-    return told
+    look = RuleLook(_apart(look.tally), look.number)
+    look.fail("deadline")
+    return look
 
 
 def _apart(tally: RuleTally) -> RuleTally:
