@@ -54,7 +54,7 @@ class Pipeline:
                 record.join(head)
                 policy = await self.policies.read(head)  # one revision from here to the end
                 record.revision = policy.revision
-                caller = policy.identify(head)  # no body is read for a stranger
+                caller = policy.identify(head)  # no body is read before
                 record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
                 call = record.call = await client.read_call(head)  # accept: the body
                 plan = record.plan = caller.decide(call)  # identify

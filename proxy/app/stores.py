@@ -73,7 +73,7 @@ async def _counters(context: Context) -> CounterStore:
     alone = LocalFallback(time.monotonic, since_epoch, context.settings.replicas)
     sheltered = FailoverStore(
         remote=shared,
-        alone=alone,
+        fallback=alone,
         on_change=tell,
         sleep=asyncio.sleep,
         chance=random.random,
@@ -87,8 +87,8 @@ async def _counters(context: Context) -> CounterStore:
 
 async def _close(context: Context, counters: FailoverStore) -> None:
     await counters.close()
-    if counters.owing:
-        context.log.warning("limits.unsettled", count=counters.owing)
+    if counters.pending:
+        context.log.warning("limits.unsettled", count=counters.pending)
 
 
 def _connector() -> Callable[[RedisAt, float], RedisServer]:

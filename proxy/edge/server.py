@@ -238,9 +238,9 @@ class WeakParser(RuntimeError):
 class HttpServer(web.Server):
     """A server of ``QuietHandler`` connections whose handlers end when their client leaves.
 
-    Bodies are never decompressed: a few bytes of a stranger would be worth seconds of work. Once
-    it is ``draining``, each connection ends with the answer it carries. Raises ``WeakParser``
-    where aiohttp's C parser is not there.
+    Bodies are never decompressed: a few bytes of an unauthenticated caller would cost seconds of
+    work. Once it is ``draining``, each connection ends with the answer it carries. Raises
+    ``WeakParser`` where aiohttp's C parser is not there.
     """
 
     def __init__(self, handler: Handler, **options: Any) -> None:

@@ -44,13 +44,13 @@ class Admission:
     warned: Callable[[Standing], None]
     recalls: Backfill | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
-    _going: dict[str, Admitted] = field(default_factory=dict)
+    _in_flight: dict[str, Admitted] = field(default_factory=dict)
 
     def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
         """Return what calls under way hold of a limit by estimate, by whose: those that came since
         a moment, in milliseconds of UTC, also under policies of before that had the same limit."""
         found: dict[str, int] = {}
-        for admitted in self._going.values():
+        for admitted in self._in_flight.values():
             if admitted.at_ms >= since_ms:
                 for claim in admitted.claims:
                     if claim.limit.key == limit.key:
@@ -116,7 +116,7 @@ class Admitted:
             await self.admission.store.release(self._id)
             raise
         if self.claims:
-            self.admission._going[self._reserved.id] = self
+            self.admission._in_flight[self._reserved.id] = self
         return self
 
     async def _worked_out(self, work: Callable[[Plan, Call], T]) -> T:
@@ -151,7 +151,7 @@ class Admitted:
                 self.record.charges = charges_of(reserved.decided, used)
                 await store.settle(reserved.id, used)
         finally:
-            del self.admission._going[reserved.id]
+            del self.admission._in_flight[reserved.id]
 
     async def _reserve(self, claims: Sequence[Claim]) -> Reservation:
         """Reserve all claims; for a kept answer only, of a call that is over a budget or a token

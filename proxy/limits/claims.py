@@ -2,7 +2,7 @@
 
 The estimate errs on the high side: every value of the request, and for each choice of each prompt
 as many tokens as the request allows, or ``ASSUMED_TOKENS`` where it allows any number. Money is
-estimated for the dearest target whose price is known, at the dearest rates that may apply. What is
+estimated for the most expensive target with a known price, at its highest rates. What is
 not used is given back when the call ends.
 """
 
@@ -99,7 +99,7 @@ def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
-    """Return the nano-USD that a call may cost by estimate: the sum of each leg's dearest target.
+    """Return the nano-USD that a call may cost by estimate: the most expensive target of each leg.
 
     None as soon as a leg has no target with a known price.
     """
@@ -195,7 +195,7 @@ def _tokens(sizes: Sizes) -> int:
 
 
 def _cost(call: Call, sizes: Sizes) -> int | None:
-    """Return the nano-USD of the dearest target; None where no target has a known price."""
+    """Return the nano-USD of the most expensive target; None where no target has a known price."""
     day = call.head.at.date()
     costs = [_most_cost(target, day, size) for target, size in sizes]
     return max([cost for cost in costs if cost is not None], default=None)

@@ -1,8 +1,8 @@
 """A shared store that may be away: calls go on, by what each limit's ``on_store_error`` says.
 
-After a few round trips in a row that failed nothing is asked of it but, now and then, whether it is
-back. What it missed it is told then, by increments: what calls really used, and money spent
-meanwhile. Whatever it may have charged is owed until it has been told what became of it.
+After a few round trips in a row that failed, the only request to it is a ping, now and then. Once
+it answers it gets what it missed, by increments: what calls really used, and money spent meanwhile.
+Whatever it may have charged stays pending until it has taken what became of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from proxy.types.outcome import READING, WAIT, Outcome, Standing
 FAILURES = 3
 REST_S = 0.5
 MOST_REST_S = 15.0
-MOST_OWED = 100_000
+MOST_PENDING = 100_000
 CLOSING_S = 2.0
 CLOSING_REST_S = 0.05
 AT_ONCE = 64
@@ -72,7 +72,7 @@ class PendingCharge:
 @dataclass(slots=True)
 class FailoverStore:
     """A ``CounterStore``; ``watch`` must go on beside it, or a shared one that was away stays away.
-    ``close`` tells the shared one what it is owed at the end.
+    ``close`` sends the shared one what is pending at the end.
 
     ``sleep`` and ``chance`` (0 to 1) space the looks, so that instances do not come back all at
     once. ``on_change`` is called when the shared store is lost or back, ``lost_budget`` for each
@@ -81,7 +81,7 @@ class FailoverStore:
     """
 
     remote: Remote
-    alone: LocalFallback
+    fallback: LocalFallback
     on_change: OnChange
     sleep: Callable[[float], Awaitable[None]]
     chance: Callable[[], float]
@@ -96,13 +96,13 @@ class FailoverStore:
     _holding: bool = False
     _calls: dict[str, InFlight] = field(default_factory=dict)
     _unsettled: dict[str, Sequence[int]] = field(default_factory=dict)
-    _owed: dict[tuple[str, str, int], PendingCharge] = field(default_factory=dict)
-    _bills: dict[str, PendingCharge] = field(default_factory=dict)
+    _deferred: dict[tuple[str, str, int], PendingCharge] = field(default_factory=dict)
+    _unsent: dict[str, PendingCharge] = field(default_factory=dict)
     _look: asyncio.Event = field(default_factory=asyncio.Event)
     _losses: LostCounters = field(init=False)
 
     def __post_init__(self) -> None:
-        self._losses = LostCounters(self.alone.monotonic)
+        self._losses = LostCounters(self.fallback.monotonic)
 
     @property
     def degraded(self) -> bool:
@@ -111,7 +111,7 @@ class FailoverStore:
 
     @property
     def certain(self) -> bool:
-        return not self._away and not self.owing
+        return not self._away and not self.pending
 
     @property
     def under_way(self) -> int:
@@ -119,20 +119,20 @@ class FailoverStore:
         return len(self._calls)
 
     @property
-    def owing(self) -> int:
-        """How much there is to tell the shared store: calls to settle and budgets to charge."""
-        return len(self._unsettled) + len(self._owed) + len(self._bills)
+    def pending(self) -> int:
+        """How many calls the shared store has still to settle, and budgets to charge."""
+        return len(self._unsettled) + len(self._deferred) + len(self._unsent)
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
         asked = not self._away
         if asked and (decided := await self._ask(request_id, claims)) is not None:
             return decided
         self._take_over()
-        decided = self.alone.admit(request_id, claims)
+        decided = self.fallback.admit(request_id, claims)
         if decided.admitted:
             self._calls[request_id] = InFlight(claims, asked, decided)
         elif asked:
-            self._later(request_id, [0] * len(claims))
+            self._settle_later(request_id, [0] * len(claims))
         return decided
 
     async def _ask(self, request_id: str, claims: Sequence[Claim]) -> Outcome | None:
@@ -151,12 +151,12 @@ class FailoverStore:
             else:
                 self._note(decided)
                 if decided.admitted:
-                    now_ms = int(self.alone.monotonic() * 1000)
+                    now_ms = int(self.fallback.monotonic() * 1000)
                     self._calls[request_id] = InFlight(
                         claims=claims, asked=True, decided=decided, shared_at_ms=now_ms
                     )
                 elif tries:  # a try before may still come through
-                    self._later(request_id, [0] * len(claims))
+                    self._settle_later(request_id, [0] * len(claims))
                 return decided
         return None
 
@@ -164,42 +164,42 @@ class FailoverStore:
         """Hold the places of all calls under way, once for as long as the store is not heard."""
         if not self._holding:
             self._holding = True
-            for request_id, going in self._calls.items():
-                self.alone.hold(request_id, going.claims)
+            for request_id, call in self._calls.items():
+                self.fallback.hold(request_id, call.claims)
 
     def _note(self, decided: Outcome) -> None:
         self._failed = 0
         self._holding = False
-        self.alone.see(decided)
+        self.fallback.see(decided)
         for claim in self._losses.find(decided):
             self.lost_budget(claim)
 
     async def settle(self, request_id: str, actuals: Sequence[int]) -> None:
         """As promised, without waiting for the shared store: it is told before it is asked anything
         else from here; what it cannot be told now, when it is back."""
-        going = self._calls.pop(request_id, None)
-        if going is None:
+        call = self._calls.pop(request_id, None)
+        if call is None:
             return
-        actuals = going.counted(actuals)
-        self.alone.settle(request_id, going.claims, actuals)
-        if going.decided is not None and going.shared_at_ms is not None:
-            self.alone.correct(going.decided, going.shared_at_ms, actuals)
-        if not going.asked:
-            self._defer(going, actuals)
+        actuals = call.counted(actuals)
+        self.fallback.settle(request_id, call.claims, actuals)
+        if call.decided is not None and call.shared_at_ms is not None:
+            self.fallback.correct(call.decided, call.shared_at_ms, actuals)
+        if not call.asked:
+            self._defer(call, actuals)
         elif self._away:
-            self._later(request_id, actuals)
+            self._settle_later(request_id, actuals)
         else:
             failed = partial(self._missed, request_id, actuals)
             self.remote.settle_soon(request_id, actuals, failed)
 
     def _missed(self, request_id: str, actuals: Sequence[int], error: StoreUnavailable) -> None:
-        self._later(request_id, actuals)
+        self._settle_later(request_id, actuals)
         self._fail(error)
 
     async def release(self, request_id: str) -> None:
-        going = self._calls.get(request_id)
-        if going is not None:
-            await self.settle(request_id, [0] * len(going.claims))
+        call = self._calls.get(request_id)
+        if call is not None:
+            await self.settle(request_id, [0] * len(call.claims))
 
     async def charge(self, charge_id: str, claims: Sequence[Claim], *, whole: bool = False) -> None:
         """As promised. While the shared store is away this instance's share alone hears of it; what
@@ -209,15 +209,15 @@ class FailoverStore:
                 await self.remote.charge(charge_id, claims, whole=whole)
             except StoreUnavailable as error:
                 self._fail(error)
-                self._bill(charge_id, claims)
+                self._keep_unsent(charge_id, claims)
             else:
                 return
-        self.alone.charge(claims, whole=whole)
+        self.fallback.charge(claims, whole=whole)
 
-    def _bill(self, charge_id: str, claims: Sequence[Claim]) -> None:
-        wall = int(self.alone.utc() * 1000)
+    def _keep_unsent(self, charge_id: str, claims: Sequence[Claim]) -> None:
+        wall = int(self.fallback.utc() * 1000)
         ends = min(claim.limit.calendar.around(wall)[2] for claim in claims)
-        self._bills[charge_id] = PendingCharge(claims, ends)
+        self._unsent[charge_id] = PendingCharge(claims, ends)
         self._look.set()
 
     async def read(self, claims: Sequence[Claim]) -> tuple[Standing, ...]:
@@ -227,11 +227,11 @@ class FailoverStore:
                 return await self.remote.read(claims)
             except StoreUnavailable as error:
                 self._fail(error)
-        return self.alone.look(claims).standings
+        return self.fallback.look(claims).standings
 
     async def renew(self) -> None:
         """As promised; where the shared store does not answer, it is told as soon as it does."""
-        self.alone.local.renew_now()
+        self.fallback.local.renew_now()
         if not self._away:
             try:
                 await self.remote.renew()
@@ -251,27 +251,27 @@ class FailoverStore:
         self._look.set()
         self.on_change("degraded")
 
-    def _later(self, request_id: str, actuals: Sequence[int]) -> None:
-        if self.owing >= MOST_OWED:
+    def _settle_later(self, request_id: str, actuals: Sequence[int]) -> None:
+        if self.pending >= MOST_PENDING:
             self.lost += 1
             return
         self._unsettled[request_id] = actuals
         self._look.set()
 
-    def _defer(self, going: InFlight, actuals: Sequence[int]) -> None:
+    def _defer(self, call: InFlight, actuals: Sequence[int]) -> None:
         """Add up money by budget and window; of rates, nothing is worth telling so late."""
-        wall = int(self.alone.utc() * 1000)
-        for claim, actual in zip(going.claims, actuals, strict=True):
+        wall = int(self.fallback.utc() * 1000)
+        for claim, actual in zip(call.claims, actuals, strict=True):
             if claim.limit.kind != "usd" or not actual:
                 continue
             _, begin, ends, _ = claim.limit.calendar.around(wall)
             name = (claim.limit.key, claim.scope, begin)
-            before = self._owed.get(name)
-            if before is None and self.owing >= MOST_OWED:
+            before = self._deferred.get(name)
+            if before is None and self.pending >= MOST_PENDING:
                 self.lost += 1
                 continue
             total = actual + (before.claims[0].amount if before else 0)
-            self._owed[name] = PendingCharge([replace(claim, amount=total)], ends)
+            self._deferred[name] = PendingCharge([replace(claim, amount=total)], ends)
             self._look.set()
 
     async def watch(self) -> None:
@@ -283,7 +283,7 @@ class FailoverStore:
             try:
                 await self.remote.ping()
                 await self.remote.renew()
-                await self._pay()  # last: what comes to be owed meanwhile is paid as well
+                await self._send_pending()  # last: what becomes pending meanwhile is sent too
             except StoreUnavailable:
                 rest = min(MOST_REST_S, rest * 2)
             else:
@@ -295,34 +295,34 @@ class FailoverStore:
         self._failed = 0
         if self._away:
             self._away = self._holding = False
-            self.alone.forget()
+            self.fallback.forget()
             self.on_change("recovered")
 
     async def close(self, within_s: float = CLOSING_S) -> None:
-        """Pay what is owed to the shared store, for at most ``within_s`` seconds; the rest stays
-        owed. Call it after ``watch`` has ended."""
+        """Send what is pending to the shared store, for at most ``within_s`` seconds; the rest
+        stays pending. Call it after ``watch`` has ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                while not await self._paid() and self.owing:
+                while not await self._try_send_pending() and self.pending:
                     await self.sleep(CLOSING_REST_S)
 
-    async def _paid(self) -> bool:
+    async def _try_send_pending(self) -> bool:
         try:
             await self.remote.ping()  # after what was to be settled soon
-            await self._pay()
+            await self._send_pending()
         except StoreUnavailable:
             return False
         return True
 
-    async def _pay(self) -> None:
-        """Send the store all that it missed. Raises ``StoreUnavailable``; the rest stays owed."""
-        while self.owing:
-            for debt in self._owed.values():
-                self._bills[self.new_id()] = debt
-            self._owed.clear()
-            wall = int(self.alone.utc() * 1000)
+    async def _send_pending(self) -> None:
+        """Send the store what it missed. Raises ``StoreUnavailable``: the rest stays pending."""
+        while self.pending:
+            for pending in self._deferred.values():
+                self._unsent[self.new_id()] = pending
+            self._deferred.clear()
+            wall = int(self.fallback.utc() * 1000)
             sent = [self._settle(name) for name in list(self._unsettled)[:AT_ONCE]]
-            sent += [self._charge(name, wall) for name in list(self._bills)[:AT_ONCE]]
+            sent += [self._charge(name, wall) for name in list(self._unsent)[:AT_ONCE]]
             for result in await asyncio.gather(*sent, return_exceptions=True):
                 if isinstance(result, BaseException):
                     raise result
@@ -331,8 +331,8 @@ class FailoverStore:
         await self.remote.settle(request_id, self._unsettled[request_id])
         del self._unsettled[request_id]
 
-    async def _charge(self, bill: str, wall: int) -> None:
-        debt = self._bills[bill]
-        if wall < debt.ends:
-            await self.remote.charge(bill, debt.claims)
-        del self._bills[bill]
+    async def _charge(self, charge_id: str, wall: int) -> None:
+        pending = self._unsent[charge_id]
+        if wall < pending.ends:
+            await self.remote.charge(charge_id, pending.claims)
+        del self._unsent[charge_id]

@@ -39,7 +39,7 @@ class Instance:
     rests: list[float] = field(default_factory=list)
 
     async def recovered(self) -> None:
-        await eventually(lambda: not self.store.degraded and not self.store.owing)
+        await eventually(lambda: not self.store.degraded and not self.store.pending)
 
     async def degrade(self) -> None:
         """Call until it is noticed that the store is away."""
@@ -333,7 +333,7 @@ async def test_one_failure_is_no_outage_and_its_settlement_is_made_up_for(server
         await one.store.admit("call", claims((BUDGET, 100)))
         server.signal(signal.SIGSTOP)
         await one.store.settle("call", [5])
-        await eventually(lambda: one.store.owing == 1)
+        await eventually(lambda: one.store.pending == 1)
         server.signal(signal.SIGCONT)
         await one.recovered()
 

@@ -77,7 +77,7 @@ async def test_trips_that_fail_one_at_a_time_do_not_add_up(
         slow.fails = object() if number % 5 == 4 else None
         if not await call(store, f"call-{number}", claims((limit, 1)), 1):
             refused.append(number)
-        share = store.alone.look(claims((limit, 0))).standings[0].used
+        share = store.fallback.look(claims((limit, 0))).standings[0].used
         assert share <= -(-number // replicas) + 1
 
     assert refused == []
@@ -128,7 +128,7 @@ async def test_what_calls_had_claimed_and_not_used_is_not_borne(slow: Slow, cloc
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1), (shadow, 0)))
 
-    here = store.alone.look(claims((MONTH, 0), (shadow, 0))).standings
+    here = store.fallback.look(claims((MONTH, 0), (shadow, 0))).standings
     assert [standing.used for standing in here] == [6, 100]
 
 
@@ -143,4 +143,4 @@ async def test_a_claim_of_a_window_before_is_not_taken_from_this_one(
     slow.fails = object()
     await store.admit("alone", claims((MONTH, 1)))
 
-    assert store.alone.look(claims((MONTH, 0))).standings[0].used == 11
+    assert store.fallback.look(claims((MONTH, 0))).standings[0].used == 11

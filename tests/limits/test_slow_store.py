@@ -84,7 +84,7 @@ async def test_clients_that_leave_while_the_store_is_slow_leave_no_place_behind(
             await asyncio.sleep(0)
             await asyncio.gather(*(leave(store, f"{number}-{n}", 2 * n) for n in range(8)))
             await held
-        await eventually(lambda: not store.owing and not store.degraded)
+        await eventually(lambda: not store.pending and not store.degraded)
 
         assert await used(store) == [0, 0]
         assert store.under_way == 0
@@ -107,7 +107,7 @@ async def test_one_pause_refuses_nobody_and_is_one_failure(server: Server) -> No
 
         assert admitted.count(False) == 0
         assert told == []
-        await eventually(lambda: not store.owing)
+        await eventually(lambda: not store.pending)
         assert await used(store, CLOSED) == [0]
 
 
@@ -133,7 +133,7 @@ async def test_a_stop_tells_the_store_what_it_is_owed(server: Server) -> None:
             wire.hold()
             for number in range(20):
                 await store.settle(f"call-{number}", [0, 3])
-            await eventually(lambda: store.owing == 20)
+            await eventually(lambda: store.pending == 20)
             asyncio.get_running_loop().call_later(PAUSE_S, wire.let_go)
 
         async with sheltered(wire, [], prefix) as other:
@@ -185,6 +185,6 @@ async def test_a_call_over_its_budget_that_may_have_a_kept_answer_leaves_no_debt
             await held
             with pytest.raises(BudgetExceeded):
                 permit.require_budget()
-        await eventually(lambda: not store.owing and not store.degraded)
+        await eventually(lambda: not store.pending and not store.degraded)
 
         assert store.certain
