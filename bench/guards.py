@@ -15,7 +15,7 @@ import orjson
 
 from bench.decide import BODY, microseconds
 from proxy.guardrails.engine import Engine
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import Text, request_texts
 from proxy.policy.store import read_folder
 from proxy.types.guard import Detector, GuardRule
@@ -104,7 +104,7 @@ def worst(one: GuardRule) -> float:
     """Give the milliseconds of the hostile text that a guard likes least."""
     slowest = 0.0
     for piece in HOSTILE:
-        view = readings((piece * HURT)[:HURT])[0]
+        view = variants((piece * HURT)[:HURT])[0]
         began = time.thread_time()
         find(one, view.cased if one.cased else view.folded)
         slowest = max(slowest, time.thread_time() - began)

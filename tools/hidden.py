@@ -7,7 +7,7 @@ import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from proxy.guardrails.kinds.table import KINDS
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
 from proxy.types.guard import Detector, is_detector
@@ -54,7 +54,7 @@ def detector(kind: str, **options: object) -> Detector:
 
 def found(look: Detector, text: str, *, cased: bool) -> bool:
     """Say whether a guard finds anything in any reading of a text."""
-    views = readings(text, escaped=False)
+    views = variants(text, escaped=False)
     return any(look.find(view.cased if cased else view.folded) for view in views)
 
 

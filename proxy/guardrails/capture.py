@@ -15,7 +15,7 @@ from proxy.errors import GuardBlocked
 from proxy.guardrails.findings.mask import find_matches, masked, named
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.stream.chunk_parts import going_on
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import Text, answer_walk, request_walk
 from proxy.record import Captured, CapturedText
 from proxy.types import Chunk, Json
@@ -78,15 +78,18 @@ class Capturing:
 def redacting(capture: Capture, guards: Guarding) -> tuple[GuardRule, ...]:
     """Return the rules by which a call's texts are redacted."""
     masks = (rule for rule in (*guards.input, *guards.output) if rule.action == "mask")
-    own = (
+    local = (
         rule for rule in masks if not is_service(rule.detector) and not is_contextual(rule.detector)
     )
-    return (*capture.redact, *(replace(rule, shadow=False, on_error="closed") for rule in own))
+    return (
+        *capture.redact,
+        *(replace(rule, shadow=False, on_error="closed") for rule in local),
+    )
 
 
 def redacted(rules: Sequence[GuardRule], text: str, clock: Clock) -> str:
     """Return a text with every finding replaced, or ``WITHHELD`` if a rule failed on it."""
-    views = readings(text)
+    views = variants(text)
     try:
         found = [
             match

@@ -34,7 +34,7 @@ class FailedDetector:
         raise self.error
 
 
-def bound(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
+def bind(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     """Return the rules with the detectors of one call. A rule that has nothing to judge by gets
     no text to look at. Services stay as they are."""
     if not any(is_contextual(rule.detector) for rule in rules):
@@ -46,15 +46,15 @@ def bound(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
     ]
 
 
-def parted(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
+def split_services(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:
     """Return the rules with a detector of their own, then those that ask a service."""
-    own = [rule for rule in rules if not is_service(rule.detector)]
-    return own, [rule for rule in rules if is_service(rule.detector)]
+    detectors = [rule for rule in rules if not is_service(rule.detector)]
+    return detectors, [rule for rule in rules if is_service(rule.detector)]
 
 
-def _about(rule: GuardRule, way: ContextualDetector, question: Question) -> GuardRule:
+def _about(rule: GuardRule, contextual: ContextualDetector, question: Question) -> GuardRule:
     try:
-        detector = way.about(question)
+        detector = contextual.about(question)
     except Exception as bug:  # noqa: BLE001  # a guard that breaks must not let texts pass
         return replace(rule, detector=FailedDetector(bug))
     if detector is None:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from proxy.errors import GuardBlocked
 from proxy.guardrails.aside import Aside
-from proxy.guardrails.context import parted, question_of
+from proxy.guardrails.context import question_of, split_services
 from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.services.stage import (
@@ -119,9 +119,10 @@ class Engine:
         if self.pool is None or size <= LARGE_BYTES:
             return await in_steps(walk(data), self.most_texts)
         gathering, aside = Gathering(walk(data), self.most_texts), self.beside(caller)
-        more = True
-        while more:  # each step has its turn, and a call that is cancelled has no more of them
-            more = await aside(partial(gathering.go_on, STEP_ASIDE))
+        unfinished = True
+        # Each step has a turn of its own: a call that is cancelled has no more of them.
+        while unfinished:
+            unfinished = await aside(partial(gathering.go_on, STEP_ASIDE))
         return gathering.texts
 
     async def ask(
@@ -165,7 +166,7 @@ class Engine:
     ) -> Watching:
         """Start to look at a stream, in the turns of a caller; ``inquiry`` is called where a rule
         asks somebody."""
-        own, services = parted(rules)
+        own, services = split_services(rules)
         tallies = [RuleTally(rule, self.clock, most_texts=self.most_texts) for rule in own]
         beside = self.beside(caller)
         if not services:
@@ -242,8 +243,8 @@ def _texts_of(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
 
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:
     """Return the weight of the texts, and of what the detectors read beside them."""
-    ways = (rule.detector for rule in rules)
-    beside = sum(way.weight for way in ways if is_weighted(way))
+    detectors = (rule.detector for rule in rules)
+    beside = sum(detector.weight for detector in detectors if is_weighted(detector))
     return beside + sum(EACH + weight_of(text.text) for text in texts)
 
 
@@ -281,10 +282,10 @@ def _inspection(found: Sequence[RuleLook], texts: Sequence[Text], replace: Repla
                 by_text.setdefault(place, []).append(match)
     changes: dict[Path, str] = {}
     if blocked is None:
-        for place, its in by_text.items():
+        for place, matches in by_text.items():
             text = texts[place]
             put = within_json(replace) if text.escaped else replace
-            changes[text.path] = masked(text.text, sorted(its, key=_order), rules, put)
+            changes[text.path] = masked(text.text, sorted(matches, key=_order), rules, put)
     routed = (each.tally.rule for each in found if each.matches and each.tally.error is None)
     to = next((rule for rule in routed if rule.action == "route" and rule.enforces), None)
     return Inspection(

@@ -13,7 +13,7 @@ from functools import partial
 
 from proxy.errors import GuardBlocked, ProxyError
 from proxy.guardrails.capture import Capturing, redacting
-from proxy.guardrails.context import bound, parted
+from proxy.guardrails.context import bind, split_services
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
@@ -89,7 +89,7 @@ class CallGate:
         texts, rules = error_texts(error), acting(self.plan.guards.output)
         if not texts or not rules:
             return
-        own, services = parted(bound(rules, self.call.body))
+        own, services = split_services(bind(rules, self.call.body))
         looked = await self.engine.inspect(own, texts, caller=self.record.key)
         self.record.guarded("output", (*looked.results, *self.engine.unasked(services)))
         if services or looked.blocked is not None:
@@ -133,7 +133,7 @@ class CallGate:
     def _look(self, call: Call, rules: Sequence[GuardRule]) -> Look:
         if not rules:
             return nothing
-        rules = bound(rules, call.body)
+        rules = bind(rules, call.body)
         if not call.stream:
             inspector = WholeInspector(
                 engine=self.engine, record=self.record, stage="output", walk=answer_walk
@@ -199,7 +199,7 @@ class WholeInspector:
         """Return a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
         the document's texts where they are read already."""
-        own, services = parted(bound(rules, asked or data))
+        own, services = split_services(bind(rules, asked or data))
         caller = self.record.key
         read = read or await self.engine.read(self.walk, data, self.size, caller)
         if own:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.context import bound, parted, question_of
+from proxy.guardrails.context import bind, question_of, split_services
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.text.walk import request_texts
 from proxy.types.guard import Detector, GuardRule, Question
@@ -56,19 +56,19 @@ def test_a_question_is_what_is_said_in_words(body: dict[str, Any], question: Que
 def test_rules_that_do_not_depend_on_the_call_stay_as_they_are() -> None:
     rules = [rule("secret"), SERVICE]
 
-    assert bound(rules, {"prompt": "Hi"}) is rules
+    assert bind(rules, {"prompt": "Hi"}) is rules
 
 
 async def test_a_rule_is_bound_to_what_was_asked() -> None:
     body = {"prompt": "hippo"}
-    inspection = await Engine(Ticks()).inspect(bound([ASKED], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
 
     assert [each.verdict for each in inspection.results] == ["blocked"]
 
 
 async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
     body = {"suffix": "a text"}
-    inspection = await Engine(Ticks()).inspect(bound([ASKED], body), request_texts(body).texts)
+    inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
 
     [result] = inspection.results
     assert (result.verdict, result.bytes, inspection.blocked) == ("unseen", 0, None)
@@ -84,7 +84,7 @@ class Clumsy:
 @pytest.mark.parametrize(("on_error", "stops"), [("closed", True), ("open", False)])
 async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool) -> None:
     body = {"prompt": "hippo"}
-    rules = bound([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
+    rules = bind([GuardRule("clumsy", Clumsy(), on_error=on_error)], body)
     inspection = await Engine(Ticks()).inspect(rules, request_texts(body).texts)
 
     assert inspection.results[0].error == "ZeroDivisionError"
@@ -94,4 +94,4 @@ async def test_a_rule_that_cannot_be_bound_has_failed(on_error: Any, stops: bool
 def test_services_are_told_from_rules_that_look_by_themselves() -> None:
     first, last = rule("one"), rule("two")
 
-    assert parted([first, SERVICE, last]) == ([first, last], [SERVICE])
+    assert split_services([first, SERVICE, last]) == ([first, last], [SERVICE])

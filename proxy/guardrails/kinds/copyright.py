@@ -42,8 +42,8 @@ class Copyright:
 
     def find(self, text: str) -> Sequence[Finding]:
         if self._share is not None:
-            share, of = self._alike.share(text)
-            if of >= LEAST_GRAMS and share >= self._share:
+            share, sequences = self._alike.share(text)
+            if sequences >= LEAST_GRAMS and share >= self._share:
                 return (Finding(start=0, end=len(text), kind="similar", score=round(share, 3)),)
         return [
             Finding(start=f.start, end=f.end, kind="passage", score=f.score)

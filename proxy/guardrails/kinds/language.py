@@ -71,12 +71,12 @@ def parts(text: str) -> Iterator[tuple[int, int]]:
         letters += sum(map(str.isalpha, sentence[0]))
         if letters < PART and sentence.end() < len(text) and sentence.end() - start < LONGEST:
             continue
-        here = (start, sentence.end())
+        part = (start, sentence.end())
         if begun is not None and letters < LEAST:
-            here, begun = (begun[0], here[1]), None
+            part, begun = (begun[0], part[1]), None
         if begun is not None:
             yield begun
-        begun = here if _judged(text, here) else None
+        begun = part if _judged(text, part) else None
         start, letters = sentence.end(), 0
     if begun is not None:
         yield begun

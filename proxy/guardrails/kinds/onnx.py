@@ -121,8 +121,8 @@ class Onnx:
 def _span(window: Any) -> tuple[int, int] | None:
     """Return the span of a window in characters; None if it has special tokens only."""
     pairs = zip(window.offsets, window.special_tokens_mask, strict=True)
-    own = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
-    return (own[0][0], own[-1][1]) if own else None
+    spans = [offsets for offsets, special in pairs if not special and offsets[0] < offsets[1]]
+    return (spans[0][0], spans[-1][1]) if spans else None
 
 
 def _sigmoid(number: float) -> float:

@@ -71,9 +71,9 @@ class Sponge:
         words = 0
         before: list[str] = []
         for piece in slices(text):
-            more = WORD.findall(piece.casefold())
-            words += len(more)
-            row = before + more
+            found = WORD.findall(piece.casefold())
+            words += len(found)
+            row = before + found
             counts.update(zip(*(row[i:] for i in range(self.words)), strict=False))
             before = row[len(row) - self.words + 1 :] if self.words > 1 else []
         if words < 10 * self.words:

@@ -87,20 +87,20 @@ class ServiceCalls:
     ) -> list[RuleTally]:
         """Ask all services at once, each about the texts that its rule applies to and until its
         deadline. One that cannot tell becomes a detector that raises what it has raised."""
-        each_once = [*dict.fromkeys(reads)]
+        readings = [*dict.fromkeys(reads)]
         async with asyncio.TaskGroup() as group:
-            jobs = [group.create_task(self._call(rule, each_once)) for rule in rules]
+            jobs = [group.create_task(self._call(rule, readings)) for rule in rules]
         return [job.result() for job in jobs]
 
     async def _call(self, rule: GuardRule, reads: Sequence[Reading]) -> RuleTally:
-        about = [read for read in reads if rule.applies(read.role, read.kind)]
+        applicable = [read for read in reads if rule.applies(read.role, read.kind)]
         service = rule.detector
-        if not about or not is_service(service):
+        if not applicable or not is_service(service):
             return unasked([rule], self.clock)[0]
         began = self.clock()
         try:
             async with asyncio.timeout(rule.deadline_s):
-                findings = await self._asked(service, about)
+                findings = await self._asked(service, applicable)
             detector: ServiceFindings | FailedDetector = ServiceFindings(findings)
         except Exception as error:  # noqa: BLE001  # what it raises means that it could not tell
             detector = FailedDetector(error, reach=None)
@@ -109,14 +109,14 @@ class ServiceCalls:
         return tally
 
     async def _asked(
-        self, service: Service, about: Sequence[Reading]
+        self, service: Service, applicable: Sequence[Reading]
     ) -> Mapping[str, Sequence[Finding]]:
-        pieces: Sequence[Piece] = about
+        pieces: Sequence[Piece] = applicable
         answers = await service.ask(pieces, self.question, self.outside)
         found: dict[str, list[Finding]] = {}
-        if len(answers) != len(about):
+        if len(answers) != len(applicable):
             raise Unfit
-        for read, findings in zip(about, answers, strict=True):
+        for read, findings in zip(applicable, answers, strict=True):
             if any(not 0 <= each.start <= each.end <= len(read.text) for each in findings):
                 raise Unfit
             found.setdefault(read.text, []).extend(findings)

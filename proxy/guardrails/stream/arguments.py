@@ -14,7 +14,7 @@ from typing import Self
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.window import ReleasedPiece, WholeTextFilter, Window
-from proxy.guardrails.text.json_strings import _LITERALS, MOST_BARE, Kind, Splitter, _stead
+from proxy.guardrails.text.json_strings import LITERALS, MOST_BARE, Kind, Splitter, quoted
 from proxy.guardrails.text.weight import EACH, weight_of
 
 
@@ -144,10 +144,10 @@ class ArgumentsWindow:
             self._in_string = False
             return self._string.flush()
         bare, self._bare = self._bare, ""
-        if bare in _LITERALS:
+        if bare in LITERALS:
             return [ReleasedPiece(bare, len(bare), changed=False)]
         pieces = self._plain.take(bare)
         if not any(piece.changed for piece in pieces):
             return pieces
         text = "".join(piece.text for piece in pieces)
-        return [ReleasedPiece(_stead("bare", text), len(bare), changed=True)]
+        return [ReleasedPiece(quoted("bare", text), len(bare), changed=True)]

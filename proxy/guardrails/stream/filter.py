@@ -93,8 +93,8 @@ class _TextStream:
         while size:
             held = self._queue[0]
             taken = min(held.left, size)
-            here, text = (text, "") if piece.changed else (text[:taken], text[taken:])
-            held.clear.append(here)
+            shown, text = (text, "") if piece.changed else (text[:taken], text[taken:])
+            held.clear.append(shown)
             held.size += taken
             held.left -= taken
             held.masked = held.masked or piece.changed

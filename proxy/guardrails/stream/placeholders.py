@@ -199,11 +199,11 @@ class Unmasker:
             self._addresses.feed(between)
             past = match.end()
             pieces.append(ReleasedPiece(between, len(between), changed=False))
-            stays = self._addresses.within and not self._may_leave(match[0])
-            shown = match[0] if stays else value
+            is_kept = self._addresses.within and not self._may_leave(match[0])
+            shown = match[0] if is_kept else value
             if self._addresses.within:
                 self._addresses.feed(match[0])
-            pieces.append(ReleasedPiece(shown, len(match[0]), changed=not stays))
+            pieces.append(ReleasedPiece(shown, len(match[0]), changed=not is_kept))
         self._addresses.feed(text[past:])
         pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
         return [piece for piece in pieces if piece.size]

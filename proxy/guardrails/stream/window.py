@@ -21,7 +21,7 @@ from proxy.guardrails.findings.mask import Replace, TextMatch, find_matches, nam
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET
-from proxy.guardrails.text.normalize import View, beginning, readings
+from proxy.guardrails.text.normalize import View, beginning, variants
 from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
 from proxy.types.guard import is_weighted
 
@@ -124,7 +124,7 @@ class Window:
         holding = [cursor.reach for cursor in self._cursors if cursor.holds]
         self._whole = None in holding
         self._clean: set[str] = set()
-        self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_judges)
+        self._in_turn = self._cursors if self._whole else sorted(self._cursors, key=_is_whole_text)
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
@@ -203,7 +203,7 @@ class Window:
 
     def _found(self, text: str) -> list[TextMatch]:
         """Return what is to be masked of a short text that is whole; what is only counted is."""
-        views = readings(text, escaped=self._escaped)
+        views = variants(text, escaped=self._escaped)
         found = [
             (cursor, match)
             for cursor in self._in_turn
@@ -312,7 +312,7 @@ class Window:
         """Let the rules look that need the whole text and hold nothing back for it. Of a long one
         they see the text itself, no other reading, as where it does not come in pieces."""
         long = len(whole) > SHEET
-        views = (View(whole),) if long else readings(whole, escaped=self._escaped)
+        views = (View(whole),) if long else variants(whole, escaped=self._escaped)
         for cursor in self._cursors:
             if cursor.reach is None:
                 for match in find_matches(cursor.tally, cursor.rule, views):
@@ -358,7 +358,7 @@ class Window:
             self._shown = upto
 
 
-def _judges(cursor: RuleCursor) -> bool:
+def _is_whole_text(cursor: RuleCursor) -> bool:
     return cursor.reach is None
 
 

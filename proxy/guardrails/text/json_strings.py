@@ -29,7 +29,7 @@ _SPACE = " \t\r\n"
 _END: tuple[Kind, str] = ("end", "")
 
 
-_LITERALS = frozenset({"true", "false", "null"})
+LITERALS = frozenset({"true", "false", "null"})
 
 
 class Segment(NamedTuple):
@@ -101,7 +101,7 @@ def values(arguments: str) -> Iterator[Segment | None]:
     for kind, part in chain(Splitter().feed(arguments), [_END]):
         if kind in ("frame", "end"):
             if open_kind is not None:
-                says = arguments[begun:at] not in _LITERALS
+                says = arguments[begun:at] not in LITERALS
                 yield Segment(begun, at, open_kind) if says else None
             elif kind == "end":
                 yield None
@@ -117,10 +117,10 @@ def spliced(arguments: str, texts: Mapping[int, str]) -> str:
     past = 0
     for number, segment in enumerate(segments(arguments)):
         if number in texts:
-            parts += (arguments[past : segment.start], _stead(segment.kind, texts[number]))
+            parts += (arguments[past : segment.start], quoted(segment.kind, texts[number]))
             past = segment.end
     return "".join([*parts, arguments[past:]])
 
 
-def _stead(kind: Kind, text: str) -> str:
+def quoted(kind: Kind, text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if kind == "bare" else text

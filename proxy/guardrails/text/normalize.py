@@ -147,7 +147,7 @@ def _at(edit: Edit) -> int:
     return edit.at
 
 
-def readings(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
+def variants(text: str, *, escaped: bool = False, most: int | None = None) -> tuple[View, ...]:
     """Return the text itself, then every other reading of it; ``most`` bounds the characters of a
     run of base64 that are decoded."""
     return _read(text, escaped, torn=False, most=most)[0]

@@ -48,8 +48,8 @@ def is_opaque(name: str, value: Any, item: Json) -> bool:
 
 def is_data(value: Any) -> bool:
     """True if a value is data that says of which media type it is."""
-    own = value.keys() if isinstance(value, dict) else ()
-    return not _MEDIA_TYPE.isdisjoint(own) and not PAYLOAD.isdisjoint(own)
+    names = value.keys() if isinstance(value, dict) else ()
+    return not _MEDIA_TYPE.isdisjoint(names) and not PAYLOAD.isdisjoint(names)
 
 
 def is_for_data(path: Sequence[object]) -> bool:

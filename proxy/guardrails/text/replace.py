@@ -43,7 +43,7 @@ def replaced(whole: Json, texts: Mapping[Path, str]) -> Json:
 def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
     """Return where the values at paths are in a copy whose members may have other names."""
     names: dict[Path, dict[Any, str]] = {}
-    there: list[Path] = []
+    found: list[Path] = []
     for path in paths:
         old: Any = before
         new: Any = after
@@ -56,8 +56,8 @@ def moved(before: Json, after: Json, paths: Iterable[Path]) -> list[Path]:
             elif not isinstance(old, list):
                 break
             old, new = old[step], new[steps[depth]]
-        there.append(tuple(steps))
-    return there
+        found.append(tuple(steps))
+    return found
 
 
 def _settled(whole: Json, texts: Mapping[Path, str]) -> Mapping[Path, str]:
@@ -98,14 +98,14 @@ def _at(whole: Json, path: Path) -> str:
 def _copied(copies: dict[Path, Any], path: Path) -> Any:
     """Return the copy of what is at a path, and copy what leads to it. A text is not copied."""
     for size in range(1, len(path) + 1):
-        here = path[:size]
-        if here in copies:
+        prefix = path[:size]
+        if prefix in copies:
             continue
-        above, step = copies[here[:-1]], here[-1]
+        above, step = copies[prefix[:-1]], prefix[-1]
         value = above[step]
         if not isinstance(value, dict | list):
             return value
-        copies[here] = above[step] = value.copy()
+        copies[prefix] = above[step] = value.copy()
     return copies[path]
 
 

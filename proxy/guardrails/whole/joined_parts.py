@@ -35,8 +35,8 @@ class JoinedParts:
             start = self.starts[place]
             if start >= match.end:
                 return
-            more = self.starts[place + 1 : place + 2]
-            first, last = max(match.start, start), min(match.end, *more, len(self.text.text))
+            next_start = self.starts[place + 1 : place + 2]
+            first, last = max(match.start, start), min(match.end, *next_start, len(self.text.text))
             if first < last:
                 number = self.numbers[place]
                 yield number, replace(match, start=first - start, end=last - start)

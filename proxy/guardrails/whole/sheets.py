@@ -18,7 +18,7 @@ from proxy.guardrails.findings.mask import TextMatch, find_matches
 from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET, long_runs, plain
-from proxy.guardrails.text.normalize import Beginning, View, beginning, readings
+from proxy.guardrails.text.normalize import Beginning, View, beginning, variants
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
 from proxy.guardrails.whole.joined_parts import JoinedParts, joined_parts
@@ -172,7 +172,7 @@ def part_of(place: int, text: Text, size: int = SHEET) -> TextViews:
     """Return a whole text as rules, or services, see it."""
     long = len(text.text) > size
     most = 0 if text.decoded else None
-    views = (View(text.text),) if long else readings(text.text, escaped=text.escaped, most=most)
+    views = (View(text.text),) if long else variants(text.text, escaped=text.escaped, most=most)
     return TextViews(place=place, text=text, views=views, bytes=_bytes(text.text), long=long)
 
 
@@ -201,7 +201,7 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
         yield part_of(place, text, size)
     for seam in joined_parts(texts):
         yield TextViews(
-            place=-1, text=seam.text, views=readings(seam.text.text), bytes=0, seam=seam
+            place=-1, text=seam.text, views=variants(seam.text.text), bytes=0, seam=seam
         )
 
 
@@ -242,8 +242,8 @@ def _pieces(part: TextViews, at_work: Sequence[RuleLook], sheet: int) -> Iterato
             return
         end = base + size
         since = min((cursor.since for cursor in cursors.values() if cursor.looks), default=end)
-        more = sheet if since - base >= sheet // 2 else max(sheet, size)
-        base, size = since, end - since + more
+        size_beyond = sheet if since - base >= sheet // 2 else max(sheet, size)
+        base, size = since, end - since + size_beyond
 
 
 def _start(run: tuple[int, int]) -> int:

@@ -38,12 +38,12 @@ class Threads:
         while at_work := [look for look in self.looks if not look.done]:
             try:
                 async with asyncio.timeout(max(map(self._left_s, at_work))):
-                    more = await self._turn(coming, at_work)
+                    is_left = await self._turn(coming, at_work)
             except TimeoutError:
                 for look in at_work:
                     _leave(look)
                 break
-            if not more:
+            if not is_left:
                 break
         return [_late(look) if look.late else look for look in self.looks]
 

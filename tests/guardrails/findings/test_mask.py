@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from proxy.guardrails.findings.mask import TextMatch, find_matches, masked, named, within_json
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from tests.guardrails.doubles import rule, tallies
 
 RULES = [rule("x", name="one"), rule("y", name="two")]
@@ -15,7 +15,7 @@ def test_the_same_found_in_several_readings_is_found_once() -> None:
     text = "a secret, a \uff53ecret and s e c r e t"
     (tally,) = tallies(rule("secret"))
 
-    found = find_matches(tally, 0, readings(text))
+    found = find_matches(tally, 0, variants(text))
 
     assert [text[match.start : match.end] for match in found] == [
         "secret",
@@ -28,7 +28,7 @@ def test_spots_can_be_looked_for_from_a_place_on() -> None:
     text = "a secret, a \uff53ecret"
     (tally,) = tallies(rule("secret"))
 
-    assert [match.start for match in find_matches(tally, 0, readings(text), since=3)] == [12]
+    assert [match.start for match in find_matches(tally, 0, variants(text), since=3)] == [12]
 
 
 def test_overlapping_spots_lose_no_character() -> None:

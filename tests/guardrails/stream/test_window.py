@@ -16,7 +16,7 @@ from proxy.guardrails.findings.mask import find_matches, masked
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.services.stage import Reading, TextCollector
 from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.weight import SHEET
 from proxy.types.guard import GuardResult, GuardRule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
@@ -63,7 +63,7 @@ def told(tallies: list[RuleTally]) -> list[GuardResult]:
 
 def whole(text: str, rules: tuple[GuardRule, ...]) -> str:
     at_work = tallies(*rules)
-    views = readings(text)
+    views = variants(text)
     found = [
         match
         for index, tally in enumerate(at_work)
@@ -354,12 +354,12 @@ def _at_once(text: str) -> None:
     window.flush()
 
 
-@pytest.mark.parametrize(("size", "readings"), [(SHEET, 2), (SHEET + 3, 1)])
+@pytest.mark.parametrize(("size", "count"), [(SHEET, 2), (SHEET + 3, 1)])
 def test_of_a_long_text_a_rule_for_the_whole_sees_the_text_itself_alone(
-    size: int, readings: int
+    size: int, count: int
 ) -> None:
     seen: list[Reading] = []
     window = Window([RuleTally(GuardRule("ear", TextCollector("content", seen), "flag"), Ticks())])
     stream(window, ["\uff41\uff42 " * (size // 3)])
 
-    assert len(seen) == readings
+    assert len(seen) == count

@@ -7,7 +7,7 @@ from unicodedata import normalize
 import pytest
 
 from proxy.guardrails.text.clusters import MOST, clusters, open_cluster, singles
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
 
@@ -24,7 +24,7 @@ def composed(text: str, *, bare: bool = False) -> str:
 def test_a_text_is_read_in_linear_time(shape: str) -> None:
     made = SHAPES[shape]
 
-    assert grown(readings, made(SIZE), made(SIZE * TIMES)) < LINEAR
+    assert grown(variants, made(SIZE), made(SIZE * TIMES)) < LINEAR
 
 
 def test_every_character_is_composed_as_unicode_does() -> None:

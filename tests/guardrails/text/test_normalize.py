@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.text.base64_text import RUN
 from proxy.guardrails.text.confusables import FOLDS, UNSEEN
-from proxy.guardrails.text.normalize import View, beginning, folded, readings
+from proxy.guardrails.text.normalize import View, beginning, folded, variants
 
 MANY = "\u0336\u0315" * 40
 ODD = st.text(
@@ -28,7 +28,7 @@ ODD = st.text(
 def spots(text: str, word: str) -> list[str]:
     """Find a word in all readings of a text; give what the original has in its place."""
     found = []
-    for view in readings(text):
+    for view in variants(text):
         at = view.folded.find(word)
         if at >= 0:
             start, end = view.span(at, at + len(word))
@@ -73,7 +73,7 @@ def test_a_disguised_word_is_found_in_its_place(disguised: str, place: str | Non
     "text", ["internationalization", "deadbeefdeadbeef0", "/usr/local/share/doc"]
 )
 def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
-    assert len(readings(text)) == 1
+    assert len(variants(text)) == 1
 
 
 @pytest.mark.parametrize(
@@ -81,17 +81,17 @@ def test_long_words_that_are_no_base64_have_one_reading(text: str) -> None:
     ["", "plain words, 100% of AT&T", "Straße, año, naïve", "C:\\new", "日本語", "U.S. is a b"],
 )
 def test_text_without_disguise_reads_as_itself(text: str) -> None:
-    assert {view.cased for view in readings(text)} == {text}
+    assert {view.cased for view in variants(text)} == {text}
 
 
 def test_the_first_reading_is_the_text_itself() -> None:
-    assert readings("ПРИВЕТ")[0].folded == "привет"
-    assert readings("año ano")[0].folded == "año ano"
+    assert variants("ПРИВЕТ")[0].folded == "привет"
+    assert variants("año ano")[0].folded == "año ano"
 
 
 def test_a_word_of_a_policy_is_folded_like_a_text() -> None:
     for word in ("ПРИВЕТ", "Привет", "привет"):
-        assert folded(word) in readings("привет")[-1].folded
+        assert folded(word) in variants("привет")[-1].folded
 
 
 def test_other_digits_are_digits() -> None:
@@ -106,7 +106,7 @@ def test_escapes_of_json_are_decoded_inside_of_its_strings_only() -> None:
 def test_a_torn_run_is_not_decoded() -> None:
     run = base64.b64encode(b"a secret, it is").decode()
 
-    assert len(readings(run)) == 2
+    assert len(variants(run)) == 2
     assert len(beginning(run, torn=True).views) == 1
 
 
@@ -125,7 +125,7 @@ def test_clusters_compose_as_the_whole_text_does(text: str) -> None:
 
 @given(ODD)
 def test_places_of_a_reading_rise_and_stay_within_the_text(text: str) -> None:
-    for view in readings(text):
+    for view in variants(text):
         assert len(view.folded) == len(view.cased)
         past = (0, 0)
         for place in range(len(view.cased)):
@@ -163,7 +163,7 @@ def test_what_is_settled_stays_whatever_follows(text: str, more: str) -> None:
 
 
 def _closest(text: str) -> View:
-    spread = [view for view in readings(text) if view.whole is None]
+    spread = [view for view in variants(text) if view.whole is None]
     return spread[-1]
 
 
@@ -173,13 +173,13 @@ def _closest(text: str) -> View:
 def test_a_run_of_base64_is_settled_once_it_has_ended(text: str, more: str) -> None:
     read = beginning(text)
     upto, open_run = read.upto, read.run
-    ended = [view.whole for view in readings(text + more) if view.whole]
+    ended = [view.whole for view in variants(text + more) if view.whole]
 
     assert all(end <= upto or start >= open_run for start, end in filter(None, ended))
 
 
 @pytest.mark.parametrize("number", ["0", "-1.5", "+123456789e+12", "1234567890", "1.2.3.4", "1e5"])
 def test_a_number_has_no_other_reading(number: str) -> None:
-    assert [view.cased for view in readings(number)] == [number]
+    assert [view.cased for view in variants(number)] == [number]
     assert View.of(number).cased == number
     assert len(number) < RUN

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.payloads import CHARSETS, data_of
 from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
@@ -242,7 +242,7 @@ def test_a_text_is_read_whatever_its_charset_is_called(
     said = f"data:{media}{charset};base64,{base64.b64encode('a héron'.encode(codec)).decode()}"
     texts = request_texts(PLACES["a file"](said)).texts
 
-    read = {reading.cased for text in texts for reading in readings(text.text)}
+    read = {reading.cased for text in texts for reading in variants(text.text)}
     assert [text for text in read if "héron" in text]
 
 

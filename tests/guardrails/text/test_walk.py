@@ -14,7 +14,7 @@ from proxy.dialects import DIALECTS, Received, parse_head, read_call
 from proxy.dialects.fields import Field
 from proxy.errors import BadField
 from proxy.guardrails.text.logprobs import beside
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import (
     KINDS,
     NESTED,
@@ -310,7 +310,7 @@ def test_of_an_answer_nothing_is_skipped(
     ids=str,
 )
 def test_a_name_is_silent_at_its_place_and_as_what_it_is_alone(answer: dict[str, Any]) -> None:
-    read = {reading.cased for text in answer_texts(answer).texts for reading in readings(text.text)}
+    read = {reading.cased for text in answer_texts(answer).texts for reading in variants(text.text)}
     assert [text for text in read if MARK in text]
 
 

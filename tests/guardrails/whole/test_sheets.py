@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.mask import find_matches
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.text.normalize import readings
+from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import Text, request_texts
 from proxy.guardrails.text.weight import SHEET
 from proxy.guardrails.whole.sheets import RuleLook, TextViews, sheets
@@ -50,7 +50,7 @@ def field(said: str) -> Text:
 
 
 def at_once(one: GuardRule, said: str) -> Found:
-    found = find_matches(RuleTally(one, Ticks()), 0, readings(said))
+    found = find_matches(RuleTally(one, Ticks()), 0, variants(said))
     return [(match.start, match.end, match.kind) for match in found]
 
 
