@@ -65,7 +65,7 @@ class AnswerCache:
     async def _lookup(self, plan: Plan, call: Call, record: Record) -> CacheLookup | None:
         rule = plan.cache
         backend = self.backends.get(rule.store) if rule is not None else None
-        if rule is None or backend is None or len(plan.legs) != 1:
+        if rule is None or backend is None or len(plan.model_calls) != 1:
             return None
         control = self._control(plan, call, record)
         if control.no_cache and not control.keep:

@@ -59,7 +59,7 @@ class CacheLookup:
     @property
     def wanted(self) -> int:
         """How many choices or vectors make the answer whole, by what policy makes of the call."""
-        call, [leg] = self.call, self.plan.legs
+        call, [leg] = self.call, self.plan.model_calls
         first = leg.targets[0]
         return choices_wanted(call, parameters(call, first, leg.changes_for(first)))
 
@@ -128,7 +128,7 @@ class CacheLookup:
     def worth(self, kept: CachedAnswer, record: Record) -> Saved:
         """Return the tokens of a kept answer and what they would cost now."""
         about, today = kept.about, record.started_at.date()
-        for target in self.plan.legs[0].targets:
+        for target in self.plan.model_calls[0].targets:
             if (target.upstream.name, target.model) == (about.upstream, about.model):
                 price = in_force(target.prices, today)
                 return Saved(about.tokens, price.cost(about.tokens) if price else None)

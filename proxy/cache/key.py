@@ -68,7 +68,7 @@ def digest(
         [rule.namespace, ascii(namespace)],
         [head.dialect, head.endpoint],  # a field means what its dialect says
         head.user if rule.by_user else None,
-        [_leg(leg) for leg in plan.legs],
+        [_leg(leg) for leg in plan.model_calls],
         plan.guards.digest,
         _question(call.body, by_user=rule.by_user),
     ]

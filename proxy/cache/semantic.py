@@ -166,7 +166,7 @@ def _fits(rule: Semantic, plan: Plan, call: Call, record: Record) -> bool:
 
 
 def _temperature(plan: Plan, body: Json) -> float:
-    leg = plan.legs[0]
+    leg = plan.model_calls[0]
     changes = leg.changes_for(leg.targets[0])
     asked = changes.set.get("temperature", body.get("temperature"))
     temperature = float(asked) if isinstance(asked, int | float) else DEFAULT_TEMPERATURE

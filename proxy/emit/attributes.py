@@ -128,7 +128,7 @@ def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
     """Give the parameters as the rules left them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
-    changes = record.plan.legs[last.leg].changes_for(last.target)
+    changes = record.plan.model_calls[last.leg].changes_for(last.target)
     body = parameters(record.call, last.target, changes)
     said: dict[str, Value | None] = {
         name: body[field] for field, name in ASKED.items() if _number(body.get(field))

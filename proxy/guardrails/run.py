@@ -173,7 +173,9 @@ def _elsewhere(plan: Plan, by: GuardRule) -> Plan:
     none that may be asked."""
     if not by.to:
         raise GuardBlocked(by.message, guard=by.name, kind="could_not_route")
-    return replace(plan, legs=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.legs))
+    return replace(
+        plan, model_calls=tuple(replace(leg, targets=by.to, pool=1) for leg in plan.model_calls)
+    )
 
 
 @dataclass(slots=True)

@@ -147,7 +147,7 @@ def noted(seq: int, record: Record) -> CallEntry:
         cache=record.cache,
         attempts=record.billed(),
         saved=record.saved,
-        model=plan.legs[0].targets[0].model if plan and plan.legs else "",
+        model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
         charges=record.charges,
     )
 

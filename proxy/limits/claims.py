@@ -65,7 +65,7 @@ def _models(plan: Plan) -> dict[str, list[int]]:
     """Return the indexes of the legs by the model of their first target, whatever name the client
     has for it: a limit per model has a counter for each."""
     models: dict[str, list[int]] = {}
-    for index, leg in enumerate(plan.legs):
+    for index, leg in enumerate(plan.model_calls):
         models.setdefault(leg.targets[0].model, []).append(index)
     return models
 
@@ -91,7 +91,7 @@ def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
     kinds = {bound.limit.kind for bound in plan.bounds}
     if kinds.isdisjoint(("tokens", "usd")):
         return {}
-    sizes = [_sizes(call, plan, leg) for leg in plan.legs]
+    sizes = [_sizes(call, plan, leg) for leg in plan.model_calls]
     weights = {"tokens": [_tokens(leg_sizes) for leg_sizes in sizes]}
     if "usd" in kinds:
         weights["usd"] = [_cost(call, leg_sizes) or 0 for leg_sizes in sizes]
@@ -103,7 +103,7 @@ def predicted(plan: Plan, call: Call) -> int | None:
 
     None as soon as a leg has no target with a known price.
     """
-    costs = [_cost(call, _sizes(call, plan, leg)) for leg in plan.legs]
+    costs = [_cost(call, _sizes(call, plan, leg)) for leg in plan.model_calls]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
@@ -163,7 +163,7 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
     that reasons all that the call claims; for a whole answer that nobody waited for as many as are
     written in that time; else none."""
-    leg, reported = plan.legs[attempt.leg], attempt.meter.reported
+    leg, reported = plan.model_calls[attempt.leg], attempt.meter.reported
     changes = leg.changes_for(attempt.target)
     body = parameters(call, attempt.target, changes)
     reported_thought = reported is not None and reported.reasoning

@@ -29,7 +29,7 @@ Difference = tuple[str, Any, Any]
 
 def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
     plan = played.record.plan
-    legs = plan.legs if plan else ()
+    legs = plan.model_calls if plan else ()
     asked = [attempt.target for attempt in played.record.attempts]
     known = {
         "deployment": plan.deployment if plan else None,

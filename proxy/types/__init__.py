@@ -211,7 +211,7 @@ class Plan:
     key: str
     deployment: str | None
     tags: Mapping[str, str]
-    legs: tuple[ModelCall, ...]
+    model_calls: tuple[ModelCall, ...]
     listing: tuple[str, ...] | None = None
     dropped_tags: int = 0
     warnings: tuple[str, ...] = ()
@@ -226,13 +226,13 @@ class Plan:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules that apply to any leg, once each."""
-        return tuple(dict.fromkeys(rule for leg in self.legs for rule in leg.rules))
+        """The rules that apply to any model, once each."""
+        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.rules))
 
     @property
     def would(self) -> tuple[str, ...]:
-        """The rules in shadow that hold for any leg, once each."""
-        return tuple(dict.fromkeys(rule for leg in self.legs for rule in leg.would))
+        """The rules in shadow that hold for any model, once each."""
+        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.would))
 
     def permit(self) -> None:
         """Raise ``RefusedByRule`` where a rule refuses the call."""
@@ -255,7 +255,8 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk per leg.
+    """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk for each
+    model call. ``leg`` is the index of that call in the plan.
 
     ``raw`` is the very JSON that the upstream sent for ``data``: it is sent on as it came while
     nothing has changed ``data``. ``data`` is None in the bare end of a stream, and in a sign of

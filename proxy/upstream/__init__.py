@@ -65,7 +65,7 @@ class Upstreams:
             return ModelList(plan.listing)
         legs = [
             AttemptContext(plan=plan, call=call, record=record, leg=leg)
-            for leg in range(len(plan.legs))
+            for leg in range(len(plan.model_calls))
         ]
         if len(legs) == 1:
             return await self._begin(legs[0])

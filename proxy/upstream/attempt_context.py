@@ -20,7 +20,7 @@ class AttemptContext:
 
     @property
     def model_leg(self) -> ModelCall:
-        return self.plan.legs[self.leg]
+        return self.plan.model_calls[self.leg]
 
     def time_left(self) -> float:
         """Return the seconds that are left; 0 or less when another try is too late."""

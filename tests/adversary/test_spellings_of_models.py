@@ -193,7 +193,9 @@ def key_in(snapshot: Snapshot) -> VirtualKey:
 
 
 def reached(plan: Plan) -> list[str]:
-    return [target.title for leg in plan.legs for target in (*leg.targets, *plan.guards.detours)]
+    return [
+        target.title for leg in plan.model_calls for target in (*leg.targets, *plan.guards.detours)
+    ]
 
 
 def added(plan: Plan) -> Iterator[str]:
@@ -202,7 +204,7 @@ def added(plan: Plan) -> Iterator[str]:
     yield from (each.name for each in (*guards.input, *guards.output))
     yield from (each.name for each in guards.ceilings)
     yield from (bound.limit.name for bound in plan.bounds)
-    for leg in plan.legs:
+    for leg in plan.model_calls:
         for target in (*leg.targets, *guards.detours):
             if target.title == "local/large":
                 changes = leg.changes_for(target)
@@ -261,7 +263,7 @@ def test_what_comes_later_is_left_out_where_its_own_rules_pick_others(
     said = Way("answers", {"x-user": "a"}, deployment={"targets": NEXT[:2], **later})
     rule = {"name": "away", "when": {"model": "large"}, **does}
 
-    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
 
     assert [target.title for target in leg.targets] == ["local/small", "local/tiny"]
 
@@ -290,7 +292,7 @@ def test_a_fallback_that_is_what_its_rule_names_is_asked() -> None:
     said = Way("small", deployment={"targets": [SMALL], "fallback": [LARGE]})
     rule = {"name": "same", "when": {"model": "large"}, "model": "large"}
 
-    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+    [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
 
     assert [target.title for target in leg.targets] == ["local/small", "local/large"]
 
@@ -313,7 +315,7 @@ def test_parameters_are_changed_at_the_target_of_that_model_alone() -> None:
     rule = {"name": "short", "when": {"model": "large"}, "cap": {"max_tokens": 7}}
     for name in ("a fallback", "the next of a draw", "a balanced pool"):
         plan = decide(snapshot_of(written(WAYS[name], rule)), call_of(WAYS[name]))
-        [leg] = plan.legs
+        [leg] = plan.model_calls
         caps = {target.title: leg.changes_for(target).cap for target in leg.targets}
         assert caps == {"local/small": {}, "local/large": {"max_tokens": 7}}, name
 
@@ -323,7 +325,7 @@ def test_what_holds_for_what_is_asked_holds_for_what_takes_its_place() -> None:
     rule = {"name": "calm", "when": {"model": "large"}, "set": {"temperature": 0}, "cap": {"n": 1}}
     for model in ("large", "local/large", "acme/large", "answers"):
         said = Way(model, deployment=deployment)
-        [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).legs
+        [leg] = decide(snapshot_of(written(said, rule)), call_of(said)).model_calls
         for target in leg.targets:
             assert leg.changes_for(target) == leg.changes, model
         assert leg.changes.set == {"temperature": 0}

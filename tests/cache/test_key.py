@@ -52,7 +52,7 @@ def said(**fields: Any) -> Call:
 
 
 def planned(**changes: Any) -> Plan:
-    return replace(PLAN, legs=(replace(LEG, **changes),))
+    return replace(PLAN, model_calls=(replace(LEG, **changes),))
 
 
 def aimed(**changes: Any) -> Plan:

@@ -130,7 +130,9 @@ class House:
         plan = replace(
             record.plan or Plan("", "", "", {}, ()),
             tags={"team": draw.choice(("support", "search"))},
-            legs=tuple(ModelCall(t.model, (t,)) for t in (PRICED, replace(target, model="other"))),
+            model_calls=tuple(
+                ModelCall(t.model, (t,)) for t in (PRICED, replace(target, model="other"))
+            ),
             bounds=tuple(names),
         )
         record.plan = plan

@@ -34,9 +34,9 @@ def asked(**body: Any) -> Call:
 
 
 def plan(
-    *bounds: ScopedLimit, legs: tuple[ModelCall, ...] = (ModelCall("m", (CHEAP, DEAR)),)
+    *bounds: ScopedLimit, model_calls: tuple[ModelCall, ...] = (ModelCall("m", (CHEAP, DEAR)),)
 ) -> Plan:
-    return Plan("1", "widget", "chat", {"team": "support"}, legs, bounds=bounds)
+    return Plan("1", "widget", "chat", {"team": "support"}, model_calls, bounds=bounds)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_target_without_a_price_claims_no_money() -> None:
     legs = (ModelCall("m", (Target(UP, "m"),)),)
 
     assert [
-        c.amount for c in claims_of(plan(ScopedLimit(MONEY), legs=legs), asked(prompt="x"))
+        c.amount for c in claims_of(plan(ScopedLimit(MONEY), model_calls=legs), asked(prompt="x"))
     ] == [0]
 
 
@@ -110,7 +110,7 @@ def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
     bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))
 
-    claims = claims_of(plan(*bounds, legs=legs), asked(prompt="x" * 40, max_tokens=20))
+    claims = claims_of(plan(*bounds, model_calls=legs), asked(prompt="x" * 40, max_tokens=20))
 
     assert [(claim.scope, claim.amount) for claim in claims] == [
         ("", 90),

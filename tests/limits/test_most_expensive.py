@@ -68,7 +68,7 @@ MOST = 40  # tokens of an answer
 def claimed(price: Price, body: dict[str, Any], model: str = "m") -> int:
     call = suppose({"model": "m", "max_tokens": MOST, **body}, {}, AT, "/v1/chat/completions")
     legs = (ModelCall("m", (Target(UP, model, prices=(price,)),)),)
-    [claim] = claims_of(plan(ScopedLimit(MONEY), legs=legs), call)
+    [claim] = claims_of(plan(ScopedLimit(MONEY), model_calls=legs), call)
     return claim.amount
 
 

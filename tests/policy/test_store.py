@@ -373,7 +373,7 @@ async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: S
     async def decide() -> None:
         while not done.is_set():
             plan = (await stored.store.read(call.head)).identify(call.head).decide(call)
-            served.setdefault(plan.revision, set()).add(plan.legs[0].targets[0].model)
+            served.setdefault(plan.revision, set()).add(plan.model_calls[0].targets[0].model)
             await asyncio.sleep(0)
 
     async def reload(times: int) -> None:

@@ -93,7 +93,7 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             key=key.name,
             deployment=None,
             tags=key.tags,
-            legs=(),
+            model_calls=(),
             listing=key.listing,
             warnings=warnings,
         )
@@ -107,7 +107,7 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     _check_number(call.models, deployment.max_models)
     facts = facts_of(key, call, tags)
     ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
-    legs = tuple([each.leg for each in ruled])
+    model_calls = tuple([each.model_call for each in ruled])
     where = _together(reach, unlike([each.where for each in ruled]))
     firsts = unlike([effects for each in ruled for effects in each.first])
     every = unlike([effects for each in ruled for effects in each.every])
@@ -118,7 +118,7 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     guards = guards_of(deployment.guards, any_, every)
     unpriced = pricing.unpriced_by(deployment, bounds)
     if unpriced is not None:
-        legs, lacking = pricing.payable_legs(legs, call)
+        model_calls, lacking = pricing.payable_model_calls(model_calls, call)
         guards = pricing.payable_guards(guards, call)
         if lacking is not None:
             refusal = refusal or pricing.refusal(ascii_word(lacking.model), unpriced)
@@ -127,7 +127,7 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         key=key.name,
         deployment=deployment.name,
         tags=tags,
-        legs=legs,
+        model_calls=model_calls,
         listing=None,
         dropped_tags=len(dropped),
         warnings=warnings,

@@ -5,7 +5,7 @@ deployment's, and any word at all beside a header that names the deployment. Wha
 not depend on which of them a client takes, so a rule that looks at the model is tried for each
 target, by the target's own names and by all by which the call may mean it.
 
-- Where a leg goes (``targets``, ``fallback``, ``model``) is said for the target asked first. One
+- Where it goes (``targets``, ``fallback``, ``model``) is said for the target asked first. One
   that its own rules refuse is left out, and one that may come later also where they pick others; a
   call is refused where none is left.
 - Parameters are changed for each target by its own rules.
@@ -44,10 +44,10 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuledModelCall:
-    """A leg, and the effects behind it: ``where`` it goes, what holds for the targets asked
+    """A model call, and the effects behind it: ``where`` it goes, what holds for the targets asked
     ``first``, and what for ``every`` one. The first ``chosen`` targets are no fallback."""
 
-    leg: ModelCall
+    model_call: ModelCall
     where: Effects
     first: tuple[Effects, ...]
     every: tuple[Effects, ...]
@@ -56,14 +56,14 @@ class RuledModelCall:
 
 
 def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> RuledModelCall:
-    """Return one leg as the rules leave it. ``facts`` are those of the call, without names."""
+    """Return what the rules leave of one model call. ``facts`` are the call's, without names."""
     if reach.chain is not None and reach.chain.by_model:
         return _ByTarget(reach, reach.chain, call, facts, model).ruled()
     effects = evaluate(reach.chain, facts) if reach.chain is not None else NO_EFFECTS
     deployment = reach.deployment
     routes = effects.routes or deployment.routes
     targets, pool = ordered(deployment, routes, effects.model or model, facts.key, call)
-    leg = ModelCall(
+    model_call = ModelCall(
         model=model,
         targets=targets + _fallback(deployment, effects),
         pool=pool,
@@ -73,7 +73,11 @@ def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> Ruled
         by=effects.by,
     )
     return RuledModelCall(
-        leg=leg, where=effects, first=(effects,), every=(effects,), chosen=len(targets)
+        model_call=model_call,
+        where=effects,
+        first=(effects,),
+        every=(effects,),
+        chosen=len(targets),
     )
 
 
@@ -102,7 +106,7 @@ def effects_by(where: Effects, first: Effects, every: Effects) -> Mapping[str, s
 
 
 def _fallback(deployment: Deployment, effects: Effects) -> Targets:
-    """Return where a leg goes when its first targets fail. Targets that a rule picks bring their
+    """Return where a call goes when its first targets fail. Targets that a rule picks bring their
     own fallback."""
     if effects.fallback is not None:
         return effects.fallback
@@ -119,7 +123,7 @@ def _all(found: Found) -> tuple[Effects, ...]:
 
 
 class _ByTarget:
-    """The rules of one leg, tried target by target."""
+    """The rules of one model call, tried target by target."""
 
     def __init__(
         self, reach: Reach, chain: RuleChain, call: Call, facts: Facts, model: str
@@ -148,9 +152,9 @@ class _ByTarget:
             found |= {each.title: self._holding(each, asked) for each in detours}
         every = _all(found)
         whole = self._chain.union(every)
-        leg = self._leg(targets, pool, (where, self._chain.union(first), whole), found)
+        model_call = self._leg(targets, pool, (where, self._chain.union(first), whole), found)
         return RuledModelCall(
-            leg=leg,
+            model_call=model_call,
             where=where,
             first=first,
             every=every,
@@ -241,8 +245,8 @@ class _ByTarget:
     def _leg(
         self, targets: Targets, pool: int, effects: tuple[Effects, Effects, Effects], found: Found
     ) -> ModelCall:
-        """Return the leg. ``effects`` say where it goes, what holds for what is asked first, and
-        what for every target."""
+        """Return the model call. ``effects`` say where it goes, what holds for what is asked
+        first, and what for every target."""
         where, first, every = effects
         own = {
             title: self._chain.union(effects_list).changes for title, effects_list in found.items()

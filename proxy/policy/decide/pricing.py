@@ -64,28 +64,32 @@ def payable(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
     return tuple([target for target in targets if is_priced(target, call)])
 
 
-def payable_legs(
-    legs: tuple[ModelCall, ...], call: Call
+def payable_model_calls(
+    model_calls: tuple[ModelCall, ...], call: Call
 ) -> tuple[tuple[ModelCall, ...], ModelCall | None]:
-    """Return the legs without the targets whose cost nobody could tell, and the first leg that has
+    """Return them without the targets whose cost is unknown, and the first one that has
     no others: it is left as it is."""
-    kept, lacking = legs, None
-    for index, leg in enumerate(legs):
-        for target in leg.targets:
+    kept, lacking = model_calls, None
+    for index, model_call in enumerate(model_calls):
+        for target in model_call.targets:
             if not target.always_priced:
-                left = _payable_leg(leg, call)
+                left = _payable_model_call(model_call, call)
                 kept = (*kept[:index], left, *kept[index + 1 :])
                 if lacking is None and not is_priced(left.targets[0], call):
-                    lacking = leg
+                    lacking = model_call
                 break
     return kept, lacking
 
 
-def _payable_leg(leg: ModelCall, call: Call) -> ModelCall:
-    targets = payable(leg.targets, call)
-    if not targets or len(targets) == len(leg.targets):
-        return leg
-    return replace(leg, targets=targets, pool=len(payable(leg.targets[: leg.pool], call)) or 1)
+def _payable_model_call(model_call: ModelCall, call: Call) -> ModelCall:
+    targets = payable(model_call.targets, call)
+    if not targets or len(targets) == len(model_call.targets):
+        return model_call
+    return replace(
+        model_call,
+        targets=targets,
+        pool=len(payable(model_call.targets[: model_call.pool], call)) or 1,
+    )
 
 
 def payable_guards(guards: Guarding, call: Call) -> Guarding:
@@ -100,5 +104,5 @@ def payable_guards(guards: Guarding, call: Call) -> Guarding:
 
 
 def refusal(model: str, why: str) -> Refusal:
-    """Refuse a leg none of whose targets has a price. ``model`` must be fit for a message."""
+    """Refuse a model none of whose targets has a price. ``model`` must be fit for a message."""
     return Refusal(RULE, f"What {model} costs is not known, and {why}.", 403)

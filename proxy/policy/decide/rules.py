@@ -69,7 +69,7 @@ class PolicyRules:
 
 
 class Effects(NamedTuple):
-    """What the rules that hold make of one leg of a call. ``by`` names for each of their effects
+    """What the rules that hold make of one model of a call. ``by`` names for each of their effects
     the rule whose word counts, as ``origins`` names them."""
 
     rules: tuple[str, ...] = ()

@@ -79,7 +79,7 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
         yield Divergence("deployment", str(was.deployment), str(now.deployment))
     if was.tags != now.tags:
         yield Divergence("tags", _tags(was), _tags(now))
-    for before, after in zip(was.legs, now.legs, strict=True):
+    for before, after in zip(was.model_calls, now.model_calls, strict=True):
         yield from _of_legs(call, before, after)
     if _routing(was) != _routing(now):
         yield Divergence("routing", _routing(was), _routing(now))
@@ -115,8 +115,8 @@ def _sent(
 ) -> Iterator[Divergence]:
     """Yield where two targets would get other parameters, in OpenAI's form."""
     before, after = (
-        parameters(call, target, leg.changes_for(target))
-        for leg, target in ((was, one), (now, other))
+        parameters(call, target, model_call.changes_for(target))
+        for model_call, target in ((was, one), (now, other))
     )
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
@@ -178,17 +178,17 @@ def _tags(plan: Plan) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
 
 
-def _targets(leg: ModelCall) -> str:
-    return ", ".join(target.title for target in leg.targets)
+def _targets(model_call: ModelCall) -> str:
+    return ", ".join(target.title for target in model_call.targets)
 
 
-def _parameter(name: str, body: Mapping[str, Any], leg: ModelCall) -> str:
+def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:
     """Return a parameter in words. A text is shown only where a rule has set it: one of a client
     is nobody else's business."""
     value = body.get(name)
     if value is None:
         return f"no {name}"
-    sets = (changes.set for changes in (leg.changes, *leg.others.values()))
+    sets = (changes.set for changes in (model_call.changes, *model_call.others.values()))
     ours = isinstance(value, (bool, int, float)) or any(name in each for each in sets)
     return f"{name} {value}" if ours else f"{name} as asked"
 

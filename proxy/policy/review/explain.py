@@ -60,10 +60,10 @@ class _Explainer:
             reach = find(self.key, self.call)
             reasons += [self.deployment(reach), self.tags(reach, plan)]
             facts = facts_of(self.key, self.call, plan.tags)
-            for leg in plan.legs[:MAX_LISTED]:
+            for leg in plan.model_calls[:MAX_LISTED]:
                 ruled = rule_model_call(reach, self.call, facts, leg.model)
                 reasons += self.leg(reach, plan, leg, ruled)
-            if left := plan.legs[MAX_LISTED:]:
+            if left := plan.model_calls[MAX_LISTED:]:
                 reasons.append(Reason("models", f"{len(left)} more, which are not explained here"))
             reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
             reasons += _captured(plan)
@@ -138,7 +138,7 @@ class _Explainer:
     def leg(
         self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
     ) -> Iterator[Reason]:
-        text = f"{leg.model[:64]!a}: " if len(plan.legs) > 1 else ""
+        text = f"{leg.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
         rules = tuple(self.rules(reach.deployment, plan, ruled))
         applied = f"{text}{len(leg.rules)} of {len(rules)} apply"
         yield Reason("rules", applied, parts=rules)
@@ -149,8 +149,8 @@ class _Explainer:
         yield Reason("targets", f"{text}{leg.targets[0].title} first", parts=targets)
 
     def rules(self, deployment: Deployment, plan: Plan, ruled: RuledModelCall) -> Iterator[Reason]:
-        leg = ruled.leg
-        names = ruled.leg.targets[0].names | {leg.model, deployment.name}
+        leg = ruled.model_call
+        names = ruled.model_call.targets[0].names | {leg.model, deployment.name}
         facts = facts_of(self.key, self.call, plan.tags)._replace(names=names)
         for section in deployment.sections:
             for index, rule in enumerate(section.rules):
@@ -186,7 +186,7 @@ class _Explainer:
     ) -> Iterator[Reason]:
         deployment = reach.deployment
         served: tuple[Target, ...] = leg.targets
-        fallback = ruled.leg.targets[ruled.chosen :]
+        fallback = ruled.model_call.targets[ruled.chosen :]
         if unpriced_by(deployment, plan.bounds) is not None:
             served = payable(leg.targets, self.call)
             fallback = payable(fallback, self.call) if served else fallback
@@ -202,7 +202,7 @@ class _Explainer:
             yield Reason(
                 about="target", decided=target.title, why=f"{why}; {_priced(price)}", at=at
             )
-        for target in ruled.leg.targets:
+        for target in ruled.model_call.targets:
             if target not in leg.targets and not is_priced(target, self.call):
                 yield Reason("target", f"{target.title} left out", "its price is not known")
         for target, rule in ruled.left_out:
@@ -269,7 +269,7 @@ def _cached(plan: Plan) -> Reason:
     if rule is None:
         return Reason("cache", "off")
     text = f"answers are kept for {rule.ttl:g} s in {rule.store}"
-    if len(plan.legs) > 1:
+    if len(plan.model_calls) > 1:
         return Reason("cache", "passed by", "a list of models is not looked up")
     if rule.semantic is not None:
         does = "are noted" if rule.semantic.shadow else "count as the same question"
@@ -349,7 +349,7 @@ def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
 
 def _won(rule: Rule, plan: Plan, ruled: RuledModelCall) -> Iterator[str]:
     """Yield what a rule does, and for what it does not, whose word counted instead."""
-    leg = ruled.leg
+    leg = ruled.model_call
     for effect, text in _effects(rule):
         kind, _, name = effect.partition(" ")
         winner = leg.by.get(effect)
@@ -393,7 +393,7 @@ def _outcome(plan: Plan) -> Reason:
     if plan.refusal is not None:
         text = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", text, plan.refusal.message)
-    first = " and ".join(leg.targets[0].title for leg in plan.legs[:MAX_LISTED])
-    if left := plan.legs[MAX_LISTED:]:
+    first = " and ".join(leg.targets[0].title for leg in plan.model_calls[:MAX_LISTED])
+    if left := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(left)} more"
     return Reason("decided", f"goes to {first}", "; ".join(plan.warnings) or None)

@@ -71,12 +71,17 @@ def _held(deployment: Deployment, more: Rule | None) -> tuple[str, ...]:
 def _claims(deployment: Deployment, effects: Effects, call: Call) -> tuple[Claim, ...]:
     targets = (effects.routes or deployment.routes).targets
     spare = deployment.fallback if effects.fallback is None else effects.fallback
-    leg = ModelCall(deployment.name, (*targets, *spare), changes=effects.changes)
+    model_call = ModelCall(deployment.name, (*targets, *spare), changes=effects.changes)
     bounds = (*deployment.bounds, *effects.bounds)
     counting = tuple(bound for bound in bounds if bound.limit.name not in effects.without)
     return claims_of(
         Plan(
-            revision="", key="", deployment=deployment.name, tags={}, legs=(leg,), bounds=counting
+            revision="",
+            key="",
+            deployment=deployment.name,
+            tags={},
+            model_calls=(model_call,),
+            bounds=counting,
         ),
         call,
     )

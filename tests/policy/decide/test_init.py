@@ -65,7 +65,7 @@ def test_a_name_leads_to_a_deployment_and_its_targets(
     plan = decide(snapshot, asked)
 
     assert plan.deployment == deployment
-    assert [target.model for target in plan.legs[0].targets] == targets
+    assert [target.model for target in plan.model_calls[0].targets] == targets
 
 
 def test_a_header_goes_before_a_model_that_names_another_deployment(snapshot: Snapshot) -> None:
@@ -78,7 +78,7 @@ def test_a_list_of_models_needs_one_deployment_that_serves_them_all(snapshot: Sn
     plan = decide(snapshot, call("second", "first"))
 
     assert plan.deployment == "compare"
-    assert [leg.targets[0].model for leg in plan.legs] == ["second", "first"]
+    assert [leg.targets[0].model for leg in plan.model_calls] == ["second", "first"]
     with pytest.raises(NotFound, match="together"):
         decide(snapshot, call("first", "gpt-4o-mini"))
 

@@ -75,7 +75,7 @@ def decided(snapshot: Snapshot, call: Call) -> Plan:
 
 
 def models(plan: Plan) -> list[str]:
-    return [target.model for target in plan.legs[0].targets]
+    return [target.model for target in plan.model_calls[0].targets]
 
 
 def test_targets_without_a_price_in_force_are_left_out(snapshot: Snapshot) -> None:
@@ -92,7 +92,7 @@ def test_embeddings_need_no_price_of_an_answer(snapshot: Snapshot) -> None:
 
 
 def test_equals_without_a_price_are_none(snapshot: Snapshot) -> None:
-    leg = decided(snapshot, asked("level")).legs[0]
+    leg = decided(snapshot, asked("level")).model_calls[0]
 
     assert ([t.model for t in leg.targets], leg.pool) == (["gpt-4o-mini", "spare"], 1)
 

@@ -63,7 +63,7 @@ def test_a_target_without_weight_takes_no_call_that_names_its_model_either(tmp_p
 
     with pytest.raises(NotFound):
         decide(snapshot, Call(HEAD, {}, models=("old",)))
-    assert [t.model for t in decide(snapshot, named).legs[0].targets] == ["m", "last"]
+    assert [t.model for t in decide(snapshot, named).model_calls[0].targets] == ["m", "last"]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def snapshot(tmp_path: Path, request: pytest.FixtureRequest) -> Snapshot:
 
 def chosen(snapshot: Snapshot, **said: Any) -> list[str]:
     call = Call(replace(HEAD, nonce=said.pop("nonce", "")), said, models=("m",))
-    return [t.upstream.name for t in decide(snapshot, call).legs[0].targets]
+    return [t.upstream.name for t in decide(snapshot, call).model_calls[0].targets]
 
 
 @pytest.mark.parametrize("snapshot", ["null"], indirect=True)
@@ -114,7 +114,7 @@ def test_a_canary_of_another_model_gets_calls_once_a_rule_names_the_deployment(
     snapshot = read_folder(tmp_path, {})
 
     asked = (Call(replace(HEAD, nonce=f"n{n}"), {}, models=("m",)) for n in range(200))
-    first = Counter(decide(snapshot, call).legs[0].targets[0].model for call in asked)
+    first = Counter(decide(snapshot, call).model_calls[0].targets[0].model for call in asked)
 
     assert first["m"] > 150
     assert (first["larger"] > 5) is recipe
