@@ -188,9 +188,9 @@ async def _rooms(
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)
     pool = context.opened.enter_context(ThreadPoolExecutor(GUARD_THREADS, "guards"))
-    recalls = await stores.recalls(context, store, counters)
+    backfill = await stores.backfill(context, store, counters)
     limits = Admission(
-        store=counters, warned=telemetry.warn(context), recalls=recalls, offload=offload
+        store=counters, warned=telemetry.warn(context), backfill=backfill, offload=offload
     )
     health = Health(time.monotonic, context.metrics.circuit)
     answers = Bodies(context.settings.answers_bytes, "answers")

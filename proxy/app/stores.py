@@ -28,7 +28,7 @@ from proxy.emit.quota import Quota
 from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
-from proxy.limits.backfill import Backfill, BackfillUnavailable, Recall
+from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
 from proxy.limits.failover import FailoverStore
 from proxy.limits.leases import renewing
 from proxy.limits.local_fallback import LocalFallback
@@ -125,12 +125,12 @@ def drift(
     return running_beside(comparing.run())
 
 
-async def recalls(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
+async def backfill(context: Context, policies: PolicyStore, counters: CounterStore) -> Backfill:
     """Let budgets that begin anew ask the ledger what their window has seen, where there is one."""
     failed = telemetry.amiss(context, "recall.failed")
     asking = Backfill(
         store=counters,
-        recall=_recall(context, policies),
+        spent_before=_spent_before(context, policies),
         failed=failed,
         monotonic=time.monotonic,
         utc=since_epoch,
@@ -138,7 +138,7 @@ async def recalls(context: Context, policies: PolicyStore, counters: CounterStor
     return await context.opened.enter_async_context(asking)
 
 
-def _recall(context: Context, policies: PolicyStore) -> Recall:
+def _spent_before(context: Context, policies: PolicyStore) -> SpentBefore:
     in_force = BudgetsInForce(lambda: policies.current)
 
     async def ask(claim: Claim, before_ms: int | None) -> int | None:

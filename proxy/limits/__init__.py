@@ -34,7 +34,7 @@ USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of ca
 class Admission:
     """The limits of the policy over a store of counters.
 
-    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``recalls``
+    ``warned`` hears of each budget or rate that a call took past its ``warn_at``. ``backfill``
     charges budgets whose counters begin anew (a new window, a process that was started again, a
     store that has lost them) with what their window has seen. ``offload`` is where claims of large
     bodies are estimated.
@@ -42,7 +42,7 @@ class Admission:
 
     store: CounterStore
     warned: Callable[[Standing], None]
-    recalls: Backfill | None = None
+    backfill: Backfill | None = None
     offload: Offload = Offload()  # noqa: RUF009  # it is frozen
     _in_flight: dict[str, Admitted] = field(default_factory=dict)
 
@@ -176,23 +176,23 @@ class Admitted:
 
     async def _decide(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store; once more where a budget that began anew turns out to be used."""
-        recalls = self.admission.recalls
-        if recalls is not None:  # nobody overtakes a budget that is being recalled
-            await recalls.known(claims)
+        backfill = self.admission.backfill
+        if backfill is not None:  # nobody overtakes a budget that is being backfilled
+            await backfill.known(claims)
         decided = await self._ask(claims)
-        if recalls is not None and decided.admitted and await self._recalled(recalls, decided):
+        if backfill is not None and decided.admitted and await self._backfill(backfill, decided):
             await self.admission.store.release(self._id)
             decided = await self._ask(claims)
         self.record.admission = decided
         return decided
 
-    async def _recalled(self, recalls: Backfill, decided: Outcome) -> bool:
-        """Have budgets recalled that begin anew with this call. True if one of its budgets turned
+    async def _backfill(self, backfill: Backfill, decided: Outcome) -> bool:
+        """Have budgets backfilled that begin anew with this call. True if one of its budgets turned
         out to be used, be it that another call began it in the same moment."""
         for index, flags in enumerate(decided.readings[FLAGS::READING]):
             if flags & FRESH:
-                recalls.begin(decided.claims[index], self.at_ms)
-        return await recalls.known(decided.claims)
+                backfill.begin(decided.claims[index], self.at_ms)
+        return await backfill.known(decided.claims)
 
     async def _ask(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store under a new id: under the last one it may owe something, or be owed."""

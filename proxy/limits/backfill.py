@@ -18,7 +18,7 @@ from proxy.types.limit import Claim
 AGAIN_S = 5.0
 MOST_MISSED = 10_000
 Name = tuple[str, str]
-Recall = Callable[[Claim, int | None], Awaitable[int | None]]
+SpentBefore = Callable[[Claim, int | None], Awaitable[int | None]]
 
 
 class BackfillUnavailable(Exception):
@@ -40,14 +40,14 @@ class MissedBackfill(NamedTuple):
 class Backfill:
     """Entering makes it the owner of the questions that are under way; leaving ends them.
 
-    ``recall`` returns the nano-USD that were spent in a claim's window by calls before a moment, if
+    ``spent_before`` returns the nano-USD spent in a claim's window by calls before a moment, if
     one is given, in milliseconds of UTC; None where nobody will ever know. It may raise
     ``BackfillUnavailable``: then it is asked again, with the first call after ``AGAIN_S``.
     ``failed`` gets any other exception.
     """
 
     store: CounterStore
-    recall: Recall
+    spent_before: SpentBefore
     failed: Callable[[Exception], None]
     monotonic: Callable[[], float]
     utc: Callable[[], float]
@@ -93,7 +93,7 @@ class Backfill:
     async def _run(self, claim: Claim, missed: MissedBackfill, before_ms: int | None) -> bool:
         name = _name(claim)
         try:
-            spent = await self.recall(claim, before_ms)
+            spent = await self.spent_before(claim, before_ms)
             if spent is not None:
                 charge = [Claim(claim.limit, claim.scope, spent)]
                 await self.store.charge(missed.charge_id, charge, whole=True)

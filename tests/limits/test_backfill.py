@@ -71,8 +71,8 @@ class World:
     @asynccontextmanager
     async def admission(self) -> AsyncIterator[Admission]:
         store, now = self.clock.memory(), self.clock.seconds
-        async with Backfill(store, self.ledger.recall, self.failed.append, now, now) as recalls:
-            yield Admission(store, lambda standing: None, recalls)
+        async with Backfill(store, self.ledger.recall, self.failed.append, now, now) as backfill:
+            yield Admission(store, lambda standing: None, backfill)
 
     async def call(self, admission: Admission, *limits: Limit) -> None:
         self.calls += 1
@@ -236,9 +236,9 @@ async def test_a_counter_that_is_lost_is_recalled_each_time(server: Server, worl
     world.clock.ms = int(now() * 1000)  # and it stands: all calls come in one millisecond
     async with (
         store,
-        Backfill(store, world.ledger.recall, world.failed.append, now, now) as recalls,
+        Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill,
     ):
-        admission = Admission(store, lambda standing: None, recalls)
+        admission = Admission(store, lambda standing: None, backfill)
         for _ in range(3):
             with pytest.raises(BudgetExceeded):
                 await world.call(admission, MONTH)
@@ -260,8 +260,8 @@ async def test_what_is_tried_again_is_charged_under_the_same_id(world: World) ->
             raise StoreUnavailable("away")
 
     store, now = Failing(world.clock.seconds, world.clock.seconds), world.clock.seconds
-    async with Backfill(store, world.ledger.recall, world.failed.append, now, now) as recalls:
-        admission = Admission(store, lambda standing: None, recalls)
+    async with Backfill(store, world.ledger.recall, world.failed.append, now, now) as backfill:
+        admission = Admission(store, lambda standing: None, backfill)
         await world.call(admission, MONTH)
         world.clock.ms += int(AGAIN_S * 1000)
         await world.call(admission, MONTH)
