@@ -50,8 +50,8 @@ class Capturing:
             if self._room <= 0:
                 return
             if isinstance(text, Text) and text.kind in _SHOWN and len(self._answers) < MOST_TEXTS:
-                lane = (chunk.leg, _lane(chunk.data, text))
-                self._answers.setdefault(lane, []).append(text.text[: self._room])
+                text_id = (chunk.leg, _text_id(chunk.data, text))
+                self._answers.setdefault(text_id, []).append(text.text[: self._room])
                 self._room -= len(text.text)
 
     def shown(self) -> Captured:
@@ -105,7 +105,7 @@ def _is_shown(text: Text) -> bool:
     return text.kind in _SHOWN and not text.decoded
 
 
-def _lane(data: Json, text: Text) -> int:
+def _text_id(data: Json, text: Text) -> int:
     """Return by what guards know which texts of a stream are one."""
     place = going_on(data, text)
     return hash(text.path if place is None else place)

@@ -1,7 +1,7 @@
 """The rules of one call at work on its texts: a whole request, a whole answer, or a stream.
 
-Every rule looks at every text that it applies to, and what each has seen and said is told, also
-when the first of them has already stopped the call.
+Every rule looks at every text that it applies to, and each has a result, also when the first of
+them has already stopped the call.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What the rules say of texts. ``changes`` are the texts to put in place, by their paths;
-    ``routed`` is the rule that says where the call goes."""
+    """What rules found in texts. ``changes`` are the new texts by their paths; ``routed`` is the
+    rule that routes the call."""
 
     results: tuple[GuardResult, ...]
     changes: dict[Path, str]
@@ -67,7 +67,7 @@ class Inspection:
 @dataclass(frozen=True, slots=True)
 class Engine:
     """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
-    ``turns`` alone; without one all is done on the loop. ``outsides`` gives the ways to those whom
+    ``turns`` alone; without one all is done on the loop. ``outsides`` reaches the services that
     rules ask; ``most_texts`` are read of all arguments of one document."""
 
     clock: Clock

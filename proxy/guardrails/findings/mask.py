@@ -1,4 +1,4 @@
-"""Findings as places of the original text, and what is put in their stead.
+"""Findings as places of the original text, and how they are replaced.
 
 A stream and a whole text are masked by the same rule, so that both read the same.
 """
@@ -31,7 +31,7 @@ class TextMatch:
 
 
 Replace = Callable[[GuardRule, str, str], str]
-"""Gives what stands for a text that is masked, by the rule, the finding's kind and that text."""
+"""Returns the replacement of a text, by the rule, the kind of the finding and the text."""
 
 
 def named(rule: GuardRule, kind: str, text: str) -> str:

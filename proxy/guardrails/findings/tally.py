@@ -1,4 +1,4 @@
-"""What a policy asks of a guard, and what the guard then says of one call.
+"""What a policy asks of a guard, and the result of the guard for one call.
 
 A guard that has seen nothing has not passed anything; one that broke has not either.
 """

@@ -1,8 +1,8 @@
-"""Guards that ask somebody else: what they are asked about, and what they say put to use.
+"""Guards that ask a service: which texts it gets, and how its findings are applied.
 
-They see what the guards that look by themselves leave: what another masks is not told outside, and
-nothing is asked about a call that is stopped already. What is said of a text is then a detector of
-that very text, so that all else is as for any other guard.
+A service gets texts as the guards with a detector of their own leave them: what those mask does not
+leave the process, and a call that they stop is not sent. The findings of a service then become a
+detector of the very texts it was sent, so that all else is as for any other guard.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from proxy.types.guard import (
 
 @dataclass(frozen=True, slots=True)
 class NoEgress:
-    """The ways out of a process that has none."""
+    """The egress of a process without one."""
 
     request_id: str = ""
 
@@ -61,7 +61,8 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class ServiceFindings:
-    """What a service has said of texts, as the detector of those texts; of others it cannot."""
+    """The findings of a service, as the detector of the texts it was sent. It raises ``KeyError``
+    for any other text."""
 
     findings: Mapping[str, Sequence[Finding]]
     reach: int | None = None
@@ -71,12 +72,12 @@ class ServiceFindings:
 
 
 class Unfit(Exception):
-    """A service has answered with something that is no answer to what it was asked."""
+    """The answer of a service does not fit the texts it was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceCalls:
-    """One call's questions to services: what they may know of it, and the ways to them."""
+    """Calls the services of one call; ``question`` is what they may know of it."""
 
     question: Question
     outside: GuardEgress
@@ -135,26 +136,34 @@ def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
 
 @dataclass(frozen=True, slots=True)
 class TextCollector:
-    """Hears the texts of one kind in a stream, when each is whole."""
+    """Collects the texts of one kind in a stream, each when it is whole."""
 
     kind: str
-    heard: list[Reading]
+    collected: list[Reading]
     reach: int | None = None
 
     def find(self, text: str) -> Sequence[Finding]:
-        self.heard.append(Reading(text, self.kind, "assistant"))
+        self.collected.append(Reading(text, self.kind, "assistant"))
         return ()
 
 
 class ServiceStage:
-    """A stream as other guards leave it, of which services are asked when all of it is there.
+    """A stream, as other guards leave it, whose services are called when all of it has come.
 
-    Where one of them enforces, nothing is shown before; else all but the end of the stream is.
+    If one of them enforces, nothing is shown before that; else all but the end of the stream is.
     """
 
     __slots__ = (
-        "_ask", "_beside", "_clock", "_ears", "_heard", "_kept", "_most_texts", "_replace",
-        "_tallies", "holds",
+        "_ask",
+        "_beside",
+        "_clock",
+        "_collected",
+        "_collecting",
+        "_kept",
+        "_most_texts",
+        "_replace",
+        "_tallies",
+        "holds",
     )  # fmt: skip
 
     def __init__(
@@ -173,28 +182,28 @@ class ServiceStage:
         self._replace = replace
         self.holds = any(rule.enforces for rule in rules)
         self._kept: list[Chunk] = []
-        self._heard: list[Reading] = []
+        self._collected: list[Reading] = []
         self._tallies = unasked(rules, clock)
         kinds = [kind for kind in sorted(KINDS) if _any_applies(rules, kind)]
-        hearing = (_ear(kind, rules, self._heard) for kind in kinds)
-        ears = [RuleTally(rule, clock, most_texts=most_texts) for rule in hearing]
-        self._ears = Feeding(StreamFilter.under(ears, to_last=True), beside)
+        collectors = (_collector(kind, rules, self._collected) for kind in kinds)
+        tallies = [RuleTally(rule, clock, most_texts=most_texts) for rule in collectors]
+        self._collecting = Feeding(StreamFilter.under(tallies, to_last=True), beside)
 
     def results(self) -> list[GuardResult]:
         return [tally.result() for tally in self._tallies]
 
     async def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Take the next chunks, return those that may be shown. Raises ``GuardBlocked``."""
-        await self._ears.feed_all(chunks, self._clock)
+        await self._collecting.feed_all(chunks, self._clock)
         self._kept += chunks
         ended = bool(chunks) and chunks[-1].last
         safe = await self._ended() if ended else []
         return safe if self.holds else chunks
 
     async def _ended(self) -> list[Chunk]:
-        self._tallies = await self._ask(self._heard)
+        self._tallies = await self._ask(self._collected)
         for tally in self._tallies:
-            tally.opaque = self._ears.opaque
+            tally.opaque = self._collecting.opaque
             tally.most_texts = self._most_texts
         deltas = StreamFilter.under(self._tallies, self._replace, to_last=True)
         return await Feeding(deltas, self._beside).feed_all(self._kept, self._clock)
@@ -204,11 +213,11 @@ def _any_applies(rules: Iterable[GuardRule], kind: str) -> bool:
     return any(rule.applies("assistant", kind) for rule in rules)
 
 
-def _ear(kind: str, rules: Sequence[GuardRule], heard: list[Reading]) -> GuardRule:
-    """Return the rule that hears what the others will look at: what is left out for one that acts
-    is left out for it."""
+def _collector(kind: str, rules: Sequence[GuardRule], collected: list[Reading]) -> GuardRule:
+    """Return the rule that collects the texts of the others. It leaves out what is left out for a
+    rule that acts."""
     acts = _any_applies((rule for rule in rules if rule.enforces), kind)
     action: Action = "mask" if acts else "flag"
     return GuardRule(
-        "ear", TextCollector(kind, heard), action, fields=frozenset({kind}), cased=True
+        "ear", TextCollector(kind, collected), action, fields=frozenset({kind}), cased=True
     )

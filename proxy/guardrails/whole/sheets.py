@@ -35,13 +35,13 @@ class TextViews(NamedTuple):
     text: Text
     views: tuple[View, ...]
     bytes: int
-    seam: JoinedParts | None = None
+    joined: JoinedParts | None = None
     long: bool = False
 
 
 class LongTextPiece(NamedTuple):
     """A piece of a long text, from ``base`` on, and how far each rule has looked at that text.
-    ``bytes`` are those of the text, told with its last piece."""
+    ``bytes`` are those of the text, set on its last piece alone."""
 
     place: int
     text: Text
@@ -105,7 +105,7 @@ class RuleLook:
         rule = self.tally.rule
         if not self._applies(part.text) or (part.text.placed and not bounded(rule)):
             return False
-        return bounded(rule) if part.seam is not None else not (part.long and bounded(rule))
+        return bounded(rule) if part.joined is not None else not (part.long and bounded(rule))
 
     @property
     def _left_s(self) -> float:
@@ -115,8 +115,8 @@ class RuleLook:
         seen = find_matches(self.tally, self.number, part.views, left_s=self._left_s)
         if self.done:
             return
-        if part.seam is not None:
-            self.matches += _across(self.tally, part.seam, seen, self.matches)
+        if part.joined is not None:
+            self.matches += _across(self.tally, part.joined, seen, self.matches)
             return
         self._found(part.place, seen)
         self._count(part.bytes)
@@ -199,9 +199,9 @@ def sheets(
 def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
-    for seam in joined_parts(texts):
+    for joined in joined_parts(texts):
         yield TextViews(
-            place=-1, text=seam.text, views=variants(seam.text.text), bytes=0, seam=seam
+            place=-1, text=joined.text, views=variants(joined.text.text), bytes=0, joined=joined
         )
 
 
@@ -256,7 +256,7 @@ def _bytes(text: str) -> int:
 
 def _across(
     tally: RuleTally,
-    seam: JoinedParts,
+    joined: JoinedParts,
     seen: Sequence[TextMatch],
     found: Sequence[tuple[int, TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
@@ -265,7 +265,7 @@ def _across(
     for number, match in found:
         known.setdefault(number, []).append(match)
     new: list[tuple[int, TextMatch]] = []
-    for pieces in seam.across(seen):
+    for pieces in joined.across(seen):
         if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
             tally.count(pieces[0][1].kind, pieces[0][1].score)
             new += pieces
