@@ -214,12 +214,12 @@ class BudgetExceeded(LimitExceeded):
 
     def __init__(self, limit: str, retry_after_s: float | None, *, spent: bool = True) -> None:
         if retry_after_s is None:
-            said = f"The call may cost more than the budget {limit} ever allows."
+            message = f"The call may cost more than the budget {limit} ever allows."
         elif spent:
-            said = f"The budget {limit} is spent."
+            message = f"The budget {limit} is spent."
         else:
-            said = f"The call may cost more than what is left of the budget {limit}."
-        super().__init__(said, limit, "usd", retry_after_s)
+            message = f"The call may cost more than what is left of the budget {limit}."
+        super().__init__(message, limit, "usd", retry_after_s)
         self.type = "insufficient_quota"
         self.should_retry = False
 

@@ -103,7 +103,7 @@ class Record:
     ``likeness`` is that of the question whose kept answer this call got, or would get.
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
-    ``told`` of beyond the metrics; ``untold`` are those that were not since the last one. ``round``
+    ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
     counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
     what policy had decided where a guard has led the call elsewhere. ``hidden_tokens`` gives the
     tokens that a model may have written for an attempt without showing any.
@@ -141,8 +141,8 @@ class Record:
     looked: float | None = None
     first_sent: float | None = None
     ended: float | None = None
-    told: bool = True
-    untold: int = 0
+    reported: bool = True
+    unreported: int = 0
     sample_id: str = ""
     hidden_tokens: Callable[[Attempt], int] | None = None
     _final: list[Billed] | None = None
@@ -204,7 +204,7 @@ class Record:
         self.round += 1
 
     def verdicts(self) -> Verdicts:
-        """Give what every guard said, those that watched a stream among them."""
+        """Return the verdicts of all guards, those that watched a stream among them."""
         watched = self.watched() if self.watched is not None else ()
         return [*self.guards, *(("output", result) for result in watched)]
 
@@ -216,7 +216,7 @@ class Record:
                 other.lost = True
 
     def warn(self, remarks: Iterable[str]) -> None:
-        """Tell the client of each thing once, and of ``MAX_WORDS`` things at the most."""
+        """Warn the client of each thing once, and of ``MAX_WORDS`` things at the most."""
         for remark in remarks:
             if len(self.warnings) == MAX_WORDS:
                 return
@@ -230,7 +230,7 @@ class Record:
             attempt.meter.feed(chunk.data, self.now(), chunk.quarters)
 
     def meters(self) -> list[Meter]:
-        """Give the meters of the answers that were used, one for each leg."""
+        """Return the meters of the answers that were used, one for each leg."""
         return [attempt.meter for attempt in self.serving.values()]
 
     def bills(self) -> list[Bill]:
@@ -267,7 +267,7 @@ class Record:
         return Bill(target=attempt.target, usage=usage, cost=cost, fate=fate, price=price)
 
     def served(self) -> Bill | None:
-        """Give the bill of the answer that was used, as known now; of several, the first leg's."""
+        """Return the bill of the answer that was used, as known now: of several, the first's."""
         return next((bill for bill in self.bills() if bill.fate.served), None)
 
     @property

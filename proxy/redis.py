@@ -120,9 +120,11 @@ class Cluster:
     def __init__(self, urls: Sequence[str], timeout_s: float) -> None:
         first, *_ = parts = [cast("dict[str, Any]", parse_url(url)) for url in urls]
         nodes = [ClusterNode(part["host"], part.get("port", 6379)) for part in parts]
-        said = {name: value for name, value in first.items() if name not in ("host", "port", "db")}
-        secure = said.pop("connection_class", None) is not None
-        self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(said | BOUNDS))
+        options = {
+            name: value for name, value in first.items() if name not in ("host", "port", "db")
+        }
+        secure = options.pop("connection_class", None) is not None
+        self._client = RedisCluster(startup_nodes=nodes, ssl=secure, **(options | BOUNDS))
         kwargs = self._client.connection_kwargs
         kwargs["connection_class"] = _packed(kwargs["connection_class"])
         self._timeout_s = timeout_s
@@ -164,12 +166,12 @@ class Cluster:
 
 
 def connect(at: RedisAt, timeout_s: float) -> RedisServer:
-    """Give a client whose trips take ``timeout_s`` at most. Raises ``BadSetting``."""
+    """Return a client whose trips take ``timeout_s`` at most. Raises ``BadSetting``."""
     try:
         return Cluster(at.urls, timeout_s) if at.cluster else SingleServer(at.urls[0], timeout_s)
     except (TypeError, ValueError):  # their messages may quote the URL
-        said = "HEADRACE_REDIS_URL: what it says behind the ? is not known or has a wrong value"
-        raise BadSetting(said) from None
+        message = "HEADRACE_REDIS_URL: what it says behind the ? is not known or has a wrong value"
+        raise BadSetting(message) from None
 
 
 class PackedInC:

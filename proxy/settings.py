@@ -150,8 +150,10 @@ def redis_at(text: str) -> RedisAt:
     Raises ``BadSetting``, without a word of the text: there may be a password in it."""
     found = REDIS_URL.fullmatch(text)
     if found is None:
-        said = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
-        raise BadSetting(f"HEADRACE_REDIS_URL must be {said}; write / ? @ of a password as %2F ...")
+        forms = "redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or rediss+cluster://"
+        raise BadSetting(
+            f"HEADRACE_REDIS_URL must be {forms}; write / ? @ of a password as %2F ..."
+        )
     scheme, cluster, user, hosts, path, query = (part or "" for part in found.groups())
     names = hosts.split(",")
     if len(names) > 1 and not cluster:
@@ -165,7 +167,7 @@ def redis_at(text: str) -> RedisAt:
 
 
 def environment() -> Mapping[str, str]:
-    """Give the environment of the process: policies may name variables that hold secrets."""
+    """Return the environment of the process: policies may name variables that hold secrets."""
     return os.environ
 
 
@@ -179,8 +181,10 @@ def from_environment(
     file, redis = environ.get("HEADRACE_CACHE_FILE"), environ.get("HEADRACE_REDIS_URL")
     secret = environ.get("HEADRACE_CACHE_SECRET")
     if (file or redis) and len(secret or "") < SECRET_LENGTH:
-        said = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
-        raise BadSetting(f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {said}")
+        where = "where HEADRACE_CACHE_FILE or HEADRACE_REDIS_URL is set"
+        raise BadSetting(
+            f"HEADRACE_CACHE_SECRET must be {SECRET_LENGTH} characters or more {where}"
+        )
     hosts = environ.get("HEADRACE_ADMIN_HOSTS", "").split(",")
     body_bytes, bodies_bytes = _body_bytes(environ, defaults)
     return Settings(
@@ -227,8 +231,8 @@ def _check_names(environ: Mapping[str, str]) -> None:
             meant = f", did you mean {PREFIX}{near[0]}?" if near else ""
             unknown.append(f"{name} is not known{meant}")
     if unknown:
-        said = f"variables that begin with {PREFIX} are Headrace's own"
-        raise BadSetting("; ".join((*unknown, said)))
+        ours = f"variables that begin with {PREFIX} are Headrace's own"
+        raise BadSetting("; ".join((*unknown, ours)))
 
 
 def _body_bytes(environ: Mapping[str, str], defaults: Settings) -> tuple[int, int]:

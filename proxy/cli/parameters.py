@@ -38,8 +38,8 @@ class PolicyName(click.ParamType[str]):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> str:
         if not re.fullmatch(NAME, value):
-            said = "a name is of lower case letters, digits, '.', '_' and '-'"
-            self.fail(f"{value!r}: {said}, begins with a letter or digit, at most 64", param, ctx)
+            rule = "a name is of lower case letters, digits, '.', '_' and '-'"
+            self.fail(f"{value!r}: {rule}, begins with a letter or digit, at most 64", param, ctx)
         return str(value)
 
 

@@ -42,7 +42,7 @@ HERE = Path("policies")
     show_default=True,
 )
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
-    """Say everything that is wrong or doubtful in a folder of policy files.
+    """List everything that is wrong or doubtful in a folder of policy files.
 
     Exits 1 if anything is wrong, or with --strict if anything is doubtful.
     """
@@ -62,16 +62,20 @@ def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text")
 @click.argument("request_file", type=click.File("rb"), required=False)
 def explain_command(
-    policies: Path, name: str, deployment: str | None, request_file: IO[bytes] | None, **said: Any
+    policies: Path,
+    name: str,
+    deployment: str | None,
+    request_file: IO[bytes] | None,
+    **options: Any,
 ) -> None:
-    """Say what would become of a call, and why: which rules apply, and why others do not.
+    """Show what would become of a call, and why: which rules apply, and why others do not.
 
     REQUEST_FILE holds the body, - for standard input; a greeting where it is left out.
     """
-    headers = dict(_header(each) for each in said["headers"])
+    headers = dict(_header(each) for each in options["headers"])
     if deployment is not None:
         headers["x-headrace-deployment"] = deployment
-    at = (said["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
+    at = (options["at"] or datetime.now(UTC)).replace(tzinfo=UTC)
     try:
         snapshot = read_folder(policies, None)
         key = snapshot.key_named(name)
@@ -81,11 +85,11 @@ def explain_command(
             served = ", ".join(sorted(key.deployments))
             raise click.UsageError(f"say REQUEST_FILE or --deployment; {name} may use {served}")
         body = strict.read_json(request_file.read()) if request_file else example(deployment or "")
-        told = explain_of_key(snapshot, key, suppose(body, headers, at, said["path"]))
+        explanation = explain_of_key(snapshot, key, suppose(body, headers, at, options["path"]))
     except (PolicyError, ProxyError) as error:
         raise click.ClickException(str(error)) from None
-    data = orjson.dumps(told.data(), option=orjson.OPT_INDENT_2).decode()
-    click.echo(data if said["form"] == "json" else told.text())
+    data = orjson.dumps(explanation.data(), option=orjson.OPT_INDENT_2).decode()
+    click.echo(data if options["form"] == "json" else explanation.text())
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -121,7 +125,7 @@ def test_command(folder: Path, fail_under: int, form: str) -> None:
 @click.argument("new", type=FOLDER)
 @click.option("--calls", type=click.File("rb"), help="Recorded calls: lines of the call log.")
 def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
-    """Say what changes from the policies of OLD to those of NEW, and for recorded calls."""
+    """List what changes from the policies of OLD to those of NEW, and for recorded calls."""
     wrong, loaded = [], (read(old), read(new))
     snapshots = []
     for folder, each in zip((old, new), loaded, strict=True):
@@ -133,8 +137,8 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
         click.echo("\n".join(wrong), err=True)
         raise SystemExit(1)
     before, after = snapshots
-    said = list(diff.changes(loaded[0].policies, loaded[1].policies))
-    click.echo("\n".join(said) or "nothing changes")
+    changes = list(diff.changes(loaded[0].policies, loaded[1].policies))
+    click.echo("\n".join(changes) or "nothing changes")
     if calls is not None:
         replayed = diff.replay(before, after, calls)
         click.echo("\n".join(replayed.lines()))
@@ -146,8 +150,8 @@ def diff_command(old: Path, new: Path, calls: IO[bytes] | None) -> None:
 @click.option("--tests", is_flag=True, help="Of the files under tests/ instead.")
 def schema_command(tests: bool) -> None:
     """Print the JSON Schema of the policy files, for editors."""
-    said = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
-    click.echo(orjson.dumps(said, option=orjson.OPT_INDENT_2).decode())
+    document = editor.schema_of(Suite, "Headrace policy tests") if tests else editor.json_schema()
+    click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
 @click.command("metrics")

@@ -34,7 +34,7 @@ def _day(at: datetime | None) -> date:
 
 @click.group("prices")
 def prices_group() -> None:
-    """Say what tokens cost, find what is doubtful about that, renew it."""
+    """Show, check and refresh the prices of tokens."""
 
 
 @prices_group.command("show")
@@ -45,7 +45,7 @@ def prices_group() -> None:
     "--format", "form", type=click.Choice(sorted(listing.FORMS)), default="table", show_default=True
 )
 def show(folder: Path, at: datetime | None, model: str | None, form: str) -> None:
-    """Say which price is in force for each target."""
+    """Show the price that is in force for each target."""
     try:
         loaded = read(folder)
         snapshot = compile_policies(loaded, None)
@@ -67,7 +67,7 @@ def show(folder: Path, at: datetime | None, model: str | None, form: str) -> Non
     show_default=True,
 )
 def check(folder: Path, at: datetime | None, days: int | None, form: str) -> None:
-    """Say which targets have no price, and which prices are old, clash or cannot be.
+    """List targets without a price, and prices that are old, clash or cannot be.
 
     Exits 1 if there is any.
     """

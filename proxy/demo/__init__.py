@@ -34,7 +34,7 @@ async def serve(
 
 
 def _address(settings: Settings) -> Address:
-    """Give where the policies expect the local model."""
+    """Return where the policies expect the local model."""
     upstream = load(settings.policies).policies.upstreams.get(UPSTREAM)
     if upstream is None:
         raise NoModel(f"{settings.policies} has no upstream named {UPSTREAM}")

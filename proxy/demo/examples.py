@@ -6,7 +6,7 @@ KEY = "hr-demo-key"
 
 
 def examples(listen: str, admin: str) -> str:
-    """Give the examples for the addresses that the demo really has."""
+    """Return the examples for the addresses that the demo really has."""
     return f"""
 Headrace is ready.  Data port {listen}, admin port {admin}.  Ctrl-C stops it.
 

@@ -56,8 +56,8 @@ def _usage() -> dict[str, int]:
 
 def _choice(chat: bool, stream: bool, text: str, finish: str | None) -> dict[str, Any]:
     message = {"role": "assistant", "content": text}
-    said = {("delta" if stream else "message"): message} if chat else {"text": text}
-    return {"index": 0, "finish_reason": finish, "logprobs": None, **said}
+    content = {("delta" if stream else "message"): message} if chat else {"text": text}
+    return {"index": 0, "finish_reason": finish, "logprobs": None, **content}
 
 
 def _whole(asked: dict[str, Any], chat: bool) -> dict[str, Any]:

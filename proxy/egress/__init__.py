@@ -59,14 +59,14 @@ class HttpGuardEgress:
         with self._noted():
             try:
                 async with await self._reply(url, headers, body) as reply:
-                    status, said = reply.status, await reply.body(MOST_BYTES + 1)
+                    status, answer = reply.status, await reply.body(MOST_BYTES + 1)
             except UpstreamTimeout:
                 raise TimeoutError from None
             except UpstreamError:
                 raise ConnectionError from None
-        if len(said) > MOST_BYTES:
+        if len(answer) > MOST_BYTES:
             raise TooMuch
-        return status, said
+        return status, answer
 
     async def _reply(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         try:

@@ -54,7 +54,7 @@ class OwnExchange:
         record.status = error.status
 
     def answer(self) -> str:
-        """Give the text of the first choice. Raises ``ProxyError``."""
+        """Return the text of the first choice. Raises ``ProxyError``."""
         if self._error is not None:
             raise self._error
         try:

@@ -71,7 +71,7 @@ class Embeddings:
         return made
 
     async def _model(self, name: str) -> EmbeddingModel:
-        """Give a model. The first who asks has it loaded, and that goes on if he does not wait.
+        """Return a model. The first caller has it loaded, which goes on if that one does not wait.
 
         Raises whatever keeps it from being loaded.
         """

@@ -29,7 +29,7 @@ HINT = "needs the extra: pip install 'headrace[semantic]'"
 
 
 def problem(folder: str, find: Callable[[str], Any] = find_spec) -> str | None:
-    """Say why a model cannot be had, in words for who wrote the policy; None where it can.
+    """Return why a model cannot be had, for the policy's author; None where it can.
 
     Without a ``folder`` it is the packaged one. Only looks whether the parts are there.
     """
@@ -61,7 +61,7 @@ class EmbeddingModel:
     inputs: frozenset[str]
 
     def vector(self, text: str) -> Vector | None:
-        """Give the mean of what the model makes of a text's tokens, at length 1; None for a text
+        """Return the mean of what the model makes of a text's tokens, at length 1; None for a text
         that it would not read to its end, or in which it reads nothing."""
         if len(text) > CHARACTERS or any("\ud800" <= each <= "\udfff" for each in text):
             return None
@@ -78,8 +78,8 @@ class EmbeddingModel:
             "token_type_ids": np.zeros_like(ids),
         }
         given = {name: tensor for name, tensor in tensors.items() if name in self.inputs}
-        (said,) = self.session.run([self.session.get_outputs()[0].name], given)
-        return _unit(said[0].mean(axis=0) if said.ndim == 3 else said[0])
+        (output,) = self.session.run([self.session.get_outputs()[0].name], given)
+        return _unit(output[0].mean(axis=0) if output.ndim == 3 else output[0])
 
 
 def _unit(mean: NDArray[np.float32]) -> Vector | None:

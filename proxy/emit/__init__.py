@@ -56,8 +56,8 @@ class Emitters:
 
     def end(self, record: Record) -> None:
         if self.unauthenticated is not None and record.key is None and not record.bug:
-            untold = self.unauthenticated.take()
-            record.told, record.untold = untold is not None, untold or 0
+            missed = self.unauthenticated.take()
+            record.reported, record.unreported = missed is not None, missed or 0
         self._ended.append(record)
         if len(self._ended) == 1:
             self.soon(self.tell)

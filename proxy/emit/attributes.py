@@ -37,7 +37,7 @@ ASKED: Mapping[str, str] = {
 
 
 def server(record: Record, method: str, route: str) -> Attributes:
-    """Give the attributes of the span of a client's call."""
+    """Return the attributes of the span of a client's call."""
     plan, cost, saved = record.plan, record.cost, record.saved
     return known(
         {
@@ -86,9 +86,9 @@ def _cost_source(record: Record) -> str | None:
 
 
 def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
-    """Give the attributes of the span of a model call, which is all attempts together."""
+    """Return the attributes of the span of a model call, which is all attempts together."""
     upstream, tokens, meter = last.target.upstream, record.tokens, last.meter
-    said: dict[str, Value | None] = {
+    attributes: dict[str, Value | None] = {
         semconv.OPERATION: operation,
         semconv.PROVIDER: upstream.provider or upstream.dialect,
         semconv.REQUEST_MODEL: last.target.model,
@@ -102,10 +102,10 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
     }
     if record.captured is not None:
         shown = record.captured()
-        said[semconv.INPUT_MESSAGES] = _messages(shown.asked)
-        said[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
+        attributes[semconv.INPUT_MESSAGES] = _messages(shown.asked)
+        attributes[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
     if record.source != "none":
-        said |= {
+        attributes |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
             semconv.OUTPUT_TOKENS: tokens.completion_total,
             semconv.CACHE_READ: tokens.cached_input or None,
@@ -113,32 +113,32 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
             semconv.CACHE_CREATION: tokens.cache_write or None,
             semconv.REASONING_TOKENS: tokens.reasoning or None,
         }
-    return known(said)
+    return known(attributes)
 
 
-def _messages(said: Sequence[CapturedText]) -> str | None:
-    """Give texts in the form of the conventions' messages, as JSON."""
+def _messages(texts: Sequence[CapturedText]) -> str | None:
+    """Return texts in the form of the conventions' messages, as JSON."""
     messages = [
-        {"role": each.role, "parts": [{"type": "text", "content": each.text}]} for each in said
+        {"role": text.role, "parts": [{"type": "text", "content": text.text}]} for text in texts
     ]
     return orjson.dumps(messages).decode() if messages else None
 
 
 def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
-    """Give the parameters as the rules left them."""
+    """Return the parameters as the rules left them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
     changes = record.plan.model_calls[last.leg].changes_for(last.target)
     body = parameters(record.call, last.target, changes)
-    said: dict[str, Value | None] = {
+    attributes: dict[str, Value | None] = {
         name: body[field] for field, name in ASKED.items() if _number(body.get(field))
     }
     choices, level = body.get("n"), body.get("reasoning_effort")
-    said[semconv.REQUEST_STREAM] = True if record.call.stream else None
-    said[semconv.CHOICE_COUNT] = choices if _number(choices) and choices != 1 else None
-    said[semconv.REASONING_LEVEL] = word_of(level)
-    said[semconv.OUTPUT_TYPE] = _output_type(body)
-    return said
+    attributes[semconv.REQUEST_STREAM] = True if record.call.stream else None
+    attributes[semconv.CHOICE_COUNT] = choices if _number(choices) and choices != 1 else None
+    attributes[semconv.REASONING_LEVEL] = word_of(level)
+    attributes[semconv.OUTPUT_TYPE] = _output_type(body)
+    return attributes
 
 
 def _number(value: object) -> bool:
@@ -153,7 +153,7 @@ def _output_type(body: Json) -> str | None:
 
 
 def attempt(made: Attempt) -> Attributes:
-    """Give the attributes of the span of one request to an upstream."""
+    """Return the attributes of the span of one request to an upstream."""
     return known(
         {
             semconv.HTTP_METHOD: "POST",
@@ -174,23 +174,23 @@ def _address(made: Attempt) -> dict[str, Value | None]:
 
 
 def decisions(record: Record) -> list[tuple[str, Attributes]]:
-    """Give what was decided on the way, as names and attributes of events."""
+    """Return what was decided during the call, as names and attributes of events."""
     verdicts = summary.verdicts(record)
-    told = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in verdicts]
-    told += few(
+    events = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in verdicts]
+    events += few(
         (semconv.GUARD_EVENT, _finding(attempt, each))
         for attempt in record.attempts
         for each in attempt.findings
     )
     if isinstance(record.error, LimitExceeded | LimitStoreUnavailable):
-        told.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
+        events.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
     if record.plan is not None and record.plan.cache is not None:
-        told.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
+        events.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
     for skip in few(record.skips):
         names = skip.target.title
-        said: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
-        told.append((semconv.SKIP_EVENT, said))
-    return told
+        skipped: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
+        events.append((semconv.SKIP_EVENT, skipped))
+    return events
 
 
 def _finding(attempt: Attempt, finding: UpstreamFinding) -> Attributes:
@@ -223,6 +223,6 @@ def usd(cost: int | None) -> float | None:
     return None if cost is None else cost / NANO
 
 
-def known(said: Mapping[str, Value | None]) -> Attributes:
-    """Leave out what is not known."""
-    return {name: value for name, value in said.items() if value is not None}
+def known(attributes: Mapping[str, Value | None]) -> Attributes:
+    """Return the attributes that are known."""
+    return {name: value for name, value in attributes.items() if value is not None}

@@ -33,10 +33,10 @@ class BadChain(Exception):
 
 
 def sealed(entry: Entry, seq: int, prev: str) -> tuple[bytes, str]:
-    """Give the line of an entry, and its hash."""
-    said = {**entry, "seq": seq, "prev": prev}
-    digest = _digest(orjson.dumps(said, option=orjson.OPT_SORT_KEYS))
-    line = orjson.dumps({**said, "hash": digest}, option=orjson.OPT_SORT_KEYS)
+    """Return the line of an entry, and its hash."""
+    unsealed = {**entry, "seq": seq, "prev": prev}
+    digest = _digest(orjson.dumps(unsealed, option=orjson.OPT_SORT_KEYS))
+    line = orjson.dumps({**unsealed, "hash": digest}, option=orjson.OPT_SORT_KEYS)
     return line + b"\n", digest
 
 
@@ -45,21 +45,21 @@ def _digest(data: bytes) -> str:
 
 
 def _read(line: bytes) -> Entry | None:
-    """Give what a line says, None where it is no JSON object, as a part of one never is."""
+    """Return the entry of a line, None where it is no JSON object, as a part of one never is."""
     try:
-        said = orjson.loads(line)
+        entry = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return said if isinstance(said, dict) else None
+    return entry if isinstance(entry, dict) else None
 
 
-def _whole(line: bytes, said: Entry) -> bool:
-    """Say whether a line is as it was sealed."""
-    seq, prev = said.get("seq"), said.get("prev")
+def _is_whole(line: bytes, entry: Entry) -> bool:
+    """True if a line is as it was sealed."""
+    seq, prev = entry.get("seq"), entry.get("prev")
     if type(seq) is not int or not isinstance(prev, str):
         return False
-    entry = {name: value for name, value in said.items() if name not in ("seq", "prev", "hash")}
-    return sealed(entry, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
+    content = {name: value for name, value in entry.items() if name not in ("seq", "prev", "hash")}
+    return sealed(content, seq, prev)[0].rstrip(b"\n") == line.rstrip(b"\n")
 
 
 class ChainFile:
@@ -98,14 +98,14 @@ class ChainFile:
         os.close(self._fd)
 
     def append(self, entries: Sequence[Entry]) -> int:
-        """Write entries and have the disk keep them; give how many of them are whole in the file.
+        """Write entries and have the disk keep them. Return how many are whole in the file.
 
         Fewer than all mean that the disk did not take more. Blocks.
         """
-        said: list[Entry] = [*self._resumption(), *entries]
+        batch: list[Entry] = [*self._resumption(), *entries]
         data, states, seq, head = self._prefix(), [(self.seq, self.head, 0)], self.seq, self.head
         prefix = len(data)
-        for entry in said:
+        for entry in batch:
             seq += 1
             line, head = sealed(entry, seq, head)
             data += line
@@ -119,7 +119,7 @@ class ChainFile:
             self._torn, self._open_line = data[prefix:written], written < prefix
         else:
             self._torn += data[:written]
-        return max(0, done - (len(said) - len(entries)))
+        return max(0, done - (len(batch) - len(entries)))
 
     def _prefix(self) -> bytes:
         unfinished = self._open_line or (self._torn and not self._torn.endswith(b"\n"))
@@ -151,9 +151,9 @@ class ChainFile:
             lines = lines[1:]
         torn = b""
         for line in reversed(lines):
-            said = _read(line)
-            if said is not None:
-                self._continue(path, line, said, torn)
+            entry = _read(line)
+            if entry is not None:
+                self._continue(path, line, entry, torn)
                 return
             torn = line + torn
         if start:
@@ -162,10 +162,10 @@ class ChainFile:
             raise BadChain(f"{path} is no decision log")
         self._torn = torn
 
-    def _continue(self, path: Path, line: bytes, said: Entry, torn: bytes) -> None:
-        if not _whole(line, said):
+    def _continue(self, path: Path, line: bytes, entry: Entry, torn: bytes) -> None:
+        if not _is_whole(line, entry):
             raise BadChain(f"{path} ends in a line that was changed: see headrace verify-log")
-        self.seq, self.head = said["seq"], said["hash"]
+        self.seq, self.head = entry["seq"], entry["hash"]
         self._torn, self._open_line = torn, not line.endswith(b"\n")
 
 
@@ -182,18 +182,18 @@ class Verified:
     broken: tuple[int, str] | None
 
     def text(self) -> str:
-        said = [f"{counted(self.lines, 'line')}, the last with hash {self.head}"]
+        sentences = [f"{counted(self.lines, 'line')}, the last with hash {self.head}"]
         if self.torn:
             torn = counted(self.torn, "line was torn", "lines were torn")
-            said.append(f"{torn}, as the process was killed or the disk full")
+            sentences.append(f"{torn}, as the process was killed or the disk full")
         if self.missing:
             missing = counted(self.missing, "decision was", "decisions were")
-            said.append(f"{missing} not written, and counted")
+            sentences.append(f"{missing} not written, and counted")
         if self.broken is not None:
             number, why = self.broken
-            return "\n".join([*said, f"broken: line {number} {why}"])
+            return "\n".join([*sentences, f"broken: line {number} {why}"])
         return "\n".join(
-            [*said, "good: every line is as it was written, and follows the one before"]
+            [*sentences, "good: every line is as it was written, and follows the one before"]
         )
 
 
@@ -207,26 +207,26 @@ class _ChainReader:
         self._part_at = 0
 
     def feed(self, number: int, line: bytes) -> tuple[int, str] | None:
-        """Give the line that is broken, and why."""
-        said = _read(line)
-        if said is None:
+        """Return the number of the line that is broken, and why; None while none is."""
+        entry = _read(line)
+        if entry is None:
             self._part, self._part_at = self._part + line, self._part_at or number
             return (self._part_at, "is no line of this kind") if len(self._part) > TAIL else None
-        if not _whole(line, said):
+        if not _is_whole(line, entry):
             return number, "is not as it was written"
-        if said["seq"] != self.seq + 1 or said["prev"] != self.head:
+        if entry["seq"] != self.seq + 1 or entry["prev"] != self.head:
             return number, "does not follow the line before it: one was taken out, put in or moved"
-        if self._part and not self._accounts(said):
+        if self._part and not self._accounts(entry):
             return self._part_at, "is no line of this kind, and the next does not say why"
         self.torn += bool(self._part)
         self._part, self._part_at = b"", 0
-        self.seq, self.head = said["seq"], said["hash"]
-        self.missing += said.get("missing", 0)
+        self.seq, self.head = entry["seq"], entry["hash"]
+        self.missing += entry.get("missing", 0)
         return None
 
-    def _accounts(self, said: Entry) -> bool:
+    def _accounts(self, entry: Entry) -> bool:
         hashes = (_digest(self._part), _digest(self._part.removesuffix(b"\n")))
-        return said.get("event") == "resumed" and said.get("torn_sha256") in hashes
+        return entry.get("event") == "resumed" and entry.get("torn_sha256") in hashes
 
     def end(self) -> tuple[int, str] | None:
         """Take what no line follows: the last write may have been torn, a whole line not."""

@@ -31,7 +31,7 @@ Log = structlog.typing.FilteringBoundLogger
 
 
 def decision(record: Record) -> Entry:
-    """Give what was decided of a call, without any text of it."""
+    """Return what was decided about a call, without any text of it."""
     plan, admission = record.plan, record.admission
     return {
         "time": record.started_at.isoformat(timespec="milliseconds"),
@@ -53,13 +53,13 @@ def decision(record: Record) -> Entry:
 
 
 def _limit(standing: Standing) -> Entry:
-    said = "deny" if standing.refuses else "allow"
-    return {"limit": standing.limit.name, "said": said, "shadow": standing.limit.shadow}
+    decision = "deny" if standing.refuses else "allow"
+    return {"limit": standing.limit.name, "said": decision, "shadow": standing.limit.shadow}
 
 
 def _guard(stage: str, result: GuardResult) -> Entry:
-    said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
-    return {**said, "shadow": result.shadow}
+    named = {"guard": result.guard, "stage": stage}
+    return {**named, "verdict": result.verdict, "shadow": result.shadow}
 
 
 class Decisions:
@@ -103,7 +103,7 @@ class Decisions:
         return None
 
     def end(self, record: Record) -> None:
-        if record.told:
+        if record.reported:
             self.put(decision(record))
 
     def policy(self, result: str, revision: str) -> None:

@@ -81,7 +81,7 @@ class Histogram:
             self._traces[at] = (trace_id, value)
 
     def buckets(self) -> list[Bucket]:
-        """Give the count up to each edge, the last one without an end, as they are scraped."""
+        """Return the count up to each edge, the last one without an end, as they are scraped."""
         counts = map(float, accumulate(self._counts))
         return list(zip(_names(self.edges), counts, map(_exemplar, self._traces), strict=True))
 

@@ -36,7 +36,7 @@ GATHER_S = 0.05
 
 
 def canonical(record: Record) -> dict[str, Any]:
-    """Give the one line of a call as data. Unknown is null, never zero."""
+    """Return the one line of a call as data. Unknown is null, never zero."""
     call, plan, head = record.call, record.plan, record.head
     attempt, first = summary.served(record), summary.first_token(record)
     error, cost = record.error, record.cost
@@ -118,9 +118,9 @@ def _upstream_status(error: ProxyError | None) -> int | None:
 
 def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
     """What a guard said: counts by kind, never a text."""
-    said = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
-    more = {"findings": result.findings, "fields": result.fields, "bytes": result.bytes}
-    return {**said, **more, "shadow": result.shadow, "error": result.error}
+    named = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
+    counts = {"findings": result.findings, "fields": result.fields, "bytes": result.bytes}
+    return {**named, **counts, "shadow": result.shadow, "error": result.error}
 
 
 def _finding(attempt: Attempt, finding: UpstreamFinding) -> dict[str, Any]:
@@ -220,15 +220,15 @@ class CallLog:
         return None
 
     def end(self, record: Record) -> None:
-        if not record.told:
+        if not record.reported:
             return
         if record.outcome == "success" and not sampled(record.sample_id, self.ratio):
             return
         if not self.levels.allows(LEVEL_OF.get(record.outcome, "info")):
             return
         line = canonical(record)
-        if record.untold:
-            line["untold"] = record.untold
+        if record.unreported:
+            line["untold"] = record.unreported
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if record.outcome == "success" else 1.0
         self._write(line)
@@ -277,7 +277,7 @@ class _Lines:
 def events(
     put: Callable[[bytes], None], levels: LogLevel, schema: Schema = native
 ) -> structlog.typing.FilteringBoundLogger:
-    """Give the logger for events of the process, such as ``policy.in_force``."""
+    """Return the logger for events of the process, such as ``policy.in_force``."""
 
     def filtered(logger: Any, method: str, event: Any) -> Any:
         if not levels.allows(method):

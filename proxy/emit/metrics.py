@@ -160,7 +160,7 @@ class Metrics:
         self._series.retire()
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Give the exposition in the best form that is accepted, and its media type."""
+        """Return the exposition in the best form that is accepted, and its media type."""
         encoder, media_type = choose_encoder(accept)
         return encoder(self._exposed), media_type
 
@@ -175,10 +175,10 @@ _STANDING = (
 
 
 def _budget(standing: Standing, now: float) -> Iterable[tuple[str, float]]:
-    said: Mapping[str, float] = {
+    values: Mapping[str, float] = {
         "limit_usd": standing.limit.capacity / NANO,
         "spent_usd": standing.used / NANO,
         "remaining_usd": standing.remaining / NANO,
         "reset_timestamp_seconds": now + (standing.reset_s or 0.0),
     }
-    return ((f"headrace_budget_{name}", value) for name, value in said.items())
+    return ((f"headrace_budget_{name}", value) for name, value in values.items())

@@ -18,22 +18,23 @@ SpanOf = Literal["server", "model", "attempt"]
 Profile = Callable[[SpanOf, Record, Attributes], Attributes]
 
 
-def openinference(of: SpanOf, record: Record, said: Attributes) -> Attributes:
-    """Give OpenInference's names, as Phoenix reads them."""
+def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+    """Return OpenInference's names, as Phoenix reads them."""
     if of != "model":
         return {semconv.OPENINFERENCE_KIND: "CHAIN"}
     tokens = record.tokens
-    more: dict[str, Value | None] = {
+    added: dict[str, Value | None] = {
         semconv.OPENINFERENCE_KIND: _kind(record),
-        semconv.LLM_MODEL: said.get(semconv.RESPONSE_MODEL) or said[semconv.REQUEST_MODEL],
-        semconv.LLM_PROVIDER: said[semconv.PROVIDER],
+        semconv.LLM_MODEL: attributes.get(semconv.RESPONSE_MODEL)
+        or attributes[semconv.REQUEST_MODEL],
+        semconv.LLM_PROVIDER: attributes[semconv.PROVIDER],
         semconv.LLM_COST: usd(record.cost),
-        semconv.INPUT_VALUE: said.get(semconv.INPUT_MESSAGES),
-        semconv.OUTPUT_VALUE: said.get(semconv.OUTPUT_MESSAGES),
+        semconv.INPUT_VALUE: attributes.get(semconv.INPUT_MESSAGES),
+        semconv.OUTPUT_VALUE: attributes.get(semconv.OUTPUT_MESSAGES),
         **_who(record),
     }
     if record.source != "none":
-        more |= {
+        added |= {
             semconv.LLM_PROMPT: tokens.prompt_total,
             semconv.LLM_COMPLETION: tokens.completion_total,
             semconv.LLM_TOTAL: tokens.total,
@@ -41,21 +42,21 @@ def openinference(of: SpanOf, record: Record, said: Attributes) -> Attributes:
             semconv.LLM_CACHE_WRITE: tokens.cache_write or None,
             semconv.LLM_REASONING: tokens.reasoning or None,
         }
-    return known(more)
+    return known(added)
 
 
-def langfuse(of: SpanOf, record: Record, said: Attributes) -> Attributes:
-    """Give Langfuse's names, which it wants on every span."""
+def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
+    """Return Langfuse's names, which it wants on every span."""
     plan = record.plan
-    more: dict[str, Value | None] = {**_who(record)}
+    added: dict[str, Value | None] = {**_who(record)}
     if of == "model":
-        more[semconv.USAGE_COST] = usd(record.cost)
+        added[semconv.USAGE_COST] = usd(record.cost)
     if plan is not None:
-        more[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
-        more[semconv.LANGFUSE_TAGS] = tags_of(plan) or None
+        added[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
+        added[semconv.LANGFUSE_TAGS] = tags_of(plan) or None
         for name, value in plan.tags.items():
-            more[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
-    return known(more)
+            added[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
+    return known(added)
 
 
 PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": langfuse}

@@ -22,7 +22,7 @@ _SHAPES = re2.compile(
 
 
 def redacted(lines: bytes) -> bytes:
-    """Give lines with what looks like a credential replaced."""
+    """Return lines with what looks like a credential replaced."""
     if _SHAPES.search(lines) is None:  # as good as always, and half the work
         return lines
     cleaned: bytes = _SHAPES.sub(REDACTED, lines)

@@ -49,7 +49,7 @@ class Registry(Collector):
         self._begin(Roster())
 
     def child(self, name: str, *labels: str) -> Any:
-        """Give a child by its labels; the one for ``other`` where they are not known."""
+        """Return a child by its labels; the one for ``other`` where they are not known."""
         child = self._children[name].get(labels)
         return child if child is not None else self._made(name, labels)
 

@@ -36,8 +36,8 @@ def native(line: Line) -> Line:
 
 
 def ecs(line: Line) -> Line:
-    """Give Elastic's names; durations are in nanoseconds there."""
-    said: Line = {
+    """Return a line under Elastic's names; durations are in nanoseconds there."""
+    renamed: Line = {
         "@timestamp": line["time"],
         "log.level": line["level"],
         "message": line["event"],
@@ -46,18 +46,18 @@ def ecs(line: Line) -> Line:
         "event.action": line["event"],
     }
     if line.get("trace_id"):
-        said |= {"trace.id": line["trace_id"], "span.id": line.get("span_id")}
+        renamed |= {"trace.id": line["trace_id"], "span.id": line.get("span_id")}
     if "duration_ms" in line:
-        said["event.duration"] = round(line["duration_ms"] * NS_A_MS)
+        renamed["event.duration"] = round(line["duration_ms"] * NS_A_MS)
     if "outcome" in line:
-        said["event.outcome"] = "success" if line["outcome"] in SUCCESSES else "failure"
-    return said | _renamed(line, ECS)
+        renamed["event.outcome"] = "success" if line["outcome"] in SUCCESSES else "failure"
+    return renamed | _renamed(line, ECS)
 
 
 def otel(line: Line) -> Line:
-    """Give the names of OpenTelemetry's log data model."""
+    """Return a line under the names of OpenTelemetry's log data model."""
     moment = datetime.fromisoformat(line["time"])
-    said: Line = {
+    renamed: Line = {
         "Timestamp": f"{round(moment.timestamp() * 1000) * NS_A_MS}",
         "SeverityText": line["level"].upper(),
         "SeverityNumber": SEVERITIES.get(line["level"], 0),
@@ -66,8 +66,8 @@ def otel(line: Line) -> Line:
         "Attributes": _renamed(line, OTEL),
     }
     if line.get("trace_id"):
-        said |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
-    return said
+        renamed |= {"TraceId": line["trace_id"], "SpanId": line.get("span_id"), "TraceFlags": "01"}
+    return renamed
 
 
 def _renamed(line: Line, names: Mapping[str, str]) -> Line:

@@ -35,14 +35,14 @@ SIZES = (
 
 
 def parameters(record: Record) -> dict[str, int | float]:
-    """Return what the request said of its ``SIZES``: numbers, never a text."""
+    """Return the ``SIZES`` that the request has: numbers, never a text."""
     body = record.call.body if record.call else {}
-    said = {name: body[name] for name in SIZES if name in body}
-    return {name: value for name, value in said.items() if type(value) in (int, float)}
+    sizes = {name: body[name] for name in SIZES if name in body}
+    return {name: value for name, value in sizes.items() if type(value) in (int, float)}
 
 
 def deployment(record: Record) -> str:
-    """Give the deployment's name, from policy only; a call that reached none has none."""
+    """Return the deployment's name as policy has it; ``unknown`` for a call that reached none."""
     return (record.plan.deployment if record.plan else None) or UNKNOWN
 
 
@@ -59,14 +59,14 @@ def provider(attempt: Attempt) -> str:
 
 
 def served(record: Record) -> Attempt | None:
-    """Give the attempt whose answer was used, else the last one."""
+    """Return the attempt whose answer was used, else the last one."""
     if record.serving:
         return next(reversed(record.serving.values()))
     return record.attempts[-1] if record.attempts else None
 
 
 def fallbacks(record: Record) -> list[tuple[Attempt, Attempt]]:
-    """Give the pairs of attempts of one leg of which the second stepped in for the first."""
+    """Return the pairs of attempts of one leg of which the second stepped in for the first."""
     pairs = []
     for number, attempt in enumerate(record.attempts):
         before = [a for a in record.attempts[:number] if a.leg == attempt.leg]
@@ -86,7 +86,7 @@ def first_token(record: Record) -> float | None:
 
 
 def between_tokens(attempt: Attempt, tokens: int) -> float | None:
-    """Give the mean time between tokens; None where the answer came as a whole."""
+    """Return the mean seconds between tokens; None where the answer came as a whole."""
     first, last = attempt.meter.first_token_at, attempt.meter.last_token_at
     if tokens < 2 or first is None or last is None or last <= first:
         return None
@@ -104,21 +104,21 @@ def overhead(record: Record) -> float:
 
 
 def finish_reasons(record: Record) -> list[str]:
-    """Give why answers ended, as far as these are known words: an upstream may write anything."""
-    said = {why for meter in record.meters() for why in meter.finish_reasons.values()}
-    return sorted({why if why in FINISHES else "other" for why in said})
+    """Return why answers ended, in known words only: an upstream may write anything."""
+    reasons = {why for meter in record.meters() for why in meter.finish_reasons.values()}
+    return sorted({why if why in FINISHES else "other" for why in reasons})
 
 
 def verdicts(record: Record) -> Verdicts:
     """Return what guards said, each thing once: of a list of models every answer is looked at, and
     so many have no more to say than one."""
-    said = record.verdicts()
+    all_verdicts = record.verdicts()
     merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
-    for stage, result in said:
+    for stage, result in all_verdicts:
         key = stage, result.guard, result.verdict, result.shadow, result.error
         known = merged.get(key)
         merged[key] = (stage, result if known is None else _joined(known[1], result))
-    return said if len(merged) == len(said) else list(merged.values())
+    return all_verdicts if len(merged) == len(all_verdicts) else list(merged.values())
 
 
 def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
@@ -133,6 +133,6 @@ def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
 
 
 def token_counts(record: Record) -> dict[str, int]:
-    """Give the disjoint counts that are not zero."""
+    """Return the disjoint counts that are not zero."""
     tokens = record.tokens
     return {name: count for name in TOKEN_TYPES if (count := getattr(tokens, name))}

@@ -66,7 +66,7 @@ class Traces:
         return None
 
     def end(self, record: Record) -> None:
-        if not record.told:
+        if not record.reported:
             return
         if record.outcome not in ALWAYS and not sampled(record.sample_id, self._ratio):
             return
@@ -84,7 +84,7 @@ class Traces:
             f"{method} {route}",
             (record.ids.trace_id, record.ids.server_span, parent),
             (_ns(record, record.started), _ns(record, record.ended)),
-            self._said("server", record, attributes.server(record, method, route)),
+            self._profiled("server", record, attributes.server(record, method, route)),
             failed=_failed(record),
             events=_events(record),
         )
@@ -96,7 +96,7 @@ class Traces:
             f"{operation} {last.target.model}",
             (record.ids.trace_id, record.ids.model_span, record.ids.server_span),
             (_ns(record, first.started), _ns(record, last.ended or record.ended)),
-            self._said("model", record, attributes.model_call(record, last, operation)),
+            self._profiled("model", record, attributes.model_call(record, last, operation)),
             failed=record.error is not None,
         )
 
@@ -105,21 +105,22 @@ class Traces:
             "POST",
             (record.ids.trace_id, attempt.span_id, record.ids.model_span),
             (_ns(record, attempt.started), _ns(record, attempt.ended or record.ended)),
-            self._said("attempt", record, attributes.attempt(attempt)),
+            self._profiled("attempt", record, attributes.attempt(attempt)),
             failed=attempt.error is not None,
         )
 
-    def _said(self, of: SpanOf, record: Record, said: Attributes) -> Attributes:
+    def _profiled(self, span: SpanOf, record: Record, named: Attributes) -> Attributes:
+        """Return attributes with what the profiles add."""
         for profile in self._profiles:
-            said = {**said, **profile(of, record, said)}
-        return said
+            named = {**named, **profile(span, record, named)}
+        return named
 
     def _span(
         self,
         name: str,
         ids: tuple[str, str, str | None],
         times: tuple[int, int],
-        said: Attributes,
+        named: Attributes,
         *,
         failed: bool,
         events: Sequence[Event] | None = None,
@@ -132,7 +133,7 @@ class Traces:
             context=_context(trace_id, span_id),
             parent=_context(trace_id, parent, remote=serves) if parent else None,
             resource=self._resource,
-            attributes=said,
+            attributes=named,
             events=events or (),
             kind=SpanKind.SERVER if serves else SpanKind.CLIENT,
             status=Status(StatusCode.ERROR) if failed else Status(),
@@ -143,21 +144,21 @@ class Traces:
 
 
 def _ns(record: Record, moment: float | None) -> int:
-    """Give a monotonic moment as nanoseconds since the epoch."""
+    """Return a monotonic moment as nanoseconds since the epoch."""
     after = timedelta(seconds=(moment or record.started) - record.started)
     return int((record.started_at + after).timestamp() * 1e9)
 
 
 def _failed(record: Record) -> bool:
-    """Tell whether a call failed, and not by its client's fault; its head may have left before."""
+    """True if a call failed, and not by its client's fault; its head may have left before."""
     ended_badly = record.outcome in ("proxy_error", "timeout", "upstream_error")
     return ended_badly and not 400 <= (record.status or 500) < 500
 
 
 def _events(record: Record) -> list[Event]:
-    """Give what was decided. A record holds no moments of it, so that each has the call's end."""
+    """Return what was decided, each at the call's end: a record holds no moments of it."""
     at = _ns(record, record.ended)
-    return [Event(name, said, at) for name, said in attributes.decisions(record)]
+    return [Event(name, named, at) for name, named in attributes.decisions(record)]
 
 
 def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:

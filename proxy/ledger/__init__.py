@@ -49,7 +49,7 @@ class Ledger:
         self._counters.begin()
 
     def end(self, record: Record) -> None:
-        if record.told:
+        if record.reported:
             self._writer.put(noted(self._counters.end(), record))
         else:
             self._counters.forget()

@@ -94,9 +94,9 @@ class Audit:
     refused: Path | None
 
     def text(self) -> str:
-        return "\n".join([*self._told(), *self._verdict()])
+        return "\n".join([*self._findings(), *self._verdict()])
 
-    def _told(self) -> Iterator[str]:
+    def _findings(self) -> Iterator[str]:
         rows = counted(self.calls, "call"), counted(self.attempts, "attempt")
         yield ", ".join((*rows, counted(self.runs, "run")))
         for crash in self.crashes:
@@ -104,8 +104,8 @@ class Audit:
             where = "" if crash.exact else ", or is at work where its counts cannot be seen"
             lost = counted(crash.lost, "call that ended is", "calls that ended are")
             running = counted(crash.running, "was", "were")
-            said = f"{least}{lost} in no row, {least}{running} under way"
-            yield f"run {crash.run} crashed{where}: {said}"
+            missing = f"{least}{lost} in no row, {least}{running} under way"
+            yield f"run {crash.run} crashed{where}: {missing}"
         if self.pruned.calls:
             cost = render.usd(self.pruned.nano_usd)
             calls = counted(self.pruned.calls, "call was", "calls were")

@@ -100,21 +100,22 @@ def _state(fd: int) -> tuple[bool, bool]:
 
 
 def lines(run: str, rows: Rows) -> Iterator[bytes]:
-    """Give each call's line with what budgets it was charged to, then those of its attempts."""
+    """Return each call's line with what budgets it was charged to, then those of its attempts."""
     made, charges = _by_call(rows.attempts), _by_call(rows.charges)
     for row in rows.calls:
-        said: dict[str, Any] = dict(zip(CALL, row, strict=True))
-        time = datetime.fromtimestamp(said.pop("started_ms") / 1000, UTC)
+        line: dict[str, Any] = dict(zip(CALL, row, strict=True))
+        time = datetime.fromtimestamp(line.pop("started_ms") / 1000, UTC)
         at = {"run": run, "time": time.isoformat(timespec="milliseconds")}
         for name in ("tags", "models"):
-            said[name] = None if said[name] is None else orjson.Fragment(said[name])
-        said["stream"] = None if said["stream"] is None else bool(said["stream"])
-        said["charges"] = [_charge(each) for each in charges.get(row[0], ())]
-        yield orjson.dumps({"row": "call", **at, **said}) + b"\n"
-        at["request_id"] = said["request_id"]
+            line[name] = None if line[name] is None else orjson.Fragment(line[name])
+        line["stream"] = None if line["stream"] is None else bool(line["stream"])
+        line["charges"] = [_charge(each) for each in charges.get(row[0], ())]
+        yield orjson.dumps({"row": "call", **at, **line}) + b"\n"
+        at["request_id"] = line["request_id"]
         for attempt in made.get(row[0], ()):
-            of = dict(zip(ATTEMPT, attempt, strict=True))
-            yield orjson.dumps({"row": "attempt", **at, **of, "served": bool(of["served"])}) + b"\n"
+            columns = dict(zip(ATTEMPT, attempt, strict=True))
+            columns["served"] = bool(columns["served"])
+            yield orjson.dumps({"row": "attempt", **at, **columns}) + b"\n"
 
 
 def _by_call(rows: Sequence[Row]) -> dict[Any, list[Row]]:

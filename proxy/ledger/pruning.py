@@ -32,8 +32,8 @@ class Pruned:
 
 
 def bound(before_ms: int, now_ms: int) -> int:
-    """Give the moment before which rows may go: at most the begin of the oldest week or month that
-    is still open somewhere on earth, as a budget that begins anew asks for all of its window."""
+    """Return the moment before which rows may go: at most the begin of the oldest week or month
+    still open anywhere on earth, as a budget that begins anew asks for all of its window."""
     begins = [Calendar(unit, LAST).around(now_ms)[1] for unit in UNITS]
     return min(before_ms, *(begin - FURTHEST_MS for begin in begins))
 

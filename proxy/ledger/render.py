@@ -30,7 +30,7 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def measures(line: SpendingLine) -> tuple[int | str | float | None, ...]:
-    """Give a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
+    """Return a line's values: USD as exact text, shares from 0 to 1, None where unknown."""
     return (
         line.calls,
         line.tokens_in,
@@ -121,7 +121,7 @@ def as_csv(spent: Spent) -> str:
 
 def as_json(spent: Spent) -> str:
     """Groups and total; unknown is null."""
-    said = {
+    data = {
         "since": spent.since.isoformat(),
         "until": spent.until.isoformat(),
         "groups": [
@@ -130,7 +130,7 @@ def as_json(spent: Spent) -> str:
         ],
         "total": _named(spent.total),
     }
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 def _named(line: SpendingLine) -> dict[str, int | str | float | None]:

@@ -180,7 +180,7 @@ def _started_ms(entry: CallEntry) -> int:
 
 
 def attempt_rows(entry: CallEntry) -> list[Row]:
-    """Give a row for each attempt, in the order in which they began."""
+    """Return a row for each attempt, in the order in which they began."""
     rows = [_attempt_row(entry, number, billed) for number, billed in enumerate(entry.attempts, 1)]
     if entry.saved is not None:
         rows.append(_kept_row(entry, entry.saved))
@@ -189,8 +189,8 @@ def attempt_rows(entry: CallEntry) -> list[Row]:
 
 def _kept_row(entry: CallEntry, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
-    said = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
-    return (*said, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
+    asked = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
+    return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
 
 
 def _attempt_row(entry: CallEntry, number: int, billed: Billed) -> Row:
@@ -220,7 +220,7 @@ _NOTHING = (None,) * len(TOKENS)
 
 
 def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
-    """Give the row of a call; its sums are those of its attempts' rows."""
+    """Return the row of a call; its sums are those of its attempts' rows."""
     used = [row for row in attempts if row[_SOURCE] != "none"]
     return (
         entry.seq,

@@ -314,7 +314,7 @@ def _widen(file: sqlite3.Connection) -> None:
 
 
 def known(file: sqlite3.Connection) -> int | None:
-    """Give the version of a ledger's tables, None for a file without any. Raises ``Unusable``."""
+    """Return the version of a ledger's tables, None for a file without any. Raises ``Unusable``."""
     [application] = file.execute("PRAGMA application_id").fetchone()
     [tables] = file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
     if not tables:
@@ -328,8 +328,8 @@ def known(file: sqlite3.Connection) -> int | None:
 
 
 def translated(error: sqlite3.Error) -> Unwritten:
-    """Tell a fault that may pass, such as a full disk or a lock, from one that will not, and from
-    rows that the file refuses."""
+    """Return the kind of a fault: one that may pass, such as a full disk or a lock, one that will
+    not, or rows that the file refuses."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in HOPELESS:
         return Unusable(HOPELESS[code])
@@ -339,7 +339,7 @@ def translated(error: sqlite3.Error) -> Unwritten:
 
 
 def crashes(file: sqlite3.Connection, folder: Path) -> Iterator[tuple[str, Crash]]:
-    """Give the runs that neither closed nor are at work nor were found before, by name."""
+    """Return by name the runs that neither closed nor are at work nor were found before."""
     rows = file.execute(
         "SELECT id, name, begun, ended, settled FROM runs "
         "WHERE closed_ms IS NULL AND crashed_ms IS NULL ORDER BY id"

@@ -56,7 +56,7 @@ class LedgerStore(Protocol):
 
 
 def failed(error: OSError) -> Unwritten:
-    """Tell a fault that may pass from one that will not."""
+    """Return the kind of a fault: one that may pass, or ``Unusable`` for one that will not."""
     if error.errno in PASSING:
         return Unwritten(errno.errorcode[error.errno])
     return Unusable(error.strerror or "it cannot be opened")

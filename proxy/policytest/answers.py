@@ -14,10 +14,10 @@ USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def pieces(says: ScriptedAnswer, url: str, question: Json) -> list[bytes]:
-    """Give the body of a response, piece by piece."""
+    """Return the body of a response, piece by piece."""
     if says.status != 200:
-        said = {"message": says.text or "as the test says", "type": "server_error"}
-        return [orjson.dumps({"error": said})]
+        error = {"message": says.text or "as the test says", "type": "server_error"}
+        return [orjson.dumps({"error": error})]
     if says.fault == "garbled":
         return [b'{"choices": [']
     head: Json = {"id": "policytest", "created": 0, "model": question.get("model")}
@@ -38,8 +38,10 @@ def _usage(says: ScriptedAnswer) -> dict[str, int]:
 
 
 def _choice(text: str, finish: str | None, place: str | None) -> Json:
-    said: Any = {"text": text} if place is None else {place: {"role": "assistant", "content": text}}
-    return {"index": 0, "finish_reason": finish, "logprobs": None, **said}
+    content: Any = (
+        {"text": text} if place is None else {place: {"role": "assistant", "content": text}}
+    )
+    return {"index": 0, "finish_reason": finish, "logprobs": None, **content}
 
 
 def _events(says: ScriptedAnswer, head: Json, *, chat: bool) -> list[bytes]:

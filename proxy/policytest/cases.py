@@ -67,7 +67,7 @@ class ScriptedAnswer(Section):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Tell editors of the short form too."""
+        """Return the schema with the short form, for editors."""
         return {"anyOf": [{"type": "string"}, handler(core)]}
 
     @model_validator(mode="before")

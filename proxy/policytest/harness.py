@@ -103,7 +103,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
 
 
 async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
-    """Give the claims that the call will have; none for one that is refused before."""
+    """Return the claims that the call will have; none for one that is refused before."""
     try:
         call = await exchange.read_call(exchange.read_head())
         return claims_of(policies.identify(call.head).decide(call), call)
@@ -112,9 +112,9 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
 
 
 def _used(given: Given, limit: Limit) -> int:
-    """Give what the test says was used before; money is said in USD."""
-    said = given.used.get(limit.name, Decimal(0))
-    return int(said * NANO if limit.kind == "usd" else said)
+    """Return what the test says was used before; money is in USD there."""
+    used = given.used.get(limit.name, Decimal(0))
+    return int(used * NANO if limit.kind == "usd" else used)
 
 
 def _raise(sink: object, error: BaseException) -> None:
@@ -132,11 +132,11 @@ class _WithoutServices:
 
 
 def _without_services(plan: Plan) -> Plan:
-    came, goes = (
+    on_input, on_output = (
         tuple(rule for rule in rules if not _asks(rule))
         for rules in (plan.guards.input, plan.guards.output)
     )
-    return replace(plan, guards=replace(plan.guards, input=came, output=goes))
+    return replace(plan, guards=replace(plan.guards, input=on_input, output=on_output))
 
 
 def _asks(rule: GuardRule) -> bool:
@@ -196,8 +196,8 @@ class _Exchange:
         return REQUEST
 
     def read_head(self) -> RequestHead:
-        came = Received(REQUEST, REQUEST, self._given.at)
-        return dialects.parse_head("POST", self._path, self._headers, came)
+        received = Received(REQUEST, REQUEST, self._given.at)
+        return dialects.parse_head("POST", self._path, self._headers, received)
 
     async def read_call(self, head: RequestHead) -> Call:
         self._call = dialects.read_call(head, self._body)
@@ -217,10 +217,10 @@ class _Exchange:
         data = self._writer.feed(chunk)
         if not self._begun and (self._head.streamed or chunk.last):
             document = None if self._head.streamed else chunk.data
-            said = (self._played.record, self._head, self._client, self._writer.media_type)
+            answer = (self._played.record, self._head, self._client, self._writer.media_type)
             verdicts, flagged = self._played.record.verdicts(), self._head.flagged
             status = writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
-            self._leave(status, headers.of_answer(*said, document))
+            self._leave(status, headers.of_answer(*answer, document))
         self._played.body += data
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
@@ -229,14 +229,14 @@ class _Exchange:
         if self._begun:
             self._played.body += sse.event(body)
             return
-        said = headers.of_refusal(record, error) | dict(refusal.headers)
-        self._leave(refusal.status, said)
+        fields = headers.of_refusal(record, error) | dict(refusal.headers)
+        self._leave(refusal.status, fields)
         self._played.body = body
 
-    def _leave(self, status: int, said: dict[str, str]) -> None:
+    def _leave(self, status: int, fields: dict[str, str]) -> None:
         self._begun = True
         self._played.status = self._played.record.status = status
-        self._played.headers = said
+        self._played.headers = fields
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ TEXTS = ("prompt", "messages", "input", "suffix", "tools", "functions")
 
 
 def differences(expect: Expect, played: Played) -> list[str]:
-    """Give what is otherwise than expected; nothing where all is as it should be."""
+    """Return what is otherwise than expected; nothing where all is as it should be."""
     found = [*_of_the_plan(expect, played), *_of_the_answer(expect, played)]
     return [f"{what}: expected {_shown(want)}, got {_shown(got)}" for what, want, got in found]
 
@@ -58,9 +58,9 @@ def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
         if want is not None and want != got:
             yield what, want, got
     for name, verdict in (expect.guards or {}).items():
-        said = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
-        if verdict not in said:  # one that had an answer asked for again has said two things
-            yield f"guards.{name}", verdict, said[-1] if said else MISSING
+        verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
+        if verdict not in verdicts:  # one that had an answer asked for again has said two things
+            yield f"guards.{name}", verdict, verdicts[-1] if verdicts else MISSING
     for name, want in (expect.charged or {}).items():
         if want != played.charged.get(name):
             yield f"charged.{name}", want, played.charged.get(name, MISSING)
@@ -102,7 +102,7 @@ def _document(body: bytes) -> Json:
 
 
 def read_by_model(body: Json) -> str:
-    """Give all texts of a request that a model reads, in order, joined by line breaks."""
+    """Return all texts of a request that a model reads, in order, joined by line breaks."""
     return "\n".join(text for name in TEXTS if name in body for text in _texts(body[name]))
 
 
@@ -118,18 +118,18 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
 
 
 def shown_text(played: Played) -> str:
-    """Give the text of an answer, whole or streamed, as its reader sees it."""
+    """Return the text of an answer, whole or streamed, as its reader sees it."""
     if not played.headers.get("content-type", "").startswith("text/event-stream"):
-        return _said(_document(played.body))
+        return _answer_text(_document(played.body))
     reader = sse.EventReader(limit=len(played.body) + 1)
     events = [*reader.feed(played.body), *reader.close()]
-    return "".join(_said(_document(event)) for event in events)
+    return "".join(_answer_text(_document(event)) for event in events)
 
 
-def _said(document: Json) -> str:
+def _answer_text(document: Json) -> str:
     choices = document.get("choices") or [document.get("choice") or {}]
     texts = []
     for choice in choices:
-        said = choice.get("message") or choice.get("delta") or choice
-        texts.append(said.get("content") or said.get("text") or "")
+        message = choice.get("message") or choice.get("delta") or choice
+        texts.append(message.get("content") or message.get("text") or "")
     return "".join(texts)

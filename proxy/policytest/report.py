@@ -71,8 +71,8 @@ def as_json(report: Report) -> str:
         for each in report.parts
     ]
     counts = {"failed": report.failed, "coverage_percent": report.coverage}
-    said = {**counts, "tests": tests, "parts": parts}
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+    data = {**counts, "tests": tests, "parts": parts}
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 FORMS: dict[str, Callable[[Report], str]] = {"text": as_text, "json": as_json}

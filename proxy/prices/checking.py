@@ -30,9 +30,9 @@ Finding = tuple[Path_, str]
 
 
 def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
-    """Give all that is doubtful as errors. Prices are old after ``oldest_days``, where it is said.
+    """Return all that is doubtful as errors. Prices are old after ``oldest_days``; None: never.
 
-    Folders that are wrong in themselves are told as ``headrace check`` tells of them.
+    Of a folder that cannot be compiled it is what ``headrace check`` finds.
     """
     loaded = read(folder)
     try:
@@ -51,17 +51,17 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
         loaded.document.complain(path, message)
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
     names = sum(len(names) for names in loaded.policies.prices.values())
-    said = f"{len(problems)} doubtful" if problems else "good"
+    state = f"{len(problems)} doubtful" if problems else "good"
     return CheckReport(
         folder=folder,
         errors=tuple(problems),
         warnings=(),
-        summary=f"{said}, names with a price: {names}",
+        summary=f"{state}, names with a price: {names}",
     )
 
 
 def _placed(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:
-    """Give every target with where it is written."""
+    """Return every target with where it is written."""
     for name, deployment in snapshot.deployments.items():
         path: Path_ = ("deployments", name)
         for part, targets in (
@@ -89,7 +89,7 @@ def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
 
 
 def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:
-    """Tell of an old table, and of old prices that targets say themselves and date."""
+    """Return an old table, and old prices that targets have of their own with a date."""
     as_of = loaded.policies.price_table.as_of
     if loaded.policies.prices and as_of is None:
         yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
@@ -108,26 +108,26 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
 
 def _table(loaded: Loaded) -> Iterator[Finding]:
     for provider, names in loaded.policies.prices.items():
-        for name, said in names.items():
+        for name, rows_of_name in names.items():
             path: Path_ = ("prices", provider, name)
-            dated = list(enumerate(said)) if isinstance(said, list) else [(0, said)]
-            rows = [(index, _row(loaded, (*path, index), each)) for index, each in dated]
+            written = rows_of_name if isinstance(rows_of_name, list) else [rows_of_name]
+            rows = [(index, _row(loaded, (*path, index), row)) for index, row in enumerate(written)]
             known = [(index, row) for index, row in rows if row is not None]
             yield from _clashing(path, known)
             for index, row in known:
                 yield from ((loaded.document.written((*path, index)), why) for why in _absurd(row))
 
 
-def _row(loaded: Loaded, path: Path_, said: Any) -> schema.PriceConfig | None:
+def _row(loaded: Loaded, path: Path_, row: Any) -> schema.PriceConfig | None:
     try:
-        return schema.PriceConfig.model_validate(said)
+        return schema.PriceConfig.model_validate(row)
     except ValidationError as error:
         note(loaded.document, error, schema.PriceConfig, path)
         return None
 
 
 def _clashing(path: Path_, rows: list[tuple[int, schema.PriceConfig]]) -> Iterator[Finding]:
-    """Tell of rows that begin on the same day: which of them counts is chance."""
+    """Return rows that begin on the same day: which of them counts is chance."""
     for (_, one), (index, other) in combinations(rows, 2):
         if one.since == other.since:
             day = "before all others" if one.since is None else f"on {one.since}"

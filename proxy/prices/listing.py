@@ -45,7 +45,7 @@ class Listing:
 
 
 def listing(loaded: Loaded, snapshot: Snapshot, at: date, model: str | None = None) -> Listing:
-    """Give the prices of all targets; with a ``model``, such as ``gpt-4o*``, of those alone that
+    """Return the prices of all targets; with a ``model``, such as ``gpt-4o*``, of those alone that
     are named so, and what the table knows of such names."""
     lines = [_of_target(loaded, target, at) for target in _targets(snapshot)]
     if model is not None:
@@ -74,21 +74,21 @@ def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
 
 def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[PriceLine]:
     for provider, names in loaded.policies.prices.items():
-        for name, said in names.items():
+        for name, rows in names.items():
             if fnmatchcase(name, model):
                 yield PriceLine(
                     provider=provider,
                     upstream=None,
                     model=name,
                     by=name,
-                    price=in_force(dated(said), at),
+                    price=in_force(dated(rows), at),
                 )
 
 
-def dated(said: Any) -> tuple[Price, ...]:
-    """Read the rows of a name in the table; those that are wrong are for ``check``."""
+def dated(rows: Any) -> tuple[Price, ...]:
+    """Read the rows of a name in the table. Leave out those that are wrong: ``check`` has them."""
     found = []
-    for row in said if isinstance(said, list) else [said]:
+    for row in rows if isinstance(rows, list) else [rows]:
         try:
             found.append(price_of(schema.PriceConfig.model_validate(row)))
         except ValidationError:
@@ -112,12 +112,12 @@ def as_table(found: Listing) -> str:
 def _cells(line: PriceLine) -> list[str]:
     price = line.price
     since = "-" if price is None or price.since is None else str(price.since)
-    told = [line.upstream or "-", line.provider or "-", line.model, line.by or "-", since]
-    return told + [_cell(price, name) for name in TYPES]
+    cells = [line.upstream or "-", line.provider or "-", line.model, line.by or "-", since]
+    return cells + [_cell(price, name) for name in TYPES]
 
 
 def _cell(price: Price | None, name: str) -> str:
-    """Give the price of a type of tokens, and what it is above so many tokens of a prompt."""
+    """Return the price of a type of tokens, and what it is above so many tokens of a prompt."""
     base = None if price is None else getattr(price, name)
     if price is None or base is None:
         return "-"
@@ -127,23 +127,23 @@ def _cell(price: Price | None, name: str) -> str:
 
 def as_json(found: Listing) -> str:
     """One object; what is not known is null, and USD are exact text."""
-    said = {
+    data = {
         "at": str(found.at),
         "as_of": str(found.as_of) if found.as_of else None,
         "prices": [_data(line) for line in found.lines],
     }
-    return orjson.dumps(said, option=orjson.OPT_INDENT_2).decode()
+    return orjson.dumps(data, option=orjson.OPT_INDENT_2).decode()
 
 
 def _data(line: PriceLine) -> Mapping[str, Any]:
     price = line.price
-    said = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
-    said["by"] = line.by
+    data = {"upstream": line.upstream, "provider": line.provider, "model": line.model}
+    data["by"] = line.by
     if price is None:
-        return {**said, "price": None}
+        return {**data, "price": None}
     tiers = [{"above": tier.above, **_usd(tier)} for tier in price.tiers]
     since = str(price.since) if price.since else None
-    return {**said, "price": {"from": since, **_usd(price), "tiers": tiers}}
+    return {**data, "price": {"from": since, **_usd(price), "tiers": tiers}}
 
 
 def _usd(part: object) -> dict[str, str]:

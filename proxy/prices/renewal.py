@@ -47,7 +47,7 @@ class Renewal:
 
 
 def renewal(folder: Path, today: date) -> Renewal:
-    """Say what renewing the prices of a folder comes to; nothing is written.
+    """Return what renewing the prices of a folder comes to; nothing is written.
 
     Raises ``Unavailable``, and ``PolicyError`` where the file in place cannot be read.
     """
@@ -86,7 +86,7 @@ def _read(file: Path) -> tuple[Table, date | None]:
             document.complain((name,), "does not belong here: this file is written anew as a whole")
     table = {
         provider: {
-            name: _rows(document, ("prices", provider, name), said) for name, said in names.items()
+            name: _rows(document, ("prices", provider, name), rows) for name, rows in names.items()
         }
         for provider, names in _mappings(document).items()
     }
@@ -104,9 +104,9 @@ def _mappings(document: Document) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _rows(document: Document, path: Path_, said: Any) -> Rows:
+def _rows(document: Document, path: Path_, written: Any) -> Rows:
     rows = []
-    for index, each in enumerate(said if isinstance(said, list) else [said]):
+    for index, each in enumerate(written if isinstance(written, list) else [written]):
         try:
             rows.append(row_of(schema.PriceConfig.model_validate(each)))
         except ValidationError as error:

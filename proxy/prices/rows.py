@@ -30,7 +30,7 @@ class Row:
     """A price as it is written, but for the day from which it counts; None before all others."""
 
     since: date | None
-    said: str
+    amounts: str
 
 
 Rows = tuple[Row, ...]
@@ -51,9 +51,9 @@ class TableChanges:
 def row_of(price: schema.PriceConfig) -> Row:
     """Write a price down in the one way in which tables are written."""
     amounts = {name: getattr(price, name) for name in TYPES}
-    said = flow(amounts)
+    text = flow(amounts)
     tiers = [f"{{above: {tier.above}, {flow(dict(tier))}}}" for tier in price.tiers]
-    return Row(price.since, f"{said}, tiers: [{', '.join(tiers)}]" if tiers else said)
+    return Row(price.since, f"{text}, tiers: [{', '.join(tiers)}]" if tiers else text)
 
 
 def flow(amounts: Mapping[str, object]) -> str:
@@ -87,13 +87,13 @@ def _joined(had: Rows, has: Rows, today: date) -> Rows:
     was, now = in_force(had, today), in_force(has, today)
     if was is None:
         return has
-    if now is not None and now.said != was.said:
+    if now is not None and now.amounts != was.amounts:
         past = [row for row in past if row.since != today] + [replace(now, since=today)]
     return (*past, *(row for row in has if row.since is not None and row.since > today))
 
 
 def in_force(rows: Sequence[Row], on: date) -> Row | None:
-    """Give the row of a day: the latest that had begun."""
+    """Return the row of a day: the latest that had begun."""
     begun = [row for row in rows if row.since is None or row.since <= on]
     return max(begun, key=lambda row: row.since or date.min, default=None)
 
@@ -112,7 +112,7 @@ def written(table: Table) -> Iterable[str]:
 
 
 def _braced(row: Row) -> str:
-    return f"{{{row.said}}}" if row.since is None else f"{{from: {row.since}, {row.said}}}"
+    return f"{{{row.amounts}}}" if row.since is None else f"{{from: {row.since}, {row.amounts}}}"
 
 
 def _key(name: str) -> str:

@@ -56,23 +56,23 @@ Amounts = dict[str, Amount]
 
 
 def version() -> str:
-    """Give the version of the package."""
+    """Return the version of the package."""
     return metadata.version(PACKAGE)
 
 
 def licence() -> str:
-    """Give the licence that must lie beside what is taken from the package."""
+    """Return the licence that must lie beside what is taken from the package."""
     return metadata.distribution(PACKAGE).read_text("licenses/LICENSE") or ""
 
 
 def table() -> Table:
-    """Give all that the package knows and a row can say."""
+    """Return all that the package knows and a row can say."""
     known = {provider.id: provider for provider in data.providers}
     return {name: _section(known[name]) for name in PROVIDERS}
 
 
 def _section(provider: types.Provider) -> dict[str, Rows]:
-    """Give a provider's part, with the models of others that it sells at their price."""
+    """Return a provider's part, with the models of others that it sells at their price."""
     others = set(provider.fallback_model_providers or ())
     sold = [model for other in data.providers if other.id in others for model in other.models]
     found: dict[str, Rows] = {}
@@ -89,16 +89,16 @@ def _finds(provider: types.Provider, name: str) -> types.ModelInfo | None:
 
 
 def _names(model: types.ModelInfo) -> set[str]:
-    """Give the exact names and the prefixes by which a model is known."""
-    return {name for name in (model.id, *_said(model.match)) if name[0].isalnum()}
+    """Return the exact names and the prefixes by which a model is known."""
+    return {name for name in (model.id, *_patterns(model.match)) if name[0].isalnum()}
 
 
-def _said(match: types.MatchLogic) -> list[str]:
-    """Give names and prefixes that a clause surely matches; ``contains`` matches yet more."""
+def _patterns(match: types.MatchLogic) -> list[str]:
+    """Return names and prefixes that a clause surely matches; ``contains`` matches yet more."""
     if isinstance(match, types.ClauseOr):
-        return [name for each in match.or_ for name in _said(each)]
+        return [name for each in match.or_ for name in _patterns(each)]
     if isinstance(match, types.ClauseAnd):  # a prefix with exceptions is only good for itself
-        return [name.removesuffix("*") for each in match.and_ for name in _said(each)]
+        return [name.removesuffix("*") for each in match.and_ for name in _patterns(each)]
     if isinstance(match, types.ClauseRegex):
         return []
     (text,) = vars(match).values()
@@ -107,20 +107,20 @@ def _said(match: types.MatchLogic) -> list[str]:
 
 
 def _rows(model: types.ModelInfo) -> Rows:
-    """Give a model's prices by day, none when they cannot be said by the token."""
+    """Return a model's prices by day, none if they are not by the token."""
     rows: list[Row] = []
     for day, source in _dated(model):
         amounts = _amounts(source, embeds="embed" in model.id)
         if amounts is None:
             return ()
-        said = _said_of(amounts)
-        if not rows or rows[-1].said != said:
-            rows.append(Row(day, said))
+        text = _row_text(amounts)
+        if not rows or rows[-1].amounts != text:
+            rows.append(Row(day, text))
     return tuple(rows)
 
 
 def _dated(model: types.ModelInfo) -> Iterator[tuple[date | None, types.ModelPrice]]:
-    """Give the prices from each day on that they change, oldest first; of a day the dearest."""
+    """Return the prices from each day on that they change, oldest first; of a day the dearest."""
     days: set[date] = set()
     hours = {time(0)}
     for each in model.prices if isinstance(model.prices, list) else ():
@@ -138,7 +138,7 @@ def _dearness(source: types.ModelPrice) -> tuple[Decimal, ...]:
 
 
 def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
-    """Give the prices under our names; None when a part is missing or is not by the token."""
+    """Return the prices under our names; None when a part is missing or is not by the token."""
     charged = {key for key, amount in vars(source).items() if amount is not None}
     needed = {"input_mtok"} if embeds else {"input_mtok", "output_mtok"}
     if charged - ASKED_FOR - set(UNITS.values()) or needed - charged:
@@ -150,17 +150,17 @@ def _amounts(source: types.ModelPrice, *, embeds: bool) -> Amounts | None:
     return None if tiered - TIERED else amounts
 
 
-def _said_of(amounts: Amounts) -> str:
-    said = flow({ours: _base(amount) for ours, amount in amounts.items()})
+def _row_text(amounts: Amounts) -> str:
+    text = flow({ours: _base(amount) for ours, amount in amounts.items()})
     starts = sorted({start for amount in amounts.values() for start in _starts(amount)})
     if not starts:
-        return said
+        return text
     tiers = ", ".join(f"{{above: {start}, {_tier(amounts, start)}}}" for start in starts)
-    return f"{said}, tiers: [{tiers}]"
+    return f"{text}, tiers: [{tiers}]"
 
 
 def _tier(amounts: Amounts, start: int) -> str:
-    """Give what costs otherwise above a number of prompt tokens."""
+    """Return what costs otherwise above a number of prompt tokens."""
     above = {ours: _above(amount, start) for ours, amount in amounts.items()}
     return flow({o: price for o, price in above.items() if price != _base(amounts[o])})
 

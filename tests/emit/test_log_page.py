@@ -131,7 +131,7 @@ def test_how_many_were_left_out_stands_only_where_some_were() -> None:
     log = CallLog(lines.append, LogLevel("info", lambda: 0.0))
     for untold in (0, 3):
         record = new_record()
-        record.ended, record.untold = record.started, untold
+        record.ended, record.unreported = record.started, untold
         log.end(record)
 
     assert [json.loads(line).get("untold") for line in lines] == [None, 3]

@@ -104,7 +104,7 @@ def test_history_stays_and_what_is_in_force_from_today_on_is_as_the_later_table_
     if now is not None:
         assert told is not None
         assert meant is not None
-        assert told.said == meant.said
+        assert told.amounts == meant.amounts
     assert joined(rows, has) == rows
 
 

@@ -30,13 +30,13 @@ METRICS: tuple[Declared, ...] = (*_TABLE, OVERFLOW)
 
 
 def declared() -> Iterator[tuple[str, str, tuple[str, ...], str]]:
-    """Give name, kind, labels and help of each metric, for the reference."""
+    """Return name, kind, labels and help of each metric, for the reference."""
     for metric in METRICS:
         yield metric.name, metric.kind, metric.labels, metric.help
 
 
 def bounds(roster: Roster) -> Iterator[str]:
-    """Give a line for each metric with the most series that it can have under these names, and a
+    """Return a line for each metric with the most series that it can have under these names, and a
     last one with their sum."""
     counted = [(metric, metric.worst(roster)) for metric in METRICS]
     wide = max(len(metric.name) for metric in METRICS)

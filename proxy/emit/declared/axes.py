@@ -97,9 +97,9 @@ def _tagged_usual(roster: Roster) -> set[Values]:
     """The tags that a deployment's calls have anyhow; one that they need not have is ``none``."""
     usual: set[Values] = set()
     for name, listed in roster.deployments.items():
-        said = {tag for tag, _ in listed.tags}
+        given = {tag for tag, _ in listed.tags}
         usual |= {(tag, v, name) for tag, v in listed.tags if v in roster.tags.get(tag, ())}
-        usual |= {(tag, NONE, name) for tag in roster.tags if tag not in said}
+        usual |= {(tag, NONE, name) for tag in roster.tags if tag not in given}
     return usual
 
 

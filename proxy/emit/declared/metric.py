@@ -39,7 +39,7 @@ class Axis:
 
 
 def closed(label: str, *known: str, usual: tuple[str, ...] | None = None) -> Axis:
-    """Give a label whose values no policy changes."""
+    """Return a label whose values no policy changes."""
     begin = known if usual is None else usual
     return Axis(
         (label,), lambda roster: [(v,) for v in known], lambda roster: [(v,) for v in begin]
@@ -67,7 +67,7 @@ class Declared:
         return tuple(label for axis in self.axes for label in axis.labels)
 
     def worst(self, roster: Roster) -> int:
-        """Give the most series that there can be; a histogram has one for each line it shows."""
+        """Return the most series that there can be; a histogram has one for each line it shows."""
         sizes = (len({*axis.known(roster), axis.other}) for axis in self.axes)
         return prod(sizes) * self.lines
 
@@ -77,28 +77,27 @@ class Declared:
         return len(self.edges) + 3 if self.kind == "histogram" else 1
 
     def usual(self, roster: Roster) -> Iterator[Values]:
-        """Give the labels of the series that begin at zero."""
+        """Return the labels of the series that begin at zero."""
         if self.lazy or not self.own:
             return
         for values in product(*(axis.usual(roster) for axis in self.axes)):
             yield tuple(value for part in values for value in part)
 
     def made(self) -> Counter | Gauge | Histogram:
-        """Give what counts for one set of labels."""
+        """Return what counts for one set of labels."""
         if self.kind == "histogram":
             return Histogram(self.edges)
         return Counter() if self.kind == "counter" else Gauge()
 
     def shown(self, children: list[tuple[Values, Any]]) -> Metric:
-        """Give the metric as it is scraped, from its children by their labels."""
-        said = (self.name, self.help)
+        """Return the metric as it is scraped, from its children by their labels."""
         if self.kind == "histogram":
-            spreads = HistogramMetricFamily(*said, labels=self.labels)
+            spreads = HistogramMetricFamily(self.name, self.help, labels=self.labels)
             for labels, spread in children:
                 spreads.add_metric(labels, spread.buckets(), spread.sum)
             return spreads
         family = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
-        numbers = family(*said, labels=self.labels)
+        numbers = family(self.name, self.help, labels=self.labels)
         for labels, number in children:
             numbers.add_metric(labels, number.value)
         return numbers

@@ -10,7 +10,7 @@ LAG = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
 VERSION = closed("version", proxy.__version__)
 
 
-def _told(name: str, help_text: str, kind: Kind = "gauge") -> Declared:
+def _of_library(name: str, help_text: str, kind: Kind = "gauge") -> Declared:
     return Declared(name=name, kind=kind, axes=(), help=help_text, own=False)
 
 
@@ -69,10 +69,12 @@ METRICS = (
         help="Always 1; says what runs.",
         lazy=True,
     ),
-    _told("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),
-    _told("process_resident_memory_bytes", "Memory that is in use."),
-    _told("process_virtual_memory_bytes", "Memory that is addressed."),
-    _told("process_start_time_seconds", "When the process began, in seconds since the epoch."),
-    _told("process_open_fds", "Open files and sockets."),
-    _told("process_max_fds", "How many of them there may be."),
+    _of_library("process_cpu_seconds_total", "Processor time, of user and system.", "counter"),
+    _of_library("process_resident_memory_bytes", "Memory that is in use."),
+    _of_library("process_virtual_memory_bytes", "Memory that is addressed."),
+    _of_library(
+        "process_start_time_seconds", "When the process began, in seconds since the epoch."
+    ),
+    _of_library("process_open_fds", "Open files and sockets."),
+    _of_library("process_max_fds", "How many of them there may be."),
 )

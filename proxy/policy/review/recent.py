@@ -96,7 +96,7 @@ class CallHistory:
         return None
 
     def end(self, record: Record) -> None:
-        if record.head is None or not record.told:
+        if record.head is None or not record.reported:
             return
         snapshot = self._find(record.revision or "")
         headers = snapshot.headers if snapshot is not None else frozenset[str]()
