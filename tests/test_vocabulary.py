@@ -1,0 +1,96 @@
+"""The words of the code: what names and docstrings may not say, and one thing by each name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+TOP = Path(__file__).parents[1]
+TREES = {path: ast.parse(path.read_text()) for path in sorted((TOP / "proxy").rglob("*.py"))}
+VAGUE = {"said", "told", "came", "goes"}
+MOST_POSITIONAL = 3
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    """Return each node of the package with its place."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree):
+            yield f"{path.relative_to(TOP).as_posix()}:{getattr(node, 'lineno', 1)}", node
+
+
+def identifiers(node: ast.AST) -> list[str]:
+    """Return the names that a node binds."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return [node.id]
+    if isinstance(node, ast.arg):
+        return [node.arg]
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.alias):
+        return [node.asname or node.name]
+    return []
+
+
+def test_a_name_holds_no_vague_word() -> None:
+    vague = [
+        f"{place} {name}"
+        for place, node in nodes()
+        for name in identifiers(node)
+        if VAGUE & set(name.lower().split("_"))
+    ]
+
+    assert vague == []
+
+
+def test_a_class_name_stands_once() -> None:
+    places = defaultdict(list)
+    for place, node in nodes():
+        if isinstance(node, ast.ClassDef):
+            places[node.name].append(place)
+
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def test_a_docstring_says_what_is_returned_or_done() -> None:
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    openings = re.compile(r"(?:Gives?|Says?|Tells?)\b")
+    private = [
+        place
+        for place, node in nodes()
+        if isinstance(node, documented) and openings.match(ast.get_docstring(node) or "")
+    ]
+
+    assert private == []
+
+
+def values() -> set[str]:
+    """Return the names of our dataclasses and named tuples."""
+    return {
+        node.name
+        for _, node in nodes()
+        if isinstance(node, ast.ClassDef)
+        and (
+            any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+            or any("NamedTuple" in ast.unparse(base) for base in node.bases)
+        )
+    }
+
+
+def test_a_value_of_many_fields_is_built_by_keyword() -> None:
+    ours = values()
+    positional = [
+        f"{place} {node.func.id}"
+        for place, node in nodes()
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ours
+        and (
+            len(node.args) > MOST_POSITIONAL
+            or any(isinstance(argument, ast.Starred) for argument in node.args)
+        )
+    ]
+
+    assert positional == []
