@@ -47,11 +47,11 @@ http.server.HTTPServer(at, Healthy).serve_forever()
 DEMO = """
 import asyncio, sys
 from pathlib import Path
-from proxy.demo.model import Found, running_model
+from proxy.demo.model import ModelFiles, running_model
 from proxy.settings import Address
 async def demo():
     at = Address("127.0.0.1", int(sys.argv[2]))
-    async with running_model(Found(sys.argv[1], Path("none")), at):
+    async with running_model(ModelFiles(sys.argv[1], Path("none")), at):
         print("ready", flush=True)
         await asyncio.Event().wait()
 {run}(demo())
