@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, ClassVar
 
 from proxy.errors import ProxyError
 from proxy.limits import Admission
@@ -217,6 +217,8 @@ async def scripted_upstream() -> AsyncIterator[ScriptedUpstream]:
 
 class MemorySink:
     """Keeps the records of all calls; ``wait`` gives them once there are so many."""
+
+    name: ClassVar[str] = "memory"
 
     def __init__(self) -> None:
         self.records: list[Record] = []

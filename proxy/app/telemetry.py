@@ -148,8 +148,8 @@ def bug(context: Context) -> Callable[[BaseException, str], None]:
 
 def report(context: Context) -> Callable[[Sink, BaseException], None]:
     def tell(sink: Sink, error: BaseException) -> None:
-        context.metrics.dropped(type(sink).__name__.lower(), "error")
-        context.log.error("emit.failed", sink=type(sink).__name__, **where(error))
+        context.metrics.dropped(sink.name, "error")
+        context.log.error("emit.failed", sink=sink.name, **where(error))
 
     return tell
 

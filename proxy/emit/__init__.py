@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from proxy.emit.quota import Quota
 from proxy.errors import ProxyError
@@ -17,7 +17,12 @@ from proxy.record import Record
 
 
 class Sink(Protocol):
-    """One receiver of records. ``end`` is called once, with the record complete."""
+    """One receiver of records. ``end`` is called once, with the record complete.
+
+    ``name`` is what metrics and logs call it: one of ``SINKS`` in ``declared/axes.py``.
+    """
+
+    name: ClassVar[str]
 
     def begin(self, record: Record) -> None: ...
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import ClassVar
 
 import structlog
 
@@ -66,6 +67,8 @@ class Decisions:
     """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
     entries are in no line, ``failed`` of an exception that nobody foresaw: the thread goes on.
     ``replaced`` is told when the file was gone, and another was begun."""
+
+    name: ClassVar[str] = "decisions"
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import structlog
@@ -210,6 +210,8 @@ class CallLog:
 
     Of calls that went well only the share ``ratio`` is written, chosen by lot.
     """
+
+    name: ClassVar[str] = "calllog"
 
     put: Callable[[bytes], None]
     levels: LogLevel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
-from typing import Literal
+from typing import ClassVar, Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -23,6 +23,8 @@ CIRCUITS: dict[Circuit, int] = {"closed": 0, "half_open": 1, "open": 2}
 
 class Metrics:
     """The sink that counts. One thread counts; another may scrape."""
+
+    name: ClassVar[str] = "metrics"
 
     def __init__(self, version: str, registry: Registry | None = None) -> None:
         self._series = registry or Registry()

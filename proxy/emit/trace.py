@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
@@ -48,6 +48,8 @@ class Traces:
     ``ratio`` is the share of calls that is kept whatever came of them; ``profiles`` add what their
     readers want.
     """
+
+    name: ClassVar[str] = "traces"
 
     def __init__(
         self,

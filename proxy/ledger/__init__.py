@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import ClassVar
 
 from proxy.ledger import call_counters
 from proxy.ledger.aside import RefusedRows, aside_of
@@ -35,6 +36,8 @@ STORES: Mapping[str, Make] = {
 
 class Ledger:
     """The sink that notes records and leaves the rest to its thread."""
+
+    name: ClassVar[str] = "ledger"
 
     def __init__(self, writer: Writer, counters: CallCounters) -> None:
         self._writer = writer

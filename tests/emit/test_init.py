@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from proxy.app.context import new_record
 from proxy.emit import Emitters
+from proxy.emit.decisions import Decisions
+from proxy.emit.declared.axes import SINKS
+from proxy.emit.log import CallLog
+from proxy.emit.metrics import Metrics
+from proxy.emit.trace import Traces
 from proxy.errors import BadRequest
+from proxy.ledger import Ledger
+from proxy.policy.review.candidate import Candidate
+from proxy.policy.review.recent import CallHistory
 from proxy.record import Record
 
 
 class Sink:
+    name: ClassVar[str] = "calllog"
+
     def __init__(self, *, broken: bool = False) -> None:
         self.broken = broken
         self.seen: list[str] = []
@@ -74,3 +84,9 @@ async def test_records_of_one_round_are_told_together_and_each_once() -> None:
     async with emitters.observing(new_record()):
         pass
     assert len(steps) == 1
+
+
+def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
+    sinks = (Metrics, CallLog, Traces, Ledger, CallHistory, Candidate, Decisions)
+
+    assert tuple(sink.name for sink in sinks) == SINKS

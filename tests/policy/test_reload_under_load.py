@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import aiohttp
 from aiohttp import web
@@ -68,6 +69,8 @@ class Ledger:
     So it stays as small as the calls under way are few. ``decided`` are the revisions that calls
     ran under, each with the model it led to.
     """
+
+    name: ClassVar[str] = "memory"
 
     def __init__(self) -> None:
         self.unequal: set[Told] = set()

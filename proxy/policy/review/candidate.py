@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import ClassVar
 
 from proxy.errors import Unauthorized
 from proxy.plural import counted
@@ -28,6 +29,8 @@ Tell = Callable[[str, str], None]
 class Candidate:
     """The sink that decides once more. ``current`` gives the candidate's snapshot; ``tell`` hears
     of each call, by the kind and rule of each divergence, or of ``same`` and nothing."""
+
+    name: ClassVar[str] = "candidate"
 
     def __init__(self, current: Callable[[], Snapshot], tell: Tell) -> None:
         self.current = current

@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
@@ -81,6 +81,8 @@ class PastCall:
 class CallHistory:
     """The sink that keeps calls. ``find`` gives the snapshot of a revision that is not too old,
     ``candidate`` that of a candidate, where there is one."""
+
+    name: ClassVar[str] = "past"
 
     def __init__(
         self,
