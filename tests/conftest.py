@@ -35,7 +35,7 @@ sys.addaudithook(_stay_here)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected files anew")
-    parser.addoption("--examples", default=150, type=int, help="what the adversary draws")
+    parser.addoption("--examples", default=60, type=int, help="what the adversary draws")
 
 
 @pytest.fixture
