@@ -9,7 +9,7 @@ import io
 import json
 import os
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import CellType, FrameType, MappingProxyType, MethodType
@@ -202,6 +202,16 @@ def _texts(value: object) -> str:
 CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType, CellType, MethodType)
 
 
+@pytest.fixture
+def new_objects() -> Iterator[None]:
+    """Let ``gc.get_objects`` return nothing that other tests have left behind."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("new_objects")
 @pytest.mark.parametrize("name", WAYS)
 async def test_nothing_that_outlives_a_call_holds_its_key(name: str, tmp_path: Path) -> None:
     async with crossing(tmp_path) as running:
@@ -211,6 +221,7 @@ async def test_nothing_that_outlives_a_call_holds_its_key(name: str, tmp_path: P
         await eventually(lambda: holders(KEY) == [])
 
 
+@pytest.mark.usefixtures("new_objects")
 @pytest.mark.parametrize("name", ROUTES)
 async def test_a_key_is_kept_nowhere_by_whatever_header_it_was_sent(
     name: str, proxy: Proxy, upstream: ScriptedUpstream, tmp_path: Path
