@@ -70,7 +70,7 @@ UNTESTED = {
     "proxy/policy/schema/limits.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/schema/prices.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/schema/rules.py": "tests/policy/files/test_load.py has one for each rule",
-    "proxy/policy/schema/scalars.py": "tests/policy/files/test_load.py has one for each rule",
+    "proxy/config/scalars.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/schema/tags.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/schema/upstreams.py": "tests/policy/files/test_load.py has one for each rule",
     "proxy/policy/decide/snapshot.py": "values; tests/policy/decide/test_decide.py decides by them",

@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from proxy import settings
-from proxy.policy.schema.scalars import NAME
-from proxy.policy.schema.units import duration
+from proxy.config.scalars import NAME
+from proxy.config.units import duration
 from proxy.settings import Address, BadSetting
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d")

@@ -18,10 +18,10 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from proxy.config.scalars import Name, Section, Usd
 from proxy.policy.files.load import files_below, note
 from proxy.policy.files.source import Document, PolicyError
 from proxy.policy.files.yaml_reader import read_file
-from proxy.policy.schema.scalars import Name, Section, Usd
 from proxy.types.guard import Verdict
 
 FOLDER = "tests"

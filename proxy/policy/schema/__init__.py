@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from proxy.config.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.cache import CacheConfig, SemanticConfig
 from proxy.policy.schema.capture import CaptureConfig
 from proxy.policy.schema.deployments import (
@@ -31,7 +32,6 @@ from proxy.policy.schema.rules import (
     When,
     Without,
 )
-from proxy.policy.schema.scalars import VARIABLE, Name, Section, TagKey
 from proxy.policy.schema.tags import CallerTags, Tag
 from proxy.policy.schema.upstreams import BreakerConfig, TimeoutsConfig, UpstreamConfig
 

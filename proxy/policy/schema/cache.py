@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from proxy.policy.schema.scalars import Duration, Section, Size, Switched
+from proxy.config.scalars import Duration, Section, Size, Switched
 
 
 class SemanticConfig(Section):

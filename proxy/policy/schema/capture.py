@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from proxy.config.scalars import Section
 from proxy.policy.schema.limits import Share
-from proxy.policy.schema.scalars import Section
 
 Side = Literal["input", "output"]
 

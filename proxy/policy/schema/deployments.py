@@ -7,11 +7,8 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
-from proxy.policy.schema.cache import CacheConfig
-from proxy.policy.schema.limits import LimitConfig
-from proxy.policy.schema.prices import PriceConfig
-from proxy.policy.schema.scalars import Duration, HeaderName, Model, Name, Section, TagKey
-from proxy.policy.schema.shapes import (
+from proxy.config.scalars import Duration, HeaderName, Model, Name, Section, TagKey
+from proxy.config.shapes import (
     JsonSchema,
     Requirement,
     ShapeCondition,
@@ -20,6 +17,9 @@ from proxy.policy.schema.shapes import (
     one,
     some,
 )
+from proxy.policy.schema.cache import CacheConfig
+from proxy.policy.schema.limits import LimitConfig
+from proxy.policy.schema.prices import PriceConfig
 from proxy.words import MAX_MODELS
 
 

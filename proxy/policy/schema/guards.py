@@ -9,9 +9,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, StringConstraints, WithJsonSchema
 
-from proxy.policy.schema.deployments import TargetConfig
-from proxy.policy.schema.scalars import Duration, Name, PositiveUsd, Section
-from proxy.policy.schema.shapes import (
+from proxy.config.scalars import Duration, Name, PositiveUsd, Section
+from proxy.config.shapes import (
     Requirement,
     equals,
     filled,
@@ -22,6 +21,7 @@ from proxy.policy.schema.shapes import (
     one,
     some,
 )
+from proxy.policy.schema.deployments import TargetConfig
 
 Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]

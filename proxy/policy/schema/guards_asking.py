@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, PlainValidator, StringConstraints, TypeAdapter
 
+from proxy.config.scalars import Duration, Model, Name, SecretRef, Url, text
+from proxy.config.shapes import Requirement, equals, has, needs, no
 from proxy.policy.schema.guards import GuardConfig, Most, Own, Share
 from proxy.policy.schema.plugged import Plugged, installed, read
-from proxy.policy.schema.scalars import Duration, Model, Name, SecretRef, Url, text
-from proxy.policy.schema.shapes import Requirement, equals, has, needs, no
 
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
 Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]

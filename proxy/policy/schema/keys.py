@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from proxy.policy.schema.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey
+from proxy.config.scalars import MOMENT, NAME, Digest, Moment, Name, Section, TagKey
 
 HEX = "[0-9a-f]{64}"
 _DIGEST = {"type": "string", "pattern": f"^{HEX}$"}

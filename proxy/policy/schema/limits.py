@@ -8,9 +8,9 @@ from typing import Annotated, Literal, cast
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
-from proxy.policy.schema import units
-from proxy.policy.schema.scalars import Name, Section, Zone, listed, one_or_several
-from proxy.policy.schema.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
+from proxy.config import units
+from proxy.config.scalars import Name, Section, Zone, listed, one_or_several
+from proxy.config.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
 
 KINDS = ("requests", "tokens", "concurrency", "usd")
 PER = r"^(key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63})$"

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from proxy.policy.schema.scalars import Day, Section, Usd
-from proxy.policy.schema.shapes import Requirement, has, some
+from proxy.config.scalars import Day, Section, Usd
+from proxy.config.shapes import Requirement, has, some
 
 LEAST_USD = Decimal("0.001")
 MOST_USD = Decimal(4000)  # at which the most tokens that are believed cost what can be kept

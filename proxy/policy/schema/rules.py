@@ -15,12 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from proxy.policy.schema.cache import CacheConfig
-from proxy.policy.schema.capture import CaptureConfig
-from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
-from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.policy.schema.limits import LimitConfig
-from proxy.policy.schema.scalars import (
+from proxy.config.scalars import (
     NAME,
     HeaderName,
     Model,
@@ -31,7 +26,12 @@ from proxy.policy.schema.scalars import (
     listed,
     one_or_several,
 )
-from proxy.policy.schema.shapes import Requirement, filled, has, names, needs, one, several, some
+from proxy.config.shapes import Requirement, filled, has, names, needs, one, several, some
+from proxy.policy.schema.cache import CacheConfig
+from proxy.policy.schema.capture import CaptureConfig
+from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
+from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.policy.schema.limits import LimitConfig
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from proxy.config.scalars import VISIBLE, Section
+from proxy.config.shapes import Requirement, equals, has, one
 from proxy.policy.schema import patterns
-from proxy.policy.schema.scalars import VISIBLE, Section
-from proxy.policy.schema.shapes import Requirement, equals, has, one
 
 TAG_VALUE = {"type": "string", "minLength": 1, "maxLength": patterns.MAX_VALUE, "pattern": VISIBLE}
 

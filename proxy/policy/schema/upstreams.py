@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, field_validator
 
-from proxy.policy.schema.scalars import (
+from proxy.config.scalars import (
     CREDENTIAL,
     VARIABLE,
     DialectName,

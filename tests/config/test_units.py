@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.policy.schema import units
+from proxy.config import units
 
 
 @pytest.mark.parametrize(

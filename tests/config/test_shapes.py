@@ -9,8 +9,8 @@ import jsonschema_rs
 import pytest
 from pydantic import Field, ValidationError
 
-from proxy.policy.schema.scalars import Section
-from proxy.policy.schema.shapes import (
+from proxy.config.scalars import Section
+from proxy.config.shapes import (
     Requirement,
     ShapeCondition,
     each,

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from proxy.policy.schema import units
-from proxy.policy.schema.shapes import Requirement
+from proxy.config import units
+from proxy.config.shapes import Requirement
 from proxy.types.target import CREDENTIAL_WORDS
 
 
