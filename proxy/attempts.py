@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from proxy.errors import UpstreamFinding
+from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
 from proxy.types import Target
 from proxy.usage import Meter, Price, Usage
 
@@ -27,8 +27,7 @@ Outcome = Literal[
 Why = Literal["first", "retry", "fallback", "hedge", "guard"]
 
 
-PHASES = ("connect", "first_byte", "idle", "total")
-TIMED_OUT = frozenset({"request_timeout", *(f"upstream_{phase}_timeout" for phase in PHASES)})
+TIMED_OUT = frozenset({RequestTimeout.code, *UpstreamTimeout.codes})
 """How an attempt is named whose time was over: the client's own, or that of a phase."""
 
 

@@ -1,45 +1,12 @@
-"""Every reason for which a call may be refused, in one tree, and what a client may read of it.
-
-    ProxyError
-    ├── Refused                  the client's doing, 4xx
-    │   ├── BadRequest           400  the request cannot be understood
-    │   │   └── BadField         400  one named field has a wrong type, range or combination
-    │   ├── Unauthorized         401  no virtual key that counts
-    │   ├── RefusedByRule        4xx  a rule of the policy says no
-    │   ├── GuardBlocked         400  a guard found what the policy does not let pass
-    │   │   ├── GuardUnavailable 503  a guard could not look in time; another try may do
-    │   │   └── UpstreamDenied   400  a guard of the upstream did
-    │   ├── NotFound             404  no such route, deployment or model
-    │   ├── MethodNotAllowed     405
-    │   ├── RequestTimeout       408  the request did not arrive in time, or ran out of its own time
-    │   ├── LimitExceeded        429  a limit of the policy is reached
-    │   │   └── BudgetExceeded   429  a budget is spent; another try cannot help before it is anew
-    │   ├── TooLarge             413
-    │   ├── UnsupportedMedia     415; ExpectationFailed 417
-    │   ├── ...                       what only the edge says: ``edge/refusals.py``
-    │   ├── LoopDetected         508  the call has come through this proxy before
-    │   └── ClientGone           499  nobody is left to read the answer
-    ├── UpstreamError            the provider's doing
-    │   ├── UpstreamRefused      4xx  passed on: the request itself is at fault
-    │   ├── UpstreamRejectedKey  502  our credential, not the client's, was refused
-    │   ├── UpstreamForbids      502  our credential may not do this, or nobody may
-    │   ├── UpstreamUnavailable  502 / 503 / 429
-    │   │   ├── UpstreamStale    502  it closed a connection at rest just when that was used
-    │   │   ├── CircuitOpen      503  it has failed too often, and is left alone for a while
-    │   │   └── UpstreamBusy     503  it has as many requests under way as the policy allows
-    │   ├── UpstreamTimeout      504
-    │   └── UpstreamInvalid      502  an answer that is none
-    │       └── AnswerTooLarge   502  an answer beyond the policy's bounds
-    ├── LimitStoreUnavailable    503  a limit that is closed without its store cannot be asked
-    ├── Overloaded               503  too many bytes under way: ``edge/refusals.py``
-    └── Stopping                 503  the proxy is shutting down
+"""Every reason for which a call may end early: ``Refused`` is the client's doing, ``UpstreamError``
+the provider's, others are the proxy's own. ``error_table.py`` says what a client reads of each.
 
 Messages are written for the client: they never hold a key, a prompt or an answer.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 from proxy.words import MAX_ID, MAX_TEXT
 
@@ -245,6 +212,27 @@ class ExpectationFailed(Refused):
     code = "expectation_failed"
 
 
+class VersionNotSupported(Refused):
+    """The request line names a version of HTTP that is not spoken here."""
+
+    status = 505
+    code = "http_version_not_supported"
+
+    def __init__(self) -> None:
+        super().__init__("HTTP/1.0 and HTTP/1.1 are spoken here.")
+
+
+class CodingNotSupported(Refused):
+    """The body is in a transfer coding beside chunks, which nobody undoes here."""
+
+    status = 501
+    code = "transfer_encoding_not_supported"
+    should_retry = False
+
+    def __init__(self) -> None:
+        super().__init__("Bodies may be sent in chunks, and in no other transfer coding.")
+
+
 class LoopDetected(Refused):
     """An upstream of this proxy leads back to it."""
 
@@ -357,6 +345,7 @@ class UpstreamTimeout(UpstreamError):
     """The upstream kept silent for longer than its ``timeouts`` allow in this phase."""
 
     status = 504
+    codes = tuple(f"upstream_{phase}_timeout" for phase in get_args(Phase))
 
     def __init__(self, phase: Phase) -> None:
         super().__init__(f"The upstream did not answer in time ({phase.replace('_', ' ')}).")
@@ -386,6 +375,17 @@ class LimitStoreUnavailable(ProxyError):
         super().__init__(f"The limit {limit} cannot be checked now: its store does not answer.")
         self.limit = limit
         self.retry_after_s = retry_after_s
+
+
+class Overloaded(ProxyError):
+    """The bodies of all requests under way, or of all answers, take as much memory as they may."""
+
+    status = 503
+    code = "overloaded"
+
+    def __init__(self, what: str = "requests") -> None:
+        super().__init__(f"There are too many bytes of {what} under way.")
+        self.retry_after_s = 1.0
 
 
 class Stopping(ProxyError):

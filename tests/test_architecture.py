@@ -35,7 +35,6 @@ UNTESTED = {
     "proxy/dialects/base.py": "shapes without behaviour",
     "proxy/edge/__init__.py": "tests/edge/test_request.py and test_exchange.py drive it",
     "proxy/edge/headers.py": "tests/edge/test_request.py reads them off the wire",
-    "proxy/edge/refusals.py": "values; tests/edge/test_server.py and test_bodies.py are told them",
     "proxy/emit/attributes.py": "tests/emit/test_golden_spans.py draws what it says",
     "proxy/emit/counting.py": "tests/emit/test_metrics.py scrapes what it counts",
     "proxy/emit/declared/__init__.py": "tests/emit/test_metrics.py scrapes what it declares",

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from proxy.attempts import Attempt
-from proxy.edge.refusals import Overloaded
 from proxy.errors import (
     BadField,
     ClientGone,
     GuardUnavailable,
     LimitExceeded,
     LimitStoreUnavailable,
+    Overloaded,
     Stopping,
     UpstreamInvalid,
     UpstreamTimeout,

@@ -10,16 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import get_args
 
 import yaml
 
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
-from proxy import errors
 from proxy.dialects import ROUTES
-from proxy.edge import refusals as _edge  # noqa: F401
 from proxy.emit.declared import declared
+from proxy.error_table import ERROR_TABLE
 from tools import guards, hidden, losses
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -35,47 +33,11 @@ def metrics() -> Iterator[str]:
 def codes() -> Iterator[str]:
     yield "| code | status | type | when |"
     yield "|---|---|---|---|"
-    for kind in _kinds(errors.ProxyError):
-        when = (kind.__doc__ or "").splitlines()[0]
-        yield f"| {_code(kind)} | {_status(kind)} | {_type(kind)} | {when} |"
-
-
-def _kinds(kind: type[errors.ProxyError]) -> Iterator[type[errors.ProxyError]]:
-    if kind.__name__ not in ("Refused", "UpstreamError"):
-        yield kind
-    for each in kind.__subclasses__():
-        yield from _kinds(each)
-
-
-def _code(kind: type[errors.ProxyError]) -> str:
-    if kind is errors.UpstreamTimeout:
-        return ", ".join(f"`upstream_{phase}_timeout`" for phase in get_args(errors.Phase))
-    return f"`{kind.code}`"
-
-
-def _type(kind: type[errors.ProxyError]) -> str:
-    if kind is errors.LimitExceeded:
-        return ", ".join(f"`{each}`" for each in ("requests", "tokens", "concurrency"))
-    special = {
-        errors.BudgetExceeded: "`insufficient_quota`",
-        errors.GuardBlocked: "`invalid_request_error`, Portkey `hooks_failed`",
-        errors.UpstreamDenied: "`invalid_request_error`, Portkey `hooks_failed`",
-    }
-    return special.get(kind, f"`{kind.type}`")
-
-
-def _status(kind: type[errors.ProxyError]) -> str:
-    special = {
-        errors.BadField: "400, Scale 422",
-        errors.CircuitOpen: "503",
-        errors.GuardBlocked: "400, Portkey 446",
-        errors.RefusedByRule: "403, or the rule's",
-        errors.UpstreamBusy: "503",
-        errors.UpstreamDenied: "400, Portkey 446",
-        errors.UpstreamRefused: "the upstream's",
-        errors.UpstreamUnavailable: "502, or its 429 or 503",
-    }
-    return special.get(kind, str(kind.status))
+    for row in ERROR_TABLE:
+        listed = ", ".join(f"`{code}`" for code in row.codes)
+        types = ", ".join(row.types or (f"`{row.error.type}`",))
+        when = row.when or (row.error.__doc__ or "").splitlines()[0]
+        yield f"| {listed} | {row.status or row.error.status} | {types} | {when} |"
 
 
 def routes() -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from proxy.edge.refusals import Overloaded
+from proxy.errors import Overloaded
 from proxy.settings import KEY_SHARE
 
 MOST_BYTES = 256 * 1024 * 1024

@@ -11,14 +11,15 @@ from aiohttp import HttpVersion11, web
 
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
-from proxy.edge.refusals import CodingNotSupported, VersionNotSupported
 from proxy.edge.server import CHUNKED, UNSUPPORTED, Unframed
 from proxy.errors import (
     BadRequest,
+    CodingNotSupported,
     ExpectationFailed,
     RequestTimeout,
     TooLarge,
     UnsupportedMedia,
+    VersionNotSupported,
 )
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web
 
-from proxy.edge.refusals import VersionNotSupported
+from proxy.errors import VersionNotSupported
 
 HEAD_S = 10.0
 HEAD_BYTES = 64 * 1024

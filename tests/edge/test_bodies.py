@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from proxy.edge.bodies import Bodies
-from proxy.edge.refusals import Overloaded
+from proxy.errors import Overloaded
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES

@@ -12,8 +12,7 @@ import orjson
 import pytest
 
 from proxy.edge.parsing import Parsing
-from proxy.edge.refusals import Overloaded
-from proxy.errors import BadRequest
+from proxy.errors import BadRequest, Overloaded
 from proxy.offload import LARGE_BYTES, Offload
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream

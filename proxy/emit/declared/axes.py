@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
-from proxy.attempts import TIMED_OUT, Loss, Money, Outcome
+from proxy.attempts import Loss, Money, Outcome
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
-from proxy.errors import ProxyError
+from proxy.error_table import CODES
+from proxy.errors import CircuitOpen, UpstreamBusy
 from proxy.record import CacheResult
 from proxy.types import Endpoint, Target
 from proxy.types.guard import Verdict
@@ -18,13 +19,7 @@ UNKNOWN = "unknown"
 NONE = "none"
 
 
-def _codes(kind: type[ProxyError] = ProxyError) -> Iterator[str]:
-    yield kind.code
-    for each in kind.__subclasses__():
-        yield from _codes(each)
-
-
-ERRORS = ("cancelled", *sorted({*_codes(), *TIMED_OUT}))
+ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
 DIALECTS = ("openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt", UNKNOWN)
 ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
@@ -188,7 +183,7 @@ UPSTREAM = Axis(("upstream", "model"), _asked, _asked)
 FALLBACK = Axis(("deployment", "upstream", "to_upstream"), _falls, _fallen)
 RESULT = closed("result", *STATUSES, *ERRORS, usual=("2xx",))
 WHY = closed("why", "retry", "hedge", "guard")
-SKIPPED = closed("reason", "upstream_circuit_open", "upstream_busy")
+SKIPPED = closed("reason", CircuitOpen.code, UpstreamBusy.code)
 SIDE = closed("side", "client", "upstream", "proxy")
 PHASE = closed("phase", "before_first", "after_first")
 RULE = Axis(("deployment", "rule"), _rules, _rules)
