@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy import egress, embedding, ledger, offload, words
+from proxy import egress, embedding, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
@@ -92,6 +92,8 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("logs.md", "the first 32 models of a list", 32, words.MAX_WORDS),
     ("logs.md", "longer than 32 KiB", 32 * KIB, log.MAX_LINE),
     ("dialects.md", "(32, at most 1000)", 1000, words.MAX_MODELS),
+    ("logs.md", "Up to 10,000 lines wait", 10_000, log.MAX_LINES),
+    ("logs.md", "or 32 MiB of them", 32 * MIB, spool.MAX_BYTES),
     ("logs.md", "of twenty at once", 20, quota.BURST),
     ("logs.md", "ten a minute after that", 10, quota.PER_MINUTE),
     ("logs.md", "every 10,000th line", 10_000, decisions.TELL_EVERY),
@@ -153,7 +155,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("runbooks/telemetry-lost.md", "Up to 10 000 calls wait", 10_000, writer.MAX_CALLS),
     ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
     ("traces.md", "At most 2048 spans wait", 2048, outbox.MOST_QUEUED),
-    ("traces.md", "for at most a second", 1000, outbox.WAITS_MS),
+    ("traces.md", "for at most a second", 1, outbox.GATHER_S),
     ("traces.md", "batches are of 128", 128, outbox.A_BATCH),
     ("traces.md", "no batch begins after 3 seconds", 3, outbox.CLOSING_S),
 ]

@@ -42,7 +42,7 @@ def traces(context: Context) -> tuple[Sink, ...]:
         f"{context.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2
     )
     dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
-    outbox = Outbox(exporter, time.monotonic, dropped, failed)
+    outbox = Outbox(exporter, dropped, failed)
     waiting = partial(getattr, outbox, "waiting")
     context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
     context.opened.push_async_callback(asyncio.to_thread, outbox.close)

@@ -1,13 +1,11 @@
 """The decision log: one line per decision of the policies, for whoever must show what was decided.
 
-It holds names and verdicts, no text. Lines are sealed and written by a thread of their own; what
-the disk does not take waits in a bounded queue, and what does not fit is counted in the next line.
+It holds names and verdicts, no text. Lines are sealed and written by the thread of a spool; what
+the disk does not take waits there, and what is lost is counted in the next line.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,14 +16,15 @@ import structlog
 from proxy.emit import summary
 from proxy.emit.chain import BadChain, ChainFile, Entry
 from proxy.record import Record
+from proxy.spool import Spool, SpoolBounds
 from proxy.types.guard import GuardResult
 from proxy.types.outcome import Standing
 from proxy.words import MAX_NAME, word
 
 MAX_ENTRIES = 10_000
-BATCH = 256
-GATHER_S = 0.1
-RETRY_S = 0.25
+BOUNDS: SpoolBounds[Entry] = SpoolBounds(
+    "decision-log", gather_s=0.1, items=MAX_ENTRIES, unwritable="invalid"
+)
 CLOSE_S = 2.0
 TELL_EVERY = 10_000
 Log = structlog.typing.FilteringBoundLogger
@@ -65,8 +64,8 @@ def _guard(stage: str, result: GuardResult) -> Entry:
 
 class Decisions:
     """The sink that seals decisions. ``put`` never waits. ``dropped`` is told why and how many
-    entries are in no line, ``failed`` of an exception that nobody foresaw: the thread goes on.
-    ``replaced`` is told when the file was gone, and another was begun."""
+    entries are in no line, ``failed`` of an exception that nobody foresaw, ``replaced`` when the
+    file was gone and another was begun."""
 
     name: ClassVar[str] = "decisions"
 
@@ -82,25 +81,17 @@ class Decisions:
         self._path = path
         self._replaced = replaced
         self._chain = ChainFile(path)
-        self._tell = dropped
-        self._failed = failed
         self._log = log
-        self._queue: deque[Entry] = deque()
-        self._missed = 0  # counted by the loop alone
-        self._invalid = 0  # this and the next by the thread alone
         self._told = 0
         self._failing = False
-        self._wake = threading.Event()
-        self._closing = threading.Event()
-        self._given_up = threading.Event()
         log.info("decisions.begin", seq=self._chain.seq, hash=self._chain.head)
-        self._thread = threading.Thread(target=self._run, name="decision-log", daemon=True)
-        self._thread.start()
+        self._spool = Spool(BOUNDS, self._write, dropped, failed, finish=self._end)
+        self.put: Callable[[Entry], None] = self._spool.put
 
     @property
     def waiting(self) -> int:
         """How many entries are in no line yet."""
-        return len(self._queue)
+        return self._spool.waiting
 
     def begin(self, record: Record) -> None:
         return None
@@ -114,71 +105,31 @@ class Decisions:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         self.put({"time": now, "event": "policy", "result": result, "policy": revision})
 
-    def put(self, entry: Entry) -> None:
-        if len(self._queue) >= MAX_ENTRIES:
-            self._missed += 1
-            self._tell("queue_full", 1)
-            return
-        self._queue.append(entry)
-        if not self._wake.is_set():
-            self._wake.set()
-
     def close(self) -> None:
         """Write what is waiting, for at most ``CLOSE_S``. Blocks."""
-        self._closing.set()
-        self._wake.set()
-        self._thread.join(CLOSE_S)
-        self._given_up.set()
-        if self._queue:
-            self._tell("shutdown", len(self._queue))
-        if not self._thread.is_alive():
-            self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
-            self._chain.close()
+        self._spool.close(CLOSE_S)
 
-    def _run(self) -> None:
-        while (not self._closing.is_set() or self._queue) and not self._given_up.is_set():
-            self._wake.wait()
-            self._closing.wait(GATHER_S)
-            if not self._closing.is_set():
-                self._wake.clear()
-            while self._queue and not self._given_up.is_set():
-                self._some()
+    def _end(self) -> None:
+        self._log.info("decisions.end", seq=self._chain.seq, hash=self._chain.head)
+        self._chain.close()
 
-    def _some(self) -> None:
-        """Write some. Where that is no JSON they are tried alone, and what cannot be a line is
-        counted as missing."""
-        try:
-            self._batch(BATCH)
-        except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
-            self._failed(error)
-            for _ in range(min(len(self._queue), BATCH)):
-                if self._failing or self._given_up.is_set():
-                    return
-                try:
-                    self._batch(1)
-                except Exception:  # noqa: BLE001  # it was told above
-                    self._queue.popleft()
-                    self._invalid += 1
-                    self._tell("invalid", 1)
-
-    def _batch(self, most: int) -> None:
-        """Write some; what was not taken stays the first in the queue."""
-        batch = [self._queue[n] for n in range(min(len(self._queue), most))]
-        missed = self._missed + self._invalid - self._told
+    def _write(self, entries: list[Entry]) -> None:
+        """Write some; what was not taken is given again."""
+        missed = self._spool.lost - self._told
         if missed:
-            batch[0] = {**batch[0], "missing": missed}
-        if not self._is_in_place():
-            self._mind(failed=True)
-            return
-        before = self._chain.seq
-        done = self._chain.append(batch)
-        for _ in range(done):
-            self._queue.popleft()
-        if done and missed:
+            entries = [{**entries[0], "missing": missed}, *entries[1:]]
+        done = self._append(entries) if self._is_in_place() else 0
+        self._spool.done(done)
+        if done:
             self._told += missed
+        self._mind(failed=done < len(entries))
+
+    def _append(self, entries: list[Entry]) -> int:
+        before = self._chain.seq
+        done = self._chain.append(entries)
         if self._chain.seq // TELL_EVERY > before // TELL_EVERY:
             self._log.info("decisions.at", seq=self._chain.seq, hash=self._chain.head)
-        self._mind(failed=done < len(batch))
+        return done
 
     def _is_in_place(self) -> bool:
         """Begin a new file where the one before was moved away or deleted. False if that cannot
@@ -201,5 +152,3 @@ class Decisions:
         if failed != self._failing:
             self._failing = failed
             self._log.warning("decisions.failing" if failed else "decisions.mended")
-        if failed:
-            self._given_up.wait(RETRY_S)

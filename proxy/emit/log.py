@@ -1,14 +1,12 @@
 """Log lines: one per call, built directly, and a few events of the process. No text, no keys.
 
-Lines go to a file descriptor through a bounded queue and a thread of their own, so a pipe that
-stalls, a full disk or a reader that left never holds up a call. What does not fit is counted.
+Lines go to a file descriptor through a spool, so a pipe that stalls, a full disk or a reader that
+left never holds up a call.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -26,13 +24,14 @@ from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
 from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError, UpstreamFinding
 from proxy.record import Record
+from proxy.spool import Spool, SpoolBounds
 from proxy.types.guard import GuardResult
 from proxy.words import MAX_NAME, few, word
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
 LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
-GATHER_S = 0.05
+BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
 def canonical(record: Record) -> dict[str, Any]:
@@ -134,11 +133,10 @@ def _ms(seconds: float) -> float:
 
 
 class LineWriter:
-    """A thread that writes lines to a file descriptor. ``put`` never waits.
+    """Writes lines to a file descriptor, from a thread of its own. ``put`` never waits.
 
-    The thread gathers what comes within ``GATHER_S``: to be woken for each line would cost the
-    loop more than the line itself. ``dropped`` is told why and how many lines are lost,
-    ``failed`` of an exception that nobody foresaw: the thread goes on after it.
+    ``dropped`` is told why and how many lines are lost, ``failed`` of an exception that nobody
+    foresaw.
     """
 
     def __init__(
@@ -149,59 +147,29 @@ class LineWriter:
         clean: Callable[[bytes], bytes] = redacted,
     ) -> None:
         self._fd = fd
-        self._failed = failed
         self._clean = clean
-        self._dropped = dropped
-        self._lines: deque[bytes] = deque()
-        self._writing = 0
-        self._wake = threading.Event()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
-        self._thread.start()
+        self._spool = Spool(BOUNDS, self._write, dropped, failed)
+        self.put: Callable[[bytes], None] = self._spool.put
 
     @property
     def waiting(self) -> int:
         """How many lines are not written yet."""
-        return len(self._lines) + self._writing
-
-    def put(self, line: bytes) -> None:
-        if len(self._lines) >= MAX_LINES:
-            self._dropped("queue_full", 1)
-            return
-        self._lines.append(line)
-        if not self._wake.is_set():
-            self._wake.set()
+        return self._spool.waiting
 
     def close(self, timeout: float = 2.0) -> None:
-        """Write what is waiting, for at most ``timeout`` seconds."""
-        self._closing.set()
-        self._wake.set()
-        self._thread.join(timeout)
-        if self._thread.is_alive() and self.waiting:
-            self._dropped("shutdown", self.waiting)
+        """Write what is waiting, for at most ``timeout`` seconds. Blocks."""
+        self._spool.close(timeout)
 
-    def _run(self) -> None:
-        while not self._closing.is_set() or self._lines:
-            self._wake.wait()
-            self._closing.wait(GATHER_S)
-            if not self._closing.is_set():
-                self._wake.clear()
-            while self._lines:
-                batch = [self._lines.popleft() for _ in range(min(len(self._lines), 256))]
-                self._writing = len(batch)
-                self._write(b"".join(batch), len(batch))
-                self._writing = 0
-
-    def _write(self, data: bytes, lines: int) -> None:
+    def _write(self, lines: list[bytes]) -> None:
+        """Write lines. Those that a descriptor does not take are lost: a log waits for no disk."""
+        data = self._clean(b"".join(lines))
         try:
-            data = self._clean(data)
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError:
-            self._dropped("write_failed", lines)
-        except Exception as error:  # noqa: BLE001  # no error may end the thread in silence
-            self._dropped("error", lines)
-            self._failed(error)
+            self._spool.drop("write_failed", len(lines))
+        else:
+            self._spool.done(len(lines))
 
 
 @dataclass(frozen=True, slots=True)

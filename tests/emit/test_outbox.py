@@ -54,9 +54,7 @@ def outbox(gate: SpanExporter, lost: Counter[str], most: int = 300) -> Outbox:
     def dropped(why: str, count: int) -> None:
         lost.update({why: count})
 
-    return Outbox(
-        gate, time.monotonic, dropped, lambda error: dropped(type(error).__name__, 1), most
-    )
+    return Outbox(gate, dropped, lambda error: dropped(type(error).__name__, 1), most)
 
 
 def test_what_is_taken_arrives_in_small_batches(lost: Counter[str]) -> None:

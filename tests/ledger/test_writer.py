@@ -120,7 +120,7 @@ def test_what_could_not_be_written_before_the_end_is_counted_and_again_at_the_ne
             keeping.begin(record)
             keeping.end(record)
         keeping._writer.close(0.1)
-        keeping._writer._thread.join(5)  # it may still be waiting for the lock, and get it
+        keeping._writer._spool._thread.join(5)  # it may still be waiting for the lock, and get it
 
     ledger_at(path, again).close()
 
