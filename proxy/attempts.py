@@ -61,11 +61,15 @@ class Attempt:
     left: Mapping[str, int] = field(default_factory=dict)
 
     @property
+    def is_given_up(self) -> bool:
+        """True if the upstream had the request, and its time was over or nobody waited any more."""
+        return self.sent is not None and (self.error == "cancelled" or self.error in TIMED_OUT)
+
+    @property
     def is_counted(self) -> bool:
         """True if the upstream was at work, so that what it used is counted: it said that an
-        answer follows, or it had the request when its time was over or nobody waited any more."""
-        given_up = self.error == "cancelled" or self.error in TIMED_OUT
-        return self.began is not None or (self.sent is not None and given_up)
+        answer follows, or was given up while it may have been at one."""
+        return self.began is not None or self.is_given_up
 
 
 Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]

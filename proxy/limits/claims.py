@@ -161,8 +161,8 @@ def _answers(call: Call, sent: Translated) -> int:
 
 def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     """Return the tokens that a model may have written for an attempt without showing any: for one
-    that reasons all that the call claims; for a whole answer that nobody waited for as many as are
-    written in that time; else none."""
+    that reasons all that the call claims; for a whole answer that was given up, by its client or as
+    its time was over, as many as are written in that time; else none."""
     leg, reported = plan.model_calls[attempt.leg], attempt.meter.reported
     changes = leg.changes_for(attempt.target)
     body = parameters(call, attempt.target, changes)
@@ -170,14 +170,19 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
     if reported_thought or reasons(attempt.target.model, body) or most_thought(body):
         most = MOST
     else:
-        most = 0 if call.stream else _unseen(attempt)
+        most = 0 if _streams(call, attempt.target) else _unseen(attempt)
     sent = _sent(call, attempt.target, changes) if most else None
     return min(most, _answers(call, sent)) if sent else 0
 
 
+def _streams(call: Call, target: Target) -> bool:
+    """True if what a target writes is seen as it is written."""
+    return call.stream and DIALECTS[target.upstream.dialect].server.streams
+
+
 def _unseen(attempt: Attempt) -> int:
     """Return the tokens of a whole answer that may have been written before it was given up."""
-    if attempt.sent is None or attempt.ended is None or attempt.error != "cancelled":
+    if attempt.sent is None or attempt.ended is None or not attempt.is_given_up:
         return 0
     return int(attempt.ended - attempt.sent) * WRITTEN_PER_SECOND
 

@@ -85,6 +85,11 @@ async def gone_before_head(client: Client, upstream: ScriptedUpstream) -> None:
     await leave(client, upstream)
 
 
+async def out_of_its_own_time(client: Client, upstream: ScriptedUpstream) -> None:
+    upstream.answer_with(hang())
+    await call(client, inference_timeout=1.1)
+
+
 async def gone_before_head_of_a_stream(client: Client, upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
     await leave(client, upstream, stream=True)
@@ -247,6 +252,7 @@ WAYS: dict[Way, Expected] = {
     streamed: Expected((GOOD,)),
     early_usage_only: Expected((Row("first", "partial_estimate", 60_000, "useful", None),)),
     gone_before_head: Expected((left(20),)),
+    out_of_its_own_time: Expected((left(20 + 80),)),  # 50 tokens in a second, of 20 at the most
     gone_before_head_of_a_stream: Expected((left(20),)),
     gone_midway: Expected((left(20 + 40),)),
     gone_midway_after_usage_0: Expected((left(20 + 40),)),

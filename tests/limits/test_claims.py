@@ -151,11 +151,13 @@ def test_one_that_reasons_may_have_written_all_that_it_claims_unseen() -> None:
         (1.0, "cancelled", 50),
         (3.5, "cancelled", 150),
         (99, "cancelled", 200),
+        (3.5, "request_timeout", 150),
+        (3.5, "upstream_total_timeout", 150),
         (3.5, None, 0),
         (3.5, "upstream_broke", 0),
     ],
 )
-def test_of_a_whole_call_that_was_left_what_may_have_been_written_by_then_counts(
+def test_of_a_whole_call_that_was_given_up_what_may_have_been_written_by_then_counts(
     seconds: float, error: str | None, tokens: int
 ) -> None:
     call = asked(prompt="x" * 40, max_tokens=200)
@@ -165,6 +167,8 @@ def test_of_a_whole_call_that_was_left_what_may_have_been_written_by_then_counts
     assert hidden_tokens(plan(), call, attempt) == tokens
     streamed = asked(prompt="x" * 40, max_tokens=200, stream=True)
     assert hidden_tokens(plan(), streamed, attempt) == 0
+    attempt.target = replace(CHEAP, upstream=replace(UP, dialect="multimodel"))  # never streams
+    assert hidden_tokens(plan(), streamed, attempt) == tokens
 
 
 def test_what_was_used_is_known_in_the_end() -> None:
