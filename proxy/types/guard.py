@@ -62,7 +62,11 @@ class Question:
 
 
 class ContextualDetector(Protocol):
-    """A way of looking that depends on the call."""
+    """A way of looking that depends on the call. ``reach`` is that of the detectors that it
+    returns, at the most; None where one of them, or a service, is to see whole texts."""
+
+    @property
+    def reach(self) -> int | None: ...
 
     def about(self, question: Question) -> Detector | Service | None:
         """Return the detector for one call; None where the call has nothing to judge by."""
@@ -180,6 +184,16 @@ class GuardRule:
         """True if a failure of the detector stops a text."""
         return self.enforces and self.on_error == "closed"
 
+    @property
+    def keeps_answers(self) -> bool:
+        """True if it needs a streamed answer to its end before it can tell."""
+        if self.action == "retry" and self.enforces:
+            return True
+        detector = self.detector
+        if is_detector(detector) or is_contextual(detector):
+            return detector.reach is None
+        return True
+
     def applies(self, role: str | None, kind: str) -> bool:
         """True if the rule looks at texts of a kind, and of a role where the text has one."""
         if self.fields is not None and kind not in self.fields:
@@ -266,12 +280,9 @@ class Guarding:
 
     @property
     def keeps_answers(self) -> bool:
-        """True if a whole answer is kept until it has ended: a rule may want another one in its
-        place, or asks somebody about all of it."""
-        return any(
-            is_service(rule.detector) or (rule.action == "retry" and rule.enforces)
-            for rule in self.output
-        )
+        """True if a streamed answer, or its texts, is kept until it has ended: a rule may want
+        another one in its place, asks somebody about all of it, or judges it as a whole."""
+        return any(rule.keeps_answers for rule in self.output)
 
     @property
     def digest(self) -> str:

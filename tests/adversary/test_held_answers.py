@@ -14,12 +14,20 @@ from tests.doubles import Asked, ScriptedUpstream, Wire, chat_events, event, hea
 from tests.test_pipeline import BEARER
 
 SIZE = 100_000
-RETRY = """
-policies:
-  default:
-    match: all
-    output: [{guard: keywords, words: [zqforbidden], action: retry}]
-"""
+
+
+def under(guard: str) -> str:
+    return f"\npolicies: {{default: {{match: all, output: [{{guard: {guard}}}]}}}}\n"
+
+
+RETRY = under("keywords, words: [zqforbidden], action: retry")
+WHOLE = {
+    "a judged one": under("length, characters: 1000000, action: block"),
+    "a counted one": under("sponge, action: flag"),
+    "a pattern without end": under("keywords, patterns: ['zq.*forbidden'], action: mask"),
+    "a context": under("grounded, action: block"),
+}
+PASSING = under("keywords, words: [zqforbidden], action: block")
 
 
 async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
@@ -63,8 +71,14 @@ def unfinished(go_on: asyncio.Event, *, stream: bool) -> object:
 
 @pytest.mark.parametrize(
     ("policies", "stream", "bounded"),
-    [("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)],
-    ids=["whole", "whole under a guard", "a stream that is kept", "a stream"],
+    [
+        *(("", False, True), (RETRY, False, True), (RETRY, True, True), ("", True, False)),
+        *((PASSING, True, False), *((policies, True, True) for policies in WHOLE.values())),
+    ],
+    ids=[
+        *("whole", "whole under a guard", "a stream that is kept", "a stream"),
+        *("a stream that a guard follows", *WHOLE),
+    ],
 )
 async def test_answers_that_are_held_have_one_bound(
     policies: str, stream: bool, bounded: bool, tmp_path: Path, upstream: ScriptedUpstream

@@ -65,6 +65,8 @@ class Elsewhere:
 class AsAsked:
     """Finds what the user has said; nothing to judge by where that is nothing."""
 
+    reach: int | None = None
+
     def about(self, question: Question) -> Detector | None:
         return Words((question.asked,)) if question.asked else None
 

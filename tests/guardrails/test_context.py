@@ -77,6 +77,8 @@ async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
 class Clumsy:
     """Cannot be bound to anything."""
 
+    reach = None
+
     def about(self, question: Question) -> Detector | None:
         raise ZeroDivisionError
 

@@ -30,6 +30,10 @@ class Grounded:
         if not 0 < self.threshold <= 1:
             raise ValueError("threshold is above 0 and at most 1")
 
+    @property
+    def reach(self) -> None:
+        return None
+
     def about(self, question: Question) -> GroundedIn | None:
         return self.against(question.context) if question.context.strip() else None
 

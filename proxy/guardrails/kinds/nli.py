@@ -36,6 +36,10 @@ class Entailed:
         self._threshold = threshold
         self._under_way = 0
 
+    @property
+    def reach(self) -> None:
+        return None
+
     def about(self, question: Question) -> EntailedIn | None:
         context = question.context.strip()
         return EntailedIn(self, encodable(context)) if context else None

@@ -28,6 +28,10 @@ class Relevant:
         if not 0 < self.threshold <= 1:
             raise ValueError("threshold is above 0 and at most 1")
 
+    @property
+    def reach(self) -> None:
+        return None
+
     def about(self, question: Question) -> RelevantTo | None:
         if not question.asked.strip():
             return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from proxy.guardrails.matching.passages import Passages, compared_words
+from proxy.guardrails.matching.passages import GAP, WORD, Passages, compared_words
 from proxy.types.guard import Question
 
 WORDS, LEAST_WORDS = 12, 5
@@ -26,6 +26,10 @@ class SystemPrompt:
     def __init__(self, words: int = WORDS) -> None:
         self._words = words
         self._made = lru_cache(maxsize=PROMPTS)(self._passages)
+
+    @property
+    def reach(self) -> int:
+        return self._words * (WORD + GAP)
 
     def about(self, question: Question) -> Passages | None:
         return self._made(question.system[:LONGEST])

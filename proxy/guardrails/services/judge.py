@@ -211,5 +211,9 @@ class ByQuestion:
 
     judge: Judge
 
+    @property
+    def reach(self) -> None:
+        return None
+
     def about(self, question: Question) -> Judge | None:
         return self.judge if self.judge.evidence(question) else None
