@@ -57,10 +57,12 @@ class Redis:
         waiting = self._waiting.get(key)
         if waiting is not None:
             return waiting[0]
-        if self._now() < self._awake_at:
+        if self._rests:
             return None
         try:
             async with self._turns:
+                if self._rests:  # it has failed for another while this call waited for its turn
+                    return None
                 name = _name(key)
                 value = await self._server.run(name, "GET", name)
         except FAULTS:
@@ -68,12 +70,17 @@ class Redis:
             return None
         return value if isinstance(value, bytes) else None
 
+    @property
+    def _rests(self) -> bool:
+        """True if it is left alone, as it has failed."""
+        return self._now() < self._awake_at
+
     def _rest(self) -> None:
         self._awake_at = self._now() + self._rest_s
         self._events.failed(self._name)
 
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
-        if self._now() < self._awake_at or self._waiting_bytes + len(value) > WAITING_BYTES:
+        if self._rests or self._waiting_bytes + len(value) > WAITING_BYTES:
             self._events.evicted("dropped", 1)
             return
         self._forget(key)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cache.redis import PREFIX, WAITING_BYTES, Redis
+from proxy.cache.redis import CONNECTIONS, PREFIX, WAITING_BYTES, Redis
 from proxy.redis import connect
 from tests.cache.stores import Clock, Told
 from tests.servers import Cluster, Server, running_server
@@ -92,6 +92,19 @@ async def test_a_server_that_hangs_costs_a_call_no_more_than_the_timeout(
 
         assert time.monotonic() - began < 1
         server.signal(signal.SIGCONT)
+
+
+async def test_who_waited_for_a_turn_at_a_server_that_hangs_does_not_ask_it(
+    server: Server,
+) -> None:
+    told = Told()
+    async with store(server, told, Clock(), timeout_s=0.1) as opened:
+        server.signal(signal.SIGSTOP)
+
+        await asyncio.gather(*(opened.get(KEY) for _ in range(10 * CONNECTIONS)))
+
+        server.signal(signal.SIGCONT)
+    assert told.failures <= CONNECTIONS
 
 
 async def test_writes_that_fail_are_told(server: Server) -> None:
