@@ -9,7 +9,7 @@ text: of one that is longer than a sheet it sees the text itself, no other readi
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -73,6 +73,7 @@ class RuleLook:
     failure: GuardBlocked | None = None
     late: bool = False
     _runs: list[tuple[int, int]] = field(default_factory=list)  # that say something, of one text
+    _by_text: dict[int, list[TextMatch]] = field(default_factory=dict)
 
     @property
     def done(self) -> bool:
@@ -116,7 +117,8 @@ class RuleLook:
         if self.done:
             return
         if part.joined is not None:
-            self.matches += _across(self.tally, part.joined, seen, self.matches)
+            for place, match in _across(self.tally, part.joined, seen, self._by_text):
+                self._keep(place, match)
             return
         self._found(part.place, seen)
         self._count(part.bytes)
@@ -156,7 +158,11 @@ class RuleLook:
     def _found(self, place: int, seen: Sequence[TextMatch]) -> None:
         for match in seen:
             self.tally.count(match.kind, match.score)
-            self.matches.append((place, match))
+            self._keep(place, match)
+
+    def _keep(self, place: int, match: TextMatch) -> None:
+        self.matches.append((place, match))
+        self._by_text.setdefault(place, []).append(match)
 
     def _count(self, size: int) -> None:
         self.tally.bytes += size
@@ -258,12 +264,10 @@ def _across(
     tally: RuleTally,
     joined: JoinedParts,
     seen: Sequence[TextMatch],
-    found: Sequence[tuple[int, TextMatch]],
+    known: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
-    """Return what goes across the parts of a message, and is not found in one of them already."""
-    known: dict[int, list[TextMatch]] = {}
-    for number, match in found:
-        known.setdefault(number, []).append(match)
+    """Return what goes across the parts of a message, and is not found in one of them already.
+    ``known`` is by text what was found so far: there may be as many messages as findings."""
     new: list[tuple[int, TextMatch]] = []
     for pieces in joined.across(seen):
         if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):

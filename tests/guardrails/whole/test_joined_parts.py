@@ -8,9 +8,11 @@ import pytest
 
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.findings.mask import TextMatch
+from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import request_texts
 from proxy.guardrails.whole.joined_parts import MOST, joined_parts
+from proxy.guardrails.whole.sheets import RuleLook, sheets
 from proxy.types.guard import GuardRule
 from tests.guardrails.doubles import Ticks, rule
 from tests.guardrails.growth import lines
@@ -86,6 +88,24 @@ async def test_what_judges_a_whole_text_judges_each_part() -> None:
     looked = await inspected(body(*PARTS), rule("secret", unbounded=True))
 
     assert looked.blocked is None
+
+
+async def test_findings_in_many_messages_of_parts_are_looked_through_in_linear_time() -> None:
+    def looked(size: int) -> int:
+        parts = [{"text": "a secret"}, {"text": "the se"}, {"text": "cret"}]
+        asked = {"messages": [{"role": "user", "content": parts}] * size}
+        texts = request_texts(asked).texts
+        look = RuleLook(RuleTally(rule("secret", deadline_s=99), Ticks()), 0)
+
+        def seen() -> None:
+            for sheet in sheets(texts, [look]):
+                look.see(sheet)
+
+        count = lines(seen)
+        assert len(look.matches) == 3 * size
+        return count
+
+    assert looked(400) < 3 * looked(200)
 
 
 def test_many_findings_in_many_parts_are_placed_in_linear_time() -> None:
