@@ -213,4 +213,6 @@ class HttpClient:
         try:
             return await self._pool.take(origin, min(timeouts.connect, left), fresh=fresh)
         except UpstreamTimeout:
-            raise UpstreamTimeout("total" if left < timeouts.connect else "connect") from None
+            if left < timeouts.connect:
+                raise UpstreamTimeout("total") from None
+            raise

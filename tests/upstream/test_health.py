@@ -22,6 +22,7 @@ from proxy.errors import (
 )
 from proxy.types import Breaker, Endpoint, Target, Upstream
 from proxy.upstream.health import MAX_CALLERS, MAX_TARGETS, Health
+from proxy.upstream.wire.pool import NoPlace
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9", breaker=Breaker(failures=2, rest=10.0))
 HERE, THERE = Target(UP, "here"), Target(UP, "there")
@@ -84,10 +85,11 @@ def test_an_answer_between_failures_keeps_it_closed() -> None:
         UpstreamDenied("x", upstream_status=446),
         UpstreamForbids("x", upstream_status=403),
         AnswerTooLarge("x"),
+        NoPlace(),
     ],
-    ids=["refused", "denied", "forbidden", "too large"],
+    ids=["refused", "denied", "forbidden", "too large", "no place among our connections"],
 )
-def test_what_may_be_a_requests_own_fault_never_opens_the_circuit(failure: ProxyError) -> None:
+def test_what_is_not_the_targets_fault_never_opens_the_circuit(failure: ProxyError) -> None:
     watched = Watched()
     for _ in range(5):
         watched.ask(error=failure)

@@ -15,6 +15,14 @@ KEEPALIVE_S = 60.0
 LINGER_S = 0.5
 
 
+class NoPlace(UpstreamTimeout):
+    """All connections that the proxy may have were in use for as long as one may take: that says
+    nothing of the upstream."""
+
+    def __init__(self) -> None:
+        super().__init__("connect")
+
+
 class Dial(Protocol):
     """What makes a connection; ``on_close`` is called once when it has ended."""
 
@@ -60,7 +68,7 @@ class Pool:
     async def take(self, origin: Origin, patience: float, *, fresh: bool = False) -> Connection:
         """Return the connection that rested last, else a new one, within ``patience`` seconds.
 
-        ``fresh`` wants a new one. Raises ``UpstreamError``.
+        ``fresh`` wants a new one. Raises ``UpstreamError``, and ``NoPlace`` where there is none.
         """
         until = asyncio.get_running_loop().time() + patience
         if self._places.locked():
@@ -83,7 +91,7 @@ class Pool:
             async with asyncio.timeout_at(until):
                 await self._places.acquire()
         except TimeoutError:
-            raise UpstreamTimeout("connect") from None
+            raise NoPlace from None
         finally:
             self.waiting -= 1
 

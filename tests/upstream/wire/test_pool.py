@@ -15,7 +15,7 @@ from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names, Resolver
-from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, Pool
+from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
 from tests.doubles import Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
 from tests.upstream.test_client import stall
 from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
@@ -61,7 +61,7 @@ async def test_who_finds_no_place_waits_in_turn_and_not_for_ever(
     upstream.answer_with(sends(OK))
     pool, origin = pool_of(1), origin_of(upstream)
     lent = await pool.take(origin, 1)
-    with pytest.raises(UpstreamTimeout) as late:
+    with pytest.raises(NoPlace) as late:
         await pool.take(origin, 0.05)
 
     waiting = [asyncio.create_task(pool.take(origin, 1)) for _ in range(2)]
