@@ -265,7 +265,8 @@ def _ledger(text: str, keep: str) -> LedgerAt | None:
         return None
     kind, _, path = text.partition(":")
     if kind not in LEDGERS or not path:
-        raise BadSetting(f"HEADRACE_LEDGER must be off, sqlite:PATH or jsonl:PATH, not {text!r}")
+        forms = " or ".join(f"{each}:PATH" for each in LEDGERS)
+        raise BadSetting(f"HEADRACE_LEDGER must be off, {forms}, not {text!r}")
     if not keep:
         return LedgerAt(kind, Path(path))
     if kind != "sqlite":

@@ -15,7 +15,9 @@ import yaml
 
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
-from proxy.dialects import ROUTES
+from proxy.dialects import DIALECTS, ROUTES, SHARING
+from proxy.dialects.base import Dialect
+from proxy.dialects.openai import PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from tools import guards, hidden, losses
@@ -44,8 +46,49 @@ def routes() -> Iterator[str]:
     yield "| method | path | dialect | endpoint |"
     yield "|---|---|---|---|"
     for (method, path), (dialect, endpoint) in ROUTES.items():
-        shared = " (or portkey)" if dialect == "openai" else ""
-        yield f"| {method} | `{path}` | {dialect}{shared} | {endpoint} |"
+        others = "".join(f" (or {other.name})" for other in SHARING[dialect].values())
+        yield f"| {method} | `{path}` | {dialect}{others} | {endpoint} |"
+
+
+def dialects() -> Iterator[str]:
+    own = " and ".join(f"`{name}`" for name, each in DIALECTS.items() if each.provider == name)
+    yield f"`dialect` is one of {', '.join(f'`{name}`' for name in DIALECTS)}:"
+    yield f"see [dialects.md](dialects.md). For {own} its name is also the `provider`,"
+    yield "which is else unknown."
+
+
+def clients() -> Iterator[str]:
+    yield "| dialect | credential | deployment | tags |"
+    yield "|---|---|---|---|"
+    yield "| all | | `x-headrace-deployment`, or `model` | `x-headrace-tags: k=v,label` |"
+    for name, dialect in DIALECTS.items():
+        cells = dialect.cells
+        yield _row(name, cells.credential, cells.deployment, cells.tags)
+
+
+def servers() -> Iterator[str]:
+    yield "| dialect | prefix | credential sent |"
+    yield "|---|---|---|"
+    for name, dialect in DIALECTS.items():
+        server = dialect.server
+        own = set(server.paths.values()) - set(PATHS.values())
+        prefix = f"`{server.prefix}`" + "".join(f" (`{path}`)" for path in sorted(own))
+        yield _row(name, prefix, "; ".join(_credential(dialect)))
+
+
+def _credential(dialect: Dialect) -> Iterator[str]:
+    """Yield the header of a dialect's credential as an upstream gets it, and what else it needs."""
+    header, value = dialect.server.authorize("")
+    yield f"`{header.title()}: {value.strip()}`" if value else f"`{header}`"
+    yield from (f"say `{each}` under `headers:`" for each in dialect.server.required_headers)
+    if dialect.cells.upstream:
+        yield dialect.cells.upstream
+    if not dialect.server.streams:
+        yield "it cannot stream, so its answer is sent as a stream of one"
+
+
+def _row(*cells: str) -> str:
+    return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
 
 
 def panels(board: Board) -> Iterator[str]:
@@ -68,7 +111,12 @@ def alerts() -> Iterator[str]:
 
 BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     "dashboards.md": {name: partial(panels, board) for name, board in BOARDS.items()},
-    "dialects.md": {"routes": routes, "losses": losses.tables},
+    "dialects.md": {
+        "routes": routes,
+        "clients": clients,
+        "servers": servers,
+        "losses": losses.tables,
+    },
     "errors.md": {"codes": codes},
     "runbooks/README.md": {"alerts": alerts},
     "guard-quality.md": {"hidden": hidden.table},
@@ -79,6 +127,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "silent": guards.silent,
     },
     "metrics.md": {"metrics": metrics},
+    "policies.md": {"dialects": dialects},
 }
 
 

@@ -13,6 +13,7 @@ import orjson
 
 from proxy.dialects import DIALECTS, read_call
 from proxy.dialects.base import Dialect
+from proxy.dialects.fields import Field
 from proxy.dialects.translation import KEPT
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
@@ -93,6 +94,8 @@ SAMPLES: dict[str, Any] = {
     "verbosity": "low",
     "web_search_options": {"a": "b"},
 }
+PLAIN: tuple[Any, ...] = ("x", 2, 0.5, True, False, {"a": "b"}, ["a"])
+"""Values of the usual types, for a field whose value is of no matter."""
 EACH: dict[str, tuple[Any, ...]] = {
     "context_length_exceeded_behavior": ("truncate", "error"),
     STOP_TEXT: (True, False),
@@ -131,9 +134,19 @@ class Sample:
 def samples(dialect: Dialect, endpoint: Endpoint) -> Iterator[Sample]:
     """Return a sample of each field; a flag where a count is none."""
     for name, field in sorted(dialect.fields[endpoint].items()):
-        for value in EACH.get(name) or (SAMPLES[name],):
+        for value in EACH.get(name) or (_value(name, field),):
             flag = name == "logprobs" and field.check(value) is not None
             yield Sample(dialect, endpoint, name, True if flag else value)
+
+
+def _value(name: str, field: Field) -> Any:
+    """Return a value for a field. Raise ``ValueError`` for one that is neither known nor plain."""
+    if name in SAMPLES:
+        return SAMPLES[name]
+    for value in PLAIN:
+        if field.check(value) is None and value != field.default:
+            return value
+    raise ValueError(f"{name} needs a sample")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     GetJsonSchemaHandler,
     StringConstraints,
     ValidationInfo,
@@ -22,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic_core import CoreSchema, core_schema
 
 from proxy.config import units
 from proxy.config.shapes import Requirement
@@ -63,7 +65,18 @@ def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, With
     return AfterValidator(fits), WithJsonSchema(_pattern(pattern, example))
 
 
-DialectName = Literal["openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt"]
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """A word of a table, told to ``check`` and to editors as a ``Literal`` is."""
+
+    words: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.literal_schema(list(self.words))
+
+
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Model = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TagKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]

@@ -40,23 +40,45 @@ CHECKED_FIELDS: dict[str, dict[Endpoint, Fields]] = {
 }
 """The fields that are checked of each request before anybody looks at it."""
 
-ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
-    route: (name, endpoint)
-    for name, dialect in DIALECTS.items()
-    if name != "portkey"  # it shares OpenAI's routes and is told apart by its headers
-    for route, endpoint in dialect.client.routes.items()
+
+HEADER_PREFIXES: dict[str, Dialect] = {
+    dialect.client.header_prefix: dialect
+    for dialect in DIALECTS.values()
+    if dialect.client.header_prefix is not None
 }
 
 
-_CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
+def _sharing(dialect: Dialect) -> dict[str, Dialect]:
+    """Return the dialects that have the very same routes, by what their headers begin with."""
+    return {
+        prefix: other
+        for prefix, other in HEADER_PREFIXES.items()
+        if other is not dialect and other.client.routes == dialect.client.routes
+    }
+
+
+SHARING: dict[str, dict[str, Dialect]] = {
+    name: _sharing(dialect) for name, dialect in DIALECTS.items()
+}
+"""By the name of a dialect: those that share its routes and are told apart by their headers."""
+_KNOWN_BY_HEADERS = {other.name for sharing in SHARING.values() for other in sharing.values()}
+ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
+    route: (name, endpoint)
+    for name, dialect in DIALECTS.items()
+    if name not in _KNOWN_BY_HEADERS
+    for route, endpoint in dialect.client.routes.items()
+}
 PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
+
+_CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
 
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
     name = PATHS.get(path, "openai")
-    if name == "openai" and any(header.startswith(portkey.PREFIX) for header in headers):
-        return portkey.PORTKEY
+    for prefix, other in SHARING[name].items():
+        if any(header.startswith(prefix) for header in headers):
+            return other
     return DIALECTS[name]
 
 

@@ -1,8 +1,8 @@
 """The shape of a dialect: what a wire format says, both ways, as tables and pure functions.
 
 A client's dialect reads a request into OpenAI's form and writes an answer out of it; an upstream's
-writes the request and reads the answer. So six dialects need six readers and six writers, never
-one translator for each pair.
+writes the request and reads the answer. So each dialect needs one reader and one writer, never a
+translator for each pair.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
 class Client:
     """How clients of the dialect ask and are answered.
 
-    A request: ``read_headers`` adds to the head what the dialect's own headers say. ``to_hub`` puts
-    a checked body into OpenAI's form; ``named`` finds a model and a deployment in one name.
+    A request: ``header_prefix`` begins the names of the dialect's own headers. Each may come once;
+    where a dialect has the very routes of another one, any of them makes a call one of this
+    dialect. ``read_headers`` adds to the head what they say. ``to_hub`` puts a checked body into
+    OpenAI's form; ``named`` finds a model and a deployment in one name.
     ``aliases`` are other names of fields: where a field stands under both, ``to_hub`` keeps the
     field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
 
@@ -78,6 +80,7 @@ class Client:
     credential: Callable[[Headers], Secret | None]
     read_headers: Callable[[Headers, RequestHead], RequestHead]
     refuse: Callable[[ProxyError, str], ErrorResponse]
+    header_prefix: str | None = None
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -105,7 +108,8 @@ class Server:
     ``usage_option`` says whether usage in streams must be asked for. ``statuses`` says what those
     of its responses mean, ``denials`` by which words of an error its guards deny a call.
     ``implied`` says what the upstream does about a field that it does not know, as if it had been
-    told so.
+    told so. ``required_headers`` are those that it refuses a request without, and that only a
+    policy can name.
     """
 
     prefix: str
@@ -120,11 +124,29 @@ class Server:
     statuses: Statuses = field(default_factory=lambda: USUAL)
     denials: frozenset[str] = DENIALS
     implied: Mapping[str, object] = field(default_factory=lambda: IMPLIED)
+    required_headers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableCells:
+    """What the tables of ``docs/dialects.md`` say of a dialect in words, in Markdown.
+
+    Where a client names its ``credential``, ``deployment`` and ``tags``, and what a policy should
+    know of an ``upstream`` besides.
+    """
+
+    credential: str = "`Authorization: Bearer`"
+    deployment: str = ""
+    tags: str = ""
+    upstream: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """One wire format. ``fields`` are the request fields that it knows, by endpoint.
+
+    ``name`` is its word in policies and metrics. ``provider`` is whose prices count where a policy
+    names no provider: None where many providers speak the dialect.
 
     ``types`` are the same without their ranges, where its servers differ in those: then a client's
     values are held to them on arrival, and to the ranges of the upstream that they go to.
@@ -135,3 +157,5 @@ class Dialect:
     client: Client
     server: Server
     types: Mapping[Endpoint, Fields] = field(default_factory=dict)
+    provider: str | None = None
+    cells: TableCells = TableCells()

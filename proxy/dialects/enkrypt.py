@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from proxy.dialects import openai, request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
+from proxy.dialects.base import (
+    Client,
+    Dialect,
+    ErrorResponse,
+    Findings,
+    Headers,
+    Server,
+    TableCells,
+)
 from proxy.dialects.bounds import tokens
 from proxy.dialects.detections import detections
 from proxy.dialects.fields import Fields, integer, string
@@ -78,6 +86,7 @@ ENKRYPT = Dialect(
             ("POST", "/ai-proxy/chat/completions"): "chat",
         },
         credential=lambda headers: request_headers.plain("apikey", headers),
+        header_prefix="x-enkrypt-",
         read_headers=read_enkrypt_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
@@ -91,5 +100,9 @@ ENKRYPT = Dialect(
         prefix="/ai-proxy",
         paths={"completions": "/completions", "chat": "/chat/completions"},
         authorize=authorize,
+        required_headers=("x-enkrypt-deployment",),
+    ),
+    cells=TableCells(
+        credential="`apikey`", deployment="`x-enkrypt-deployment`", tags="`x-enkrypt-tags`"
     ),
 )

@@ -114,6 +114,7 @@ CHAT: Fields = {**_with_top_k(openai.CHAT), "logprobs": EXTRAS["logprobs"]}
 
 FIREWORKS = Dialect(
     name="fireworks",
+    provider="fireworks",
     fields={"completions": COMPLETIONS, "chat": CHAT, "embeddings": openai.EMBEDDINGS},
     client=Client(
         routes={

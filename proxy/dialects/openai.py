@@ -198,6 +198,7 @@ def _no_headers(headers: Headers, head: RequestHead) -> RequestHead:
 
 OPENAI = Dialect(
     name="openai",
+    provider="openai",
     fields={
         "completions": COMPLETIONS,
         "chat": CHAT,

@@ -13,7 +13,15 @@ from typing import Any
 import orjson
 
 from proxy.dialects import openai, request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Findings, Headers, Server
+from proxy.dialects.base import (
+    Client,
+    Dialect,
+    ErrorResponse,
+    Findings,
+    Headers,
+    Server,
+    TableCells,
+)
 from proxy.dialects.findings import DETECTIONS, HOOKS, join_hooks
 from proxy.dialects.hooks import DENIED, FAILED, hook_results, status
 from proxy.dialects.statuses import DENIALS, USUAL
@@ -21,7 +29,6 @@ from proxy.errors import BadRequest, GuardBlocked, GuardUnavailable, ProxyError
 from proxy.types import Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
-PREFIX = "x-portkey-"
 HOOKS_FAILED = "hooks_failed"  # the type of an error by which a hook denies a call
 _HARMLESS = frozenset({"cache", "retry", "request_timeout", "strict_open_ai_compliance"})
 _CACHE_STATUS = {
@@ -143,6 +150,7 @@ PORTKEY = Dialect(
     client=Client(
         routes=openai.OPENAI.client.routes,
         credential=credential,
+        header_prefix="x-portkey-",  # the routes are OpenAI's
         read_headers=read_portkey_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
@@ -157,5 +165,11 @@ PORTKEY = Dialect(
         authorize=authorize,
         statuses={**USUAL, FAILED: "flagged", DENIED: "denied"},
         denials=DENIALS | {HOOKS_FAILED},
+    ),
+    cells=TableCells(
+        credential="`x-portkey-api-key`",
+        deployment="`x-portkey-config` (a saved id), `x-portkey-virtual-key`",
+        tags="`x-portkey-metadata`",
+        upstream="say `x-portkey-virtual-key` or `-config` under `headers:`",
     ),
 )

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from proxy.dialects import hub, openai, request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Server, TableCells
 from proxy.dialects.bounds import MOST, tokens
 from proxy.dialects.fields import (
     Fields,
@@ -191,5 +191,10 @@ SCALE = Dialect(
         paths={"completions": "/completions", "chat": "/chat/completions"},
         authorize=authorize,
         from_hub=from_hub,
+    ),
+    cells=TableCells(
+        credential="`x-api-key`",
+        deployment="the third part of `vendor/model/deployment`",
+        upstream="say `x-selected-account-id` under `headers:`",
     ),
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from aiohttp import HttpVersion11, web
 
+from proxy.dialects import HEADER_PREFIXES
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
 from proxy.edge.server import CHUNKED, UNSUPPORTED, Unframed
@@ -28,7 +29,7 @@ ONCE = frozenset(
     {"apikey", "authorization", "content-encoding", "content-type", "expect", "host", "traceparent"}
     | {"x-api-key", "x-request-id"}
 )
-ONCE_PREFIXES = ("x-headrace-", "x-portkey-", "x-enkrypt-")
+ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
 
 

@@ -179,14 +179,17 @@ class Semantic:
     max_temperature: float = 1.0
 
 
+CACHE_STORES = ("memory", "sqlite", "redis")
+
+
 @dataclass(frozen=True, slots=True)
 class CacheRule:
     """How the answer to a call may be kept.
 
     ``ttl`` is in seconds, ``max_bytes`` bounds one answer as JSON. Equal questions in different
     ``namespace``s are different ones. With ``by_user`` who asks is part of the question. An answer
-    that calls a tool is kept only with ``tool_calls``. ``store`` names where it is kept. With
-    ``semantic`` an answer is looked for under other wordings of the question, too.
+    that calls a tool is kept only with ``tool_calls``. ``store``, one of ``CACHE_STORES``, is where
+    it is kept. With ``semantic`` an answer is looked for under other wordings of the question, too.
     """
 
     ttl: float

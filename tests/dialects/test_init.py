@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS, ROUTES, Received, dialect_of, parse_head, read_call
+from proxy.dialects import (
+    DIALECTS,
+    ROUTES,
+    SHARING,
+    Received,
+    dialect_of,
+    parse_head,
+    read_call,
+)
 from proxy.dialects.translation import translate
 from proxy.errors import MethodNotAllowed, NotFound
 from proxy.types import RequestHead, Target, Upstream
@@ -58,6 +66,14 @@ def test_each_dialect_is_spoken_on_its_own_paths() -> None:
         headers = {"x-portkey-api-key": "k"} if name == "portkey" else {}
         for _, path in dialect.client.routes:
             assert dialect_of(path, headers) is dialect
+
+
+def test_a_route_is_of_one_dialect_or_of_those_that_share_them_all() -> None:
+    for name, dialect in DIALECTS.items():
+        assert dialect.name == name
+        for route in dialect.client.routes:
+            owner, _ = ROUTES[route]
+            assert owner == name or dialect in SHARING[owner].values()
 
 
 def test_embeddings_are_never_streamed() -> None:

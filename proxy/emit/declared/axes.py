@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.error_table import CODES
 from proxy.errors import CircuitOpen, UpstreamBusy
 from proxy.record import CacheResult
-from proxy.types import Endpoint, Target
+from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
 from proxy.types.roster import Roster
 from proxy.usage import TOKEN_TYPES
@@ -21,9 +22,8 @@ NONE = "none"
 
 ERRORS = ("cancelled", *CODES)
 STATUSES = ("0xx", "1xx", "2xx", "3xx", "4xx", "5xx")
-DIALECTS = ("openai", "portkey", "fireworks", "scale", "multimodel", "enkrypt", UNKNOWN)
+DIALECTS = (*dialects.DIALECTS, UNKNOWN)
 ENDPOINTS = (*get_args(Endpoint), UNKNOWN)
-STORES = ("memory", "sqlite", "redis")
 SINKS = ("metrics", "calllog", "traces", "ledger", "past", "candidate", "decisions")
 
 
@@ -197,8 +197,8 @@ BUDGET = Axis(("budget", "scope"), _budgets, _budgets)
 DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
 LOOKUP = closed("result", *get_args(CacheResult))
-STORE = closed("store", *STORES, usual=())
-HELD = closed("store", *STORES, "vectors", usual=())
+STORE = closed("store", *CACHE_STORES, usual=())
+HELD = closed("store", *CACHE_STORES, "vectors", usual=())
 ALIKE = closed(
     "result",
     "hit",

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from proxy import usage
+from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.cache import kept, missing
 from proxy.policy.compile.guards import GuardCompiler
@@ -39,7 +40,6 @@ from proxy.types.target import NOT_THE_CLIENTS
 Weighed = tuple[Target, int | None]
 DEFAULT_POLICY = "default"
 OPENAIS_OWN = re.compile(r"^https://([^/@]*\.)?openai(\.azure)?\.com(:\d+)?(/|$)", re.IGNORECASE)
-BY_DIALECT = frozenset({"openai", "fireworks"})
 
 
 def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snapshot:
@@ -121,7 +121,7 @@ class _Compiler:
             api_key=key,
             headers=tuple(headers),
             timeouts=Timeouts(**config.timeouts.model_dump()),
-            provider=config.provider or (config.dialect if config.dialect in BY_DIALECT else None),
+            provider=config.provider or DIALECTS[config.dialect].provider,
             accepts=frozenset(config.accepts),
             drops=frozenset(config.drop),
             refuses=_refused(config),

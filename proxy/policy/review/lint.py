@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.limits import written
 from proxy.policy.decide.pricing import missing
@@ -18,7 +19,11 @@ from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
 from proxy.types import Target
 
 Finding = tuple[Path_, str]
-ROUTES = ("/chat/completions", "/completions", "/completion", "/embeddings")
+ROUTES = sorted(
+    {path for each in DIALECTS.values() for path in each.server.paths.values()},
+    key=lambda path: (-len(path), path),
+)
+"""What is put after an address: the longer before those that they end in."""
 
 
 def warnings(loaded: Loaded, snapshot: Snapshot, now: datetime) -> list[Problem]:
@@ -66,8 +71,10 @@ def _upstreams(policies: schema.PoliciesConfig) -> Iterator[Finding]:
             message = f"ends in the route {route}, which is put after it once more: write {base}"
             yield (*path, "base_url"), message
         headers = {header.lower() for header in upstream.headers}
-        if upstream.dialect == "enkrypt" and "x-enkrypt-deployment" not in headers:
-            yield path, "has no x-enkrypt-deployment under headers, which Enkrypt requires"
+        for header in DIALECTS[upstream.dialect].server.required_headers:
+            if header not in headers:
+                whose = upstream.dialect.capitalize()
+                yield path, f"has no {header} under headers, which {whose} requires"
 
 
 def _route_of(upstream: schema.UpstreamConfig) -> str | None:

@@ -10,9 +10,9 @@ from pydantic import AfterValidator, Field, StringConstraints, WithJsonSchema, f
 from proxy.config.scalars import (
     CREDENTIAL,
     VARIABLE,
-    DialectName,
     Duration,
     Name,
+    OneOf,
     SecretRef,
     Section,
     Size,
@@ -20,6 +20,7 @@ from proxy.config.scalars import (
     Url,
     any_case,
 )
+from proxy.dialects import DIALECTS
 
 FRAMING = frozenset(
     {"accept-encoding", "connection", "content-encoding", "content-length", "content-type"}
@@ -87,7 +88,7 @@ class BreakerConfig(Switched):
 class UpstreamConfig(Section):
     """A provider endpoint."""
 
-    dialect: DialectName
+    dialect: Annotated[str, OneOf(tuple(DIALECTS))]
     """The wire format that it speaks."""
     base_url: Url
     """Where it is; without a path, the dialect's own prefix is added."""

@@ -1,0 +1,69 @@
+"""What holds in a copy to which the stores beside this file were added: run by their test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from proxy.settings import Address, BadSetting, LedgerAt, from_environment
+from tests.conftest import running_proxy, world
+from tests.doubles import ScriptedUpstream, answer, legacy
+from tests.test_pipeline import BEARER
+
+CACHED = """
+policies:
+  default: {cache: {store: acme}}
+"""
+BODY = {"model": "support-chat", "prompt": "p", "temperature": 0}
+
+
+async def test_the_new_store_keeps_answers_and_is_a_label(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    async with (
+        running_proxy(tmp_path / "policies", world(upstream.url) + CACHED) as proxy,
+        aiohttp.ClientSession(proxy.url, headers=BEARER) as client,
+    ):
+        for _ in range(2):
+            async with client.post("/v1/completions", json=BODY) as response:
+                assert response.status == 200
+        await proxy.sink.wait(2)
+        async with client.get(f"{proxy.admin}/metrics") as response:
+            text = await response.text()
+
+    assert len(upstream.requests) == 1
+    assert [record.cache for record in proxy.records] == ["miss", "hit"]
+    assert 'headrace_cache_lookup_duration_seconds_count{store="acme"} 2.0' in text
+
+
+async def test_the_new_ledger_has_a_line_for_each_call(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(answer(legacy()))
+    ledger = tmp_path / "calls"
+    async with (
+        running_proxy(
+            tmp_path / "policies", world(upstream.url), ledger=LedgerAt("acme", ledger)
+        ) as proxy,
+        aiohttp.ClientSession(proxy.url, headers=BEARER) as client,
+    ):
+        async with client.post("/v1/completions", json=BODY) as response:
+            assert response.status == 200
+        await proxy.sink.wait(1)
+        [record] = proxy.records
+
+    assert ledger.read_text() == f"{record.request_id}\n"
+
+
+def test_the_new_word_is_one_that_the_variable_may_have() -> None:
+    ports = (Address("127.0.0.1", 8080), Address("127.0.0.1", 8081))
+
+    def ledger(text: str) -> LedgerAt | None:
+        return from_environment(Path("policies"), *ports, {"HEADRACE_LEDGER": text}).ledger
+
+    assert ledger("acme:/calls") == LedgerAt("acme", Path("/calls"))
+    with pytest.raises(BadSetting, match="acme:PATH"):
+        ledger("else:/calls")

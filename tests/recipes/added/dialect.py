@@ -1,0 +1,43 @@
+"""Acme: OpenAI's form on paths of its own, with a key of its own and one field more.
+
+The dialect that ``tests/recipes/test_dialect.py`` adds. No provider speaks it.
+"""
+
+from __future__ import annotations
+
+from proxy.dialects import openai, request_headers
+from proxy.dialects.base import Client, Dialect, Headers, Server, TableCells
+from proxy.dialects.fields import string
+from proxy.types import Endpoint, Secret
+
+PATHS: dict[Endpoint, str] = {"completions": "/completions", "chat": "/chat/completions"}
+
+
+def credential(headers: Headers) -> Secret | None:
+    return request_headers.plain("x-acme-key", headers)
+
+
+def authorize(key: str) -> tuple[str, str]:
+    return ("x-acme-key", key)
+
+
+ACME = Dialect(
+    name="acme",
+    provider="acme",
+    fields={
+        "completions": {**openai.COMPLETIONS, "acme_mood": string()},
+        "chat": openai.CHAT,
+    },
+    client=Client(
+        routes={("POST", f"/acme{path}"): endpoint for endpoint, path in PATHS.items()},
+        credential=credential,
+        header_prefix="x-acme-",
+        read_headers=lambda headers, head: head,
+        refuse=openai.refuse,
+        to_hub=openai.to_hub,
+    ),
+    server=Server(
+        prefix="/acme", paths=PATHS, authorize=authorize, required_headers=("x-acme-team",)
+    ),
+    cells=TableCells(credential="`x-acme-key`"),
+)

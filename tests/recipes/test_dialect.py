@@ -1,0 +1,50 @@
+"""The recipe for a dialect, followed in a copy: all that is not its own file follows from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tests.recipes.copies import copied
+
+UPSTREAMS = """
+upstreams:
+  acme: {dialect: acme, base_url: 'https://acme.test'}
+deployments:
+  support-chat: {targets: [{upstream: acme, model: smol}]}
+"""
+
+
+def test_a_dialect_is_one_file_and_one_line(tmp_path: Path) -> None:
+    copy = copied(tmp_path / "copy", "A dialect", "acme")
+    copy.add("proxy/dialects/acme.py", "dialect.py")
+    table = "proxy/dialects/__init__.py"
+    copy.replace(
+        table, "from proxy.dialects import enkrypt,", "from proxy.dialects import acme, enkrypt,"
+    )
+    copy.insert(table, '    "enkrypt": enkrypt.ENKRYPT,', '    "acme": acme.ACME,')
+
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "policies.yaml").write_text(UPSTREAMS)
+    checked = copy.run("proxy", "check", str(policies))
+    schema = json.loads(copy.run("proxy", "schema"))
+    copy.run("tools.docs")
+    copy.test(
+        "tests/recipes/added/check_dialect.py",
+        "tests/dialects/test_init.py::test_each_dialect_is_spoken_on_its_own_paths",
+        "tests/test_docs.py::test_generated_parts_are_up_to_date[dialects.md]",
+    )
+
+    assert "has no x-acme-team under headers, which Acme requires" in checked
+    assert "acme" in schema["$defs"]["UpstreamConfig"]["properties"]["dialect"]["enum"]
+    page = copy.read("docs/dialects.md")
+    assert "| POST | `/acme/chat/completions` | acme | chat |" in page
+    assert "| acme | `x-acme-key` | | |" in page
+    assert "| acme | `/acme` | `x-acme-key`; say `x-acme-team` under `headers:` |" in page
+    assert "#### acme, legacy completions" in page
+    [mood] = re.findall(r"\| `acme_mood` \|.*", page)
+    assert mood.count("dropped") == 7
+    assert mood.count("passed") == 1
+    assert "`acme`" in copy.read("docs/policies.md")

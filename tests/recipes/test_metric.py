@@ -1,0 +1,35 @@
+"""The recipe for a metric, followed in a copy: declared once and counted once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.recipes.copies import copied
+
+
+def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
+    copy = copied(tmp_path / "copy", "A metric", "acme")
+    copy.insert(
+        "proxy/emit/declared/calls.py",
+        "METRICS = (",
+        "    Declared(",
+        '        name="headrace_acme_calls_total",',
+        '        kind="counter",',
+        "        axes=(axes.DEPLOYMENT,),",
+        '        help="Calls of a test of a recipe.",',
+        "    ),",
+    )
+    copy.insert(
+        "proxy/emit/counting.py",
+        "        self._oddities(deployment, record)",
+        '        self._child("headrace_acme_calls_total", deployment).inc()',
+    )
+
+    bounds = copy.run("proxy", "metrics", "policies")
+    copy.run("tools.docs")
+    copy.test("tests/recipes/added/check_metric.py")
+
+    [line] = [line for line in bounds.splitlines() if line.startswith("headrace_acme_calls_total")]
+    assert line.split()[1] == "counter"
+    row = "| `headrace_acme_calls_total` | counter | `deployment` | Calls of a test of a recipe. |"
+    assert row in copy.read("docs/metrics.md")
