@@ -62,12 +62,11 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
 
 def _of_rules(snapshot: Snapshot) -> Iterator[ScopedLimit]:
     for deployment in snapshot.deployments.values():
-        for section in deployment.sections:
-            for rule in section.rules:
-                yield from rule.bounds
+        for rule in deployment.rules:
+            yield from rule.bounds
 
 
 def _taken(snapshot: Snapshot) -> set[str]:
     """Return the names of limits that a rule takes away."""
-    sections = [section for each in snapshot.deployments.values() for section in each.sections]
-    return {name for section in sections for rule in section.rules for name in rule.without}
+    rules = (rule for each in snapshot.deployments.values() for rule in each.rules)
+    return {name for rule in rules for name in rule.without}

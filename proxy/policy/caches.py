@@ -9,8 +9,8 @@ def stores_of(snapshot: Snapshot) -> dict[str, list[str]]:
     """Return the stores by name, each with the deployments whose answers may be kept there."""
     found: dict[str, list[str]] = {}
     for name, deployment in sorted(snapshot.deployments.items()):
-        rules = [rule for section in deployment.sections for rule in section.rules]
-        caches = [deployment.cache, *(rule.cache.by for rule in rules if rule.cache is not None)]
+        ruled = (rule.cache.by for rule in deployment.rules if rule.cache is not None)
+        caches = [deployment.cache, *ruled]
         for store in sorted({cache.store for cache in caches if cache is not None}):
             found.setdefault(store, []).append(name)
     return found

@@ -55,7 +55,7 @@ def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:
 def _listed(
     snapshot: Snapshot, deployment: Deployment, reaches: dict[str, Reach]
 ) -> ListedDeployment:
-    rules = [rule for section in deployment.sections for rule in section.rules]
+    rules = list(deployment.rules)
     bounds = [*deployment.bounds, *(bound for rule in rules for bound in rule.bounds)]
     guards = [*_guards(deployment.guards)]
     for rule in rules:
@@ -79,14 +79,12 @@ def _guards(by: RuleGuards | Guarding) -> Iterator[tuple[str, str]]:
 
 
 def _targets(deployment: Deployment) -> Iterator[Target]:
-    yield from deployment.routes.targets
+    yield from deployment.routes.candidates.targets
     yield from deployment.fallback
     yield from deployment.guards.detours
-    for section in deployment.sections:
-        for rule in section.rules:
-            yield from rule.routes.targets if rule.routes else ()
-            yield from rule.fallback or ()
-            yield from Guarding(rule.guards.input).detours
+    for rule in deployment.rules:
+        yield from rule.routes.candidates.targets if rule.routes else ()
+        yield from (*(rule.fallback or ()), *Guarding(rule.guards.input).detours)
 
 
 def _scopes(

@@ -57,20 +57,12 @@ def _parts(snapshot: Snapshot, played: Iterable[Played]) -> list[CoveredPart]:
         )
         for name in snapshot.deployments
     ]
-    sections = {
-        section.policy: section
-        for deployment in snapshot.deployments.values()
-        for section in deployment.sections
-    }
-    for policy, section in sections.items():
-        for index, rule in enumerate(section.rules):
-            at = _place(snapshot, "policies", policy, "rules", index)
-            parts.append(
-                CoveredPart(kind="rule", name=rule.name, at=at, covered=rule.name in rules)
-            )
+    followed = {rule.name: rule for each in snapshot.deployments.values() for rule in each.rules}
+    for name, rule in followed.items():
+        at = _place(snapshot, *rule.path)
+        parts.append(CoveredPart(kind="rule", name=name, at=at, covered=name in rules))
     return parts
 
 
 def _place(snapshot: Snapshot, *path: str | int) -> str:
-    at = snapshot.places.get(path)
-    return f"{at.file}:{at.line}" if at else "policies"
+    return snapshot.at(*path) or "policies"

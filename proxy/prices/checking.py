@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from proxy.plural import counted
 from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
-from proxy.policy.decide.pricing import missing
-from proxy.policy.decide.snapshot import Deployment, Snapshot
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, note, read
 from proxy.policy.files.source import Path_, PolicyError, Problem
 from proxy.policy.review.check_report import CheckReport
@@ -60,30 +59,14 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     )
 
 
-def _placed(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:
-    """Return every target with where it is written."""
-    for name, deployment in snapshot.deployments.items():
-        path: Path_ = ("deployments", name)
-        for part, targets in (
-            ("targets", deployment.routes.targets),
-            ("fallback", deployment.fallback),
-        ):
-            yield from (((*path, part, n), target) for n, target in enumerate(targets))
-        yield from _ruled(deployment)
-
-
-def _ruled(deployment: Deployment) -> Iterator[tuple[Path_, Target]]:
-    for section in deployment.sections:
-        for index, rule in enumerate(section.rules):
-            path: Path_ = ("policies", section.policy, "rules", index)
-            picks = rule.routes.targets if rule.routes else ()
-            yield from (((*path, "targets", n), target) for n, target in enumerate(picks))
-            yield from (((*path, "fallback", n), t) for n, t in enumerate(rule.fallback or ()))
+def _targets(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:
+    for deployment in snapshot.deployments.values():
+        yield from deployment.targets
 
 
 def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
-    for path, target in _placed(snapshot):
-        lack = missing(target, at)
+    for path, target in _targets(snapshot):
+        lack = target.lack_of_price(at)
         if lack is not None:
             yield path, f"{target.model} has {lack}"
 
@@ -96,7 +79,7 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
     elif as_of is not None and (at - as_of).days > days:
         age = counted((at - as_of).days, "day")
         yield ("price_table", "as_of"), f"the prices were taken {age} ago"
-    for path, target in _placed(snapshot):
+    for path, target in _targets(snapshot):
         price = in_force(target.prices, at)
         own = loaded.document.written((*path, "price")) == (*path, "price")
         if own and price is not None and price.since is not None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import date
 from hashlib import sha256
 from typing import Literal
 
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
-from proxy.usage import Price
+from proxy.usage import Price, in_force
 
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
 """Patterns of which one is in the name of each header that carries a credential."""
@@ -220,3 +221,18 @@ class Target:
     def title(self) -> str:
         """Its name for people, and in what is told of a call."""
         return f"{self.upstream.name}/{self.model}"
+
+    def lack_of_price(self, on: date | None = None) -> str | None:
+        """Return what its price lacks, in words; None where it is whole.
+
+        Without a day any price that it has may count. Embeddings are what a model's name calls so.
+        """
+        prices = self.prices
+        if on is not None:
+            price = in_force(prices, on)
+            if price is None:
+                return f"no price in force on {on}"
+            prices = (price,)
+        embeds = "embed" in self.model.lower()
+        lacks = (price.lack(embeds=embeds) or "" for price in prices)
+        return min(lacks, default="no known price") or None

@@ -17,9 +17,8 @@ from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.prices import uncovered
 from proxy.policy.compile.rules import RuleCompiler
-from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Candidates, Routes, Sticky
-from proxy.policy.decide.rules import RuleGuards, compile_chain
+from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import (
     Credential,
     Deployment,
@@ -193,7 +192,8 @@ class _Compiler:
         self, path: Path_, configs: list[schema.TargetConfig], balanced: bool = False
     ) -> Routes:
         weighed = self.targets(path, configs)
-        return Routes(_candidates(weighed, balanced), _serves(weighed, balanced))
+        targets = tuple(target for target, _ in weighed)
+        return Routes(targets, _candidates(weighed, balanced), _serves(weighed, balanced))
 
     def plain(self, path: Path_, configs: list[schema.TargetConfig]) -> tuple[Target, ...]:
         return tuple(target for target, _ in self.targets(path, configs))
@@ -260,9 +260,7 @@ class _Compiler:
     def reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> Reach:
         tags = _joined(deployment.tags, config.tags)
         open_ = frozenset(name for name, tag in self.policies.tags.items() if tag.caller)
-        return Reach(
-            deployment, tags, compile_chain(deployment.sections, KnownFacts(key, tags, open_))
-        )
+        return deployment.reached_by(key, tags, open_)
 
     def credentials(self, keys: Mapping[str, VirtualKey]) -> Iterator[Credential]:
         """Return the texts that keys may have, each with the end that comes first."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from proxy.policy.decide.pricing import missing
 from proxy.policy.decide.snapshot import Deployment
 from proxy.policy.files.source import Path_
 from proxy.types import ScopedLimit, Target
@@ -29,17 +28,15 @@ def uncovered(deployments: Mapping[str, Deployment], placed: Placed) -> Iterator
         routed = deployment.guards.detours
         detours = [pair for pair in placed.items() if pair[1] in routed] if routed else []
         yield from _findings((*own, *detours), deployment.bounds)
-        for section in deployment.sections:
-            for number, rule in enumerate(section.rules):
-                if rule.shadow:
-                    continue
-                if rule.routes is None:
-                    yield from _findings(own, rule.bounds)
-                at: Path_ = ("policies", section.policy, "rules", number)
-                picked = _written_below(lists, at)
-                bounds = (*deployment.bounds, *rule.bounds)
-                counted = [each for each in bounds if each.limit.name not in rule.without]
-                yield from _findings(picked, counted)
+        for rule in deployment.rules:
+            if rule.shadow:
+                continue
+            if rule.routes is None:
+                yield from _findings(own, rule.bounds)
+            picked = _written_below(lists, rule.path)
+            bounds = (*deployment.bounds, *rule.bounds)
+            counted = [each for each in bounds if each.limit.name not in rule.without]
+            yield from _findings(picked, counted)
 
 
 def _written_below(
@@ -55,7 +52,7 @@ def _findings(
     if limit is None:
         return
     for path, target in targets:
-        lack = missing(target)
+        lack = target.lack_of_price()
         if lack is not None:
             yield (
                 path,

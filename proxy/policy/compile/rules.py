@@ -127,6 +127,7 @@ class RuleCompiler:
             guards=self._context.guards(path, config.input, config.output),
             unguarded=frozenset((config.without and config.without.guards) or ()),
             without=self._without((*path, "without", "limits"), config.without),
+            path=path,
         )
 
     def _without(self, path: Path_, config: schema.Without | None) -> frozenset[str]:

@@ -1,22 +1,16 @@
-"""What it means that a price is known, and what becomes of calls that nobody could price.
-
-A price is whole where it covers all that a call surely uses: the prompt, and the answer, unless the
-model only embeds. One definition for ``headrace check``, ``headrace prices`` and calls.
-"""
+"""What becomes of calls that nobody could price."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 
 from proxy.policy.decide.snapshot import Deployment
 from proxy.types import Call, ModelCall, Refusal, ScopedLimit, Target
 from proxy.types.guard import Guarding
-from proxy.usage import Price, in_force
+from proxy.usage import in_force
 
 RULE = "unpriced"
-NO_PRICE = "no known price"
 
 
 def is_priced(target: Target, call: Call) -> bool:
@@ -24,28 +18,7 @@ def is_priced(target: Target, call: Call) -> bool:
     if target.always_priced:
         return True
     price = in_force(target.prices, call.head.at.date())
-    return price is not None and _lack(price, call.head.endpoint == "embeddings") is None
-
-
-def missing(target: Target, on: date | None = None) -> str | None:
-    """Return what the price of a target lacks, in words; None where it is whole.
-
-    Without a day any price that it has may count. Embeddings are what a model's name calls so.
-    """
-    prices = target.prices
-    if on is not None:
-        price = in_force(prices, on)
-        if price is None:
-            return f"no price in force on {on}"
-        prices = (price,)
-    embeds = "embed" in target.model.lower()
-    return min((_lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
-
-
-def _lack(price: Price, embeds: bool) -> str | None:
-    if price.input is None:
-        return "no price for input"
-    return None if embeds or price.output is not None else "no price for output"
+    return price is not None and price.lack(embeds=call.head.endpoint == "embeddings") is None
 
 
 def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | None:

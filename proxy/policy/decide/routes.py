@@ -52,14 +52,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """All targets of a deployment or a rule. ``serves`` gives the candidates for a model's name."""
+    """All targets of a deployment or a rule, in the order in which they are written. ``serves`` gives
+    the candidates for a model's name."""
 
+    targets: tuple[Target, ...]
     candidates: Candidates
     serves: Mapping[str, Candidates]
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return self.candidates.targets
 
     def serving(self, model: str) -> Candidates:
         """Return the candidates for a name; all candidates for an unknown one."""

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from proxy.dialects.bounds import BOUNDS
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, reads_model
 from proxy.policy.decide.routes import Routes
+from proxy.policy.files.source import Path_
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardRule
 
@@ -42,7 +43,8 @@ class CacheDecision:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``name`` is ``policy/rule``; what it does not touch is None."""
+    """One rule. ``name`` is ``policy/rule``, ``path`` where it is written; what it does not touch is
+    None."""
 
     name: str
     when: Condition
@@ -57,6 +59,12 @@ class Rule:
     cache: CacheDecision | None = None
     guards: RuleGuards = RuleGuards()  # noqa: RUF009  # it is frozen
     unguarded: frozenset[str] = frozenset()
+    path: Path_ = ()
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those that it picks, as they are written, without their fallback."""
+        return self.routes.targets if self.routes else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,7 @@ from dataclasses import dataclass, replace
 from proxy.errors import NotFound, Unauthorized
 from proxy.guardrails.services.judge import ByQuestion, Judge
 from proxy.policy.decide import decide_for
-from proxy.policy.decide.conditions import KnownFacts
-from proxy.policy.decide.rules import compile_chain
-from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot, VirtualKey
+from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.types import Call, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
 
@@ -26,7 +24,7 @@ def key_of(guard: str) -> str:
 def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     """Yield the guards of a deployment that ask another one, those added by rules included: the
     name of each, and that of the deployment it asks."""
-    brought = (rule.guards for section in deployment.sections for rule in section.rules)
+    brought = (rule.guards for rule in deployment.rules)
     own = (*deployment.guards.input, *deployment.guards.output)
     for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
         detector = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
@@ -77,8 +75,7 @@ class GuardCaller:
     def decide(self, call: Call) -> Plan:
         name, tags = self.deployment.name, self.deployment.tags
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
-        known = KnownFacts(self.key, tags, by_callers)
-        reach = Reach(self.deployment, tags, compile_chain(self.deployment.sections, known))
+        reach = self.deployment.reached_by(self.key, tags, by_callers)
         key = VirtualKey(
             name=self.key,
             deployments={name: reach},

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
 
+from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Routes, Sticky
-from proxy.policy.decide.rules import PolicyRules, RuleChain
+from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
 from proxy.types import CacheRule, Retry, ScopedLimit, Target
@@ -48,6 +49,25 @@ class Deployment:
     guards: Guarding = UNGUARDED
     refuse_unpriced: bool = False
     max_models: int = 32
+
+    @property
+    def rules(self) -> Iterator[Rule]:
+        """All rules that it follows, in order."""
+        return (rule for section in self.sections for rule in section.rules)
+
+    @property
+    def targets(self) -> Iterator[tuple[Path_, Target]]:
+        """All targets that it or one of its rules names, each with where it is written."""
+        own = (("deployments", self.name), self.routes.targets, self.fallback)
+        ruled = ((rule.path, rule.targets, rule.fallback or ()) for rule in self.rules)
+        for path, first, fallback in (own, *ruled):
+            yield from (((*path, "targets", n), target) for n, target in enumerate(first))
+            yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
+
+    def reached_by(self, key: str, tags: Mapping[str, str], open_tags: frozenset[str]) -> Reach:
+        """Return it as a key reaches it with these tags, and with any value of those that are open
+        to callers."""
+        return Reach(self, tags, compile_chain(self.sections, KnownFacts(key, tags, open_tags)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +147,13 @@ class Snapshot:
             by_key.setdefault(credential.key.name, []).append(credential)
         frozen = {name: tuple(credentials) for name, credentials in by_key.items()}
         object.__setattr__(self, "_by_key", MappingProxyType(frozen))
+
+    def at(self, *path: str | int) -> str | None:
+        """Return the ``file:line`` of a part of the policies, or of the nearest one around it."""
+        while path and path not in self.places:
+            path = path[:-1]
+        place = self.places.get(path)
+        return f"{place.file}:{place.line}" if place else None
 
     def key_named(self, name: str | None) -> VirtualKey | None:
         """Find a key by its name, for people who ask; calls find theirs by its digest."""

@@ -11,12 +11,10 @@ from datetime import datetime
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.limits import written
-from proxy.policy.decide.pricing import missing
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
 from proxy.policy.files.source import Path_, Problem
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
-from proxy.types import Target
 
 Finding = tuple[Path_, str]
 ROUTES = sorted(
@@ -90,21 +88,13 @@ def _deployments(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterato
         path: Path_ = ("deployments", name)
         if name not in reached:
             yield path, "is reached by no key"
-        refuse = deployment.refuse_unpriced
-        yield from _unpriced((*path, "targets"), deployment.routes.targets, refuse)
-        yield from _unpriced((*path, "fallback"), deployment.fallback, refuse)
+        yield from _unpriced(deployment)
         yield from _unserved(path, deployment)
         yield from _hidden((*path, "targets"), deployment)
         yield from _split((*path, "targets"), deployment)
         yield from _hedged((*path, "hedge"), deployment)
         if (rule := lint_rules.overridden(deployment)) is not None:
             yield (*path, "targets"), f"are never used: {rule} picks those of every call"
-        for section in deployment.sections:
-            for index, each in enumerate(section.rules):
-                picks = each.routes.targets if each.routes else ()
-                place: Path_ = ("policies", section.policy, "rules", index)
-                yield from _unpriced((*place, "targets"), picks, refuse)
-                yield from _unpriced((*place, "fallback"), each.fallback or (), refuse)
 
 
 def _within_keys(policies: schema.PoliciesConfig) -> Iterator[Finding]:
@@ -130,17 +120,18 @@ def _with_rules(policies: schema.PoliciesConfig) -> set[str]:
     return {n for n, each in policies.policies.items() if each.rules and n not in extended}
 
 
-def _unpriced(path: Path_, targets: tuple[Target, ...], refuse: bool) -> Iterator[Finding]:
-    so = "it is never asked" if refuse else "what its calls cost is unknown"
-    for index, target in enumerate(targets):
-        lack = missing(target)
+def _unpriced(deployment: Deployment) -> Iterator[Finding]:
+    never = deployment.refuse_unpriced
+    so = "it is never asked" if never else "what its calls cost is unknown"
+    for path, target in deployment.targets:
+        lack = target.lack_of_price()
         if lack is not None:
-            yield (*path, index), f"{target.model} has {lack}: {so}"
+            yield path, f"{target.model} has {lack}: {so}"
 
 
 def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     """Yield the deployments that can serve nothing, as the prices they need are unknown."""
-    if any(missing(target) is None for target in _all_targets(deployment)):
+    if any(target.lack_of_price() is None for _, target in deployment.targets):
         return
     if deployment.refuse_unpriced:
         yield (*path, "unpriced"), "refuses every call: no target has a known price"
@@ -148,13 +139,6 @@ def _unserved(path: Path_, deployment: Deployment) -> Iterator[Finding]:
         if guard.strict:
             message = f"have no known price: {guard.name} blocks every call, as it cannot tell"
             yield (*path, "targets"), message
-
-
-def _all_targets(deployment: Deployment) -> Iterator[Target]:
-    yield from (*deployment.routes.targets, *deployment.fallback)
-    for section in deployment.sections:
-        for rule in section.rules:
-            yield from (*(rule.routes.targets if rule.routes else ()), *(rule.fallback or ()))
 
 
 def _hidden(path: Path_, deployment: Deployment) -> Iterator[Finding]:
@@ -171,7 +155,7 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     never reaches another."""
     routes = deployment.routes
     models = {target.model for target in routes.targets}
-    named = {r.model for section in deployment.sections for r in section.rules}
+    named = {rule.model for rule in deployment.rules}
     if not routes.candidates.drawn or deployment.name in named:
         return
     for index, target in enumerate(routes.targets):
@@ -188,8 +172,8 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
 def _hedged(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     """Yield each hedge that asks the slow target again although there are others."""
     candidates = deployment.routes.candidates
-    rules = [rule for section in deployment.sections for rule in section.rules]
-    fallback = deployment.fallback or any(rule.fallback or rule.routes for rule in rules)
+    ruled = any(rule.fallback or rule.routes for rule in deployment.rules)
+    fallback = deployment.fallback or ruled
     alone = not (candidates.drawn or candidates.balanced or fallback)
     if deployment.hedge_after is not None and alone and len(candidates.targets) > 1:
         yield (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from proxy.policy.decide.conditions import ALWAYS
-from proxy.policy.decide.routes import Routes
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Path_
@@ -23,9 +22,8 @@ def findings(
         yield ("policies", name), "is followed by no deployment"
     for section in policies.values():
         for index, rule in enumerate(section.rules):
-            path: Path_ = ("policies", section.policy, "rules", index)
-            yield from ((path, why) for why in _hidden(section, index, rule))
-            yield from _never(snapshot, path, section, rule)
+            yield from ((rule.path, why) for why in _hidden(section, index, rule))
+            yield from _never(snapshot, section, rule)
 
 
 def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
@@ -45,7 +43,7 @@ def _hidden(section: PolicyRules, index: int, rule: Rule) -> Iterator[str]:
             yield f"its model never counts: {earlier.name} names that of all of its calls"
 
 
-def _never(snapshot: Snapshot, path: Path_, section: PolicyRules, rule: Rule) -> Iterator[Finding]:
+def _never(snapshot: Snapshot, section: PolicyRules, rule: Rule) -> Iterator[Finding]:
     followers = [d for d in snapshot.deployments.values() if section in d.sections]
     reaches = [
         reach
@@ -56,9 +54,9 @@ def _never(snapshot: Snapshot, path: Path_, section: PolicyRules, rule: Rule) ->
     groups = [group for reach in reaches if reach.chain for group in reach.chain.groups]
     left = {each.name for group in groups for _, each in group.tests}
     if reaches and rule.name not in left and not any(_hidden_in(section, rule)):
-        yield path, "never holds: no key and tags that reach it are as it says"
+        yield rule.path, "never holds: no key and tags that reach it are as it says"
     if rule.model is not None and not any(_serves(each, rule.model) for each in followers):
-        yield (*path, "model"), f"no deployment that follows it serves {rule.model}"
+        yield (*rule.path, "model"), f"no deployment that follows it serves {rule.model}"
 
 
 def _hidden_in(section: PolicyRules, rule: Rule) -> Iterator[str]:
@@ -69,12 +67,7 @@ def _serves(deployment: Deployment, model: str) -> bool:
     """True if a target is found by the name. That of the deployment leaves it to the weights."""
     if model == deployment.name:
         return True
-    picked: list[Routes] = [
-        rule.routes
-        for section in deployment.sections
-        for rule in section.rules
-        if rule.routes is not None
-    ]
+    picked = (rule.routes for rule in deployment.rules if rule.routes is not None)
     return any(model in routes.serves for routes in (deployment.routes, *picked))
 
 

@@ -34,7 +34,9 @@ from proxy.policy.decide.rules import (
 from proxy.types import Changes, Endpoint, Refusal, Target, Upstream
 
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
-HERE, THERE = (Routes(Candidates((Target(UP, name),)), {}) for name in ("here", "there"))
+HERE, THERE = (
+    Routes((Target(UP, name),), Candidates((Target(UP, name),)), {}) for name in ("here", "there")
+)
 SPARE = (Target(UP, "spare"),)
 NEVER = Streamed(stream=True)
 KNOWN = KnownFacts("k", {"team": "support"}, frozenset({"beta"}))
