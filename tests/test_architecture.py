@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -137,6 +140,25 @@ def test_files_begin_with_what_they_are_for() -> None:
     assert [
         shown(path) for path in MODULES if not ast.get_docstring(ast.parse(path.read_text()))
     ] == []
+
+
+def taken_from(room: str, path: Path) -> Iterator[object]:
+    """Yield what a file takes from a room."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(room):
+            module = importlib.import_module(node.module or "")
+            yield from (getattr(module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith(room)]
+            yield from map(importlib.import_module, names)
+
+
+def test_what_reviews_policies_renders_what_decide_gives_and_decides_nothing() -> None:
+    files = (TOP / "proxy/policy/review").glob("*.py")
+    taken = [each for path in files for each in taken_from("proxy.policy.decide", path)]
+    deciding = [each for each in taken if inspect.isroutine(each) or inspect.ismodule(each)]
+
+    assert {each.__name__ for each in deciding} == {"decide"}
 
 
 @pytest.mark.timeout(400)  # a minute, on a machine with nothing else to do

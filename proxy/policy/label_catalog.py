@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from types import MappingProxyType
 
+from proxy.guardrails.services.judge import ByQuestion, Judge
 from proxy.policy.decide.rules import RuleGuards
-from proxy.policy.decide.service_calls import key_of, services_of
+from proxy.policy.decide.service_calls import key_of
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
 from proxy.types import ScopedLimit, Target
 from proxy.types.guard import Guarding
@@ -43,6 +44,17 @@ def roster(snapshot: Snapshot) -> Roster:
         prices_as_of=snapshot.prices_as_of,
         credentials=tuple(sorted((c.key.name, c.label) for c in snapshot.credentials.values())),
     )
+
+
+def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield the guards of a deployment that ask another one, those added by rules included: the
+    name of each, and that of the deployment it asks."""
+    brought = (rule.guards for rule in deployment.rules)
+    own = (*deployment.guards.input, *deployment.guards.output)
+    for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
+        detector = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
+        if isinstance(detector, Judge):
+            yield each.name, detector.deployment
 
 
 def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:

@@ -15,13 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan, RequestHead, Secret
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream
+from tests.policy.deciding import decide
 
 HEAD = RequestHead(
     "multimodel", "completions", "/v1/completion", "req_1", digest=Secret(KEY).digest

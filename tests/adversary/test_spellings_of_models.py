@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from proxy.cli import main
 from proxy.dialects import Received, parse_head, read_call
-from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences
 from proxy.policy.review.explain import explain
@@ -25,6 +24,7 @@ from proxy.policy.store import read_folder
 from proxy.types import Call, Json, Plan
 from tests.conftest import KEY, running_proxy
 from tests.doubles import ScriptedUpstream, answer, chat
+from tests.policy.deciding import decide
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 CHAT = ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.policy.decide import decide_for
+from proxy.policy.decide import decide
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.store import read_folder
 from proxy.types import CacheRule
@@ -51,7 +51,7 @@ def test_the_nearest_word_counts(
 
     call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
 
-    assert decide_for(snapshot, key, call).cache == rule
+    assert decide(snapshot, key, call).cache == rule
 
 
 async def test_a_policy_that_says_so_has_answers_kept(

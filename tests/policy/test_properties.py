@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Refused
-from proxy.policy.decide import decide_for
+from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
@@ -153,7 +153,7 @@ def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Giv
     outcomes: list[Plan | tuple[int, str]] = []
     for _ in range(2):
         try:
-            outcomes.append(decide_for(snapshot, key, call))
+            outcomes.append(decide(snapshot, key, call))
         except Refused as refused:
             outcomes.append((refused.status, refused.message))
 

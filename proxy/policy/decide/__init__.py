@@ -12,9 +12,10 @@ from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import NAMELESS, Facts
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
 from proxy.policy.decide.parts import bounds_of, guards_of
+from proxy.policy.decide.provenance import Basis, DecidedPlan
 from proxy.policy.decide.rules import NO_EFFECTS, Effects, unlike
 from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
-from proxy.types import Call, Plan, RequestHead
+from proxy.types import Call, ModelCall, Plan, RequestHead
 from proxy.words import ascii_word, listed
 
 
@@ -50,7 +51,7 @@ class KeyCaller:
         return self.known.may_trace
 
     def decide(self, call: Call) -> Plan:
-        return decide_for(self.snapshot, self.known, call)
+        return decide(self.snapshot, self.known, call)
 
 
 def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
@@ -75,14 +76,10 @@ def _unauthorized(snapshot: Snapshot, digest: bytes) -> Unauthorized:
     return Unauthorized("revoked" if digest.hex() in snapshot.revoked else "unknown")
 
 
-def decide(snapshot: Snapshot, call: Call) -> Plan:
-    """Return the plan for a call: its key, deployment, tags and targets. Raise ``Refused``."""
-    return decide_for(snapshot, identify(snapshot, call.head).key, call)
-
-
-def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
-    """Decide a call of a known key. Raises ``Refused`` where it cannot be served under any rule;
-    what a rule itself refuses is part of the plan."""
+def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
+    """Return the plan for a call of a key: its deployment, tags and targets; a ``DecidedPlan``, but
+    for a list of models. Raise ``Refused`` where it cannot be served under any rule; what a rule
+    itself refuses is part of the plan."""
     head = call.head
     warnings: tuple[str, ...] = ()
     if head.refresh and not key.may_refresh:
@@ -97,16 +94,30 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
             listing=key.listing,
             warnings=warnings,
         )
-    reach = find(key, call)
+    reach = _find(key, call)
     tags = reach.tags
     dropped: tuple[str, ...] = ()
     if head.tags:
-        tags, dropped = join_tags(snapshot, reach, head)
+        tags, dropped = _join_tags(snapshot, reach, head)
         warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
-    deployment = reach.deployment
-    _check_number(call.models, deployment.max_models)
-    facts = facts_of(key, call, tags)
+    _check_number(call.models, reach.deployment.max_models)
+    facts = _facts_of(key, call, tags)
     ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
+    basis = Basis(
+        snapshot=snapshot,
+        key=key,
+        deployment=reach.deployment,
+        call=call,
+        facts=facts,
+        dropped=dropped,
+        ruled=ruled,
+    )
+    return _plan(basis, reach, warnings)
+
+
+def _plan(basis: Basis, reach: Reach, warnings: tuple[str, ...]) -> DecidedPlan:
+    """Return the plan that follows from what the rules leave of each model of a call."""
+    key, call, ruled, deployment = basis.key, basis.call, basis.ruled, basis.deployment
     model_calls = tuple([each.model_call for each in ruled])
     where = _together(reach, unlike([each.where for each in ruled]))
     firsts = unlike([effects for each in ruled for effects in each.first])
@@ -114,31 +125,32 @@ def decide_for(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
     first, any_ = _together(reach, firsts), _together(reach, every)
     refusal = where.refusal
     bounds = bounds_of(deployment.bounds, first, firsts)
-    cache = deployment.cache if first.cache is None else first.cache.by
     guards = guards_of(deployment.guards, any_, every)
-    unpriced = pricing.unpriced_by(deployment, bounds)
-    if unpriced is not None:
-        model_calls, lacking = pricing.payable_model_calls(model_calls, call)
+    unpriced: tuple[ModelCall, ...] = ()
+    why = pricing.unpriced_by(deployment, bounds)
+    if why is not None:
+        model_calls, unpriced = pricing.payable_model_calls(model_calls, call)
         guards = pricing.payable_guards(guards, call)
-        if lacking is not None:
-            refusal = refusal or pricing.refusal(ascii_word(lacking.model), unpriced)
-    return Plan(
-        revision=snapshot.revision,
+        if unpriced:
+            refusal = refusal or pricing.refusal(ascii_word(unpriced[0].model), why)
+    return DecidedPlan(
+        revision=basis.snapshot.revision,
         key=key.name,
         deployment=deployment.name,
-        tags=tags,
+        tags=basis.facts.tags,
         model_calls=model_calls,
-        listing=None,
-        dropped_tags=len(dropped),
+        dropped_tags=len(basis.dropped),
         warnings=warnings,
         retry=deployment.retry,
         hedge_after=deployment.hedge_after,
         refusal=refusal,
         bounds=bounds,
-        cache=cache,
+        cache=deployment.cache if first.cache is None else first.cache.by,
         may_refresh=key.may_refresh,
         guards=guards,
         by=effects_by(where, first, any_),
+        basis=basis,
+        unpriced=unpriced,
     )
 
 
@@ -148,7 +160,7 @@ def _check_number(models: Sequence[str], most: int) -> None:
         raise BadField("model", f"has more models than the {most} that the policy allows")
 
 
-def facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
+def _facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
     """Return what rules may know of a call, but for the names of the model that is asked."""
     head = call.head
     return Facts(
@@ -168,7 +180,7 @@ def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:
     return NO_EFFECTS if reach.chain is None else reach.chain.union(effects_list)
 
 
-def find(key: VirtualKey, call: Call) -> Reach:
+def _find(key: VirtualKey, call: Call) -> Reach:
     """The one that the call names, else the only one of the key that serves all its models."""
     asked = call.head.deployment or call.deployment
     if asked is not None:
@@ -194,7 +206,7 @@ def find(key: VirtualKey, call: Call) -> Reach:
     raise BadField("model", f"{models} is served by {names}; name one in x-headrace-deployment")
 
 
-def join_tags(
+def _join_tags(
     snapshot: Snapshot, reach: Reach, head: RequestHead
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
     """Add what a caller may add to the tags of the key and the deployment.

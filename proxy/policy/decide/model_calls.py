@@ -16,7 +16,6 @@ target, by the target's own names and by all by which the call may mean it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from proxy.policy.decide.conditions import Facts
@@ -42,8 +41,7 @@ class LeftOut(NamedTuple):
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
-class RuledModelCall:
+class RuledModelCall(NamedTuple):
     """A model call, and the effects behind it: ``where`` it goes, what holds for the targets asked
     ``first``, and what for ``every`` one. The first ``chosen`` targets are no fallback."""
 

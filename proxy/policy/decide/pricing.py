@@ -39,19 +39,20 @@ def payable(targets: Sequence[Target], call: Call) -> tuple[Target, ...]:
 
 def payable_model_calls(
     model_calls: tuple[ModelCall, ...], call: Call
-) -> tuple[tuple[ModelCall, ...], ModelCall | None]:
-    """Return them without the targets whose cost is unknown, and the first one that has
-    no others: it is left as it is."""
-    kept, lacking = model_calls, None
+) -> tuple[tuple[ModelCall, ...], tuple[ModelCall, ...]]:
+    """Return them without the targets whose cost is unknown, and those that have no others: they
+    are left as they are."""
+    kept = model_calls
+    unpriced: tuple[ModelCall, ...] = ()
     for index, model_call in enumerate(model_calls):
         for target in model_call.targets:
             if not target.always_priced:
                 left = _payable_model_call(model_call, call)
                 kept = (*kept[:index], left, *kept[index + 1 :])
-                if lacking is None and not is_priced(left.targets[0], call):
-                    lacking = model_call
+                if not is_priced(left.targets[0], call):
+                    unpriced += (left,)
                 break
-    return kept, lacking
+    return kept, unpriced
 
 
 def _payable_model_call(model_call: ModelCall, call: Call) -> ModelCall:

@@ -52,8 +52,8 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """All targets of a deployment or a rule, in the order in which they are written. ``serves`` gives
-    the candidates for a model's name."""
+    """All targets of a deployment or a rule, in the order in which they are written. ``serves``
+    gives the candidates for a model's name."""
 
     targets: tuple[Target, ...]
     candidates: Candidates

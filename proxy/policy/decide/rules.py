@@ -43,8 +43,8 @@ class CacheDecision:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``name`` is ``policy/rule``, ``path`` where it is written; what it does not touch is
-    None."""
+    """One rule. ``name`` is ``policy/rule``, ``path`` where it is written; what it does not touch
+    is None."""
 
     name: str
     when: Condition
@@ -65,6 +65,29 @@ class Rule:
     def targets(self) -> tuple[Target, ...]:
         """Those that it picks, as they are written, without their fallback."""
         return self.routes.targets if self.routes else ()
+
+    def effects(self) -> Iterator[tuple[str, str]]:
+        """Yield what it does: the effect, as ``origins`` names it, and that in words."""
+        if self.refusal is not None:
+            yield "refusal", f"refuses with {self.refusal.status}: {self.refusal.message}"
+        if self.routes is not None:
+            yield "targets", f"targets {_titles(self.routes.candidates.targets)}"
+        if self.fallback is not None:
+            yield "fallback", f"fallback {_titles(self.fallback) or 'none'}"
+        if self.model is not None:
+            yield "model", f"model {self.model}"
+        if self.cache is not None:
+            yield "cache", "cache" if self.cache.by else "no cache"
+        for kind, values in (("set", self.changes.set), ("cap", self.changes.cap)):
+            yield from ((f"{kind} {name}", f"{kind} {name} {v}") for name, v in values.items())
+        lists = (
+            ("limit", [bound.limit.name for bound in self.bounds]),
+            ("no limit", sorted(self.without)),
+            ("guard", [guard.name for each in self.guards for guard in each]),
+            ("no guard", sorted(self.unguarded)),
+        )
+        for kind, names in lists:
+            yield from ((f"{kind} {name}", f"{kind} {name}") for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +243,7 @@ def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
     by: dict[str, str] = {}
     caps: dict[str, float] = {}
     for rule in rules:
-        for effect in _effects(rule):
+        for effect, _ in rule.effects():
             if effect != "fallback" or by.get("targets", rule.name) == rule.name:
                 by.setdefault(effect, rule.name)
         for name, most in rule.changes.cap.items():
@@ -228,26 +251,6 @@ def origins(rules: Sequence[Rule]) -> Mapping[str, str]:
                 by[f"cap {name}"] = rule.name
             caps[name] = min(most, caps.get(name, most))
     return by
-
-
-def _effects(rule: Rule) -> Iterator[str]:
-    """Yield what a rule has a word on, without the word."""
-    parts = (
-        ("targets", rule.routes),
-        ("fallback", rule.fallback),
-        ("model", rule.model),
-        ("refusal", rule.refusal),
-        ("cache", rule.cache),
-    )
-    yield from (name for name, part in parts if part is not None)
-    yield from (f"set {name}" for name in rule.changes.set)
-    yield from (f"cap {name}" for name in rule.changes.cap)
-    yield from (f"limit {bound.limit.name}" for bound in rule.bounds)
-    yield from (f"no limit {name}" for name in rule.without)
-    names = [guard.name for guard in (*rule.guards.input, *rule.guards.output)]
-    names += [ceiling.name for ceiling in rule.guards.ceilings]
-    yield from (f"guard {name}" for name in names)
-    yield from (f"no guard {name}" for name in rule.unguarded)
 
 
 def _merged(first: Changes, later: Changes) -> Changes:
@@ -264,3 +267,7 @@ def _beside(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, 
     if first.keys().isdisjoint(BOUNDS):
         return later
     return {name: value for name, value in later.items() if name not in BOUNDS}
+
+
+def _titles(targets: Sequence[Target]) -> str:
+    return ", ".join(target.title for target in targets)

@@ -5,13 +5,12 @@ Such a call has no guards, so that none can ask itself, and no cache, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from proxy.errors import NotFound, Unauthorized
-from proxy.guardrails.services.judge import ByQuestion, Judge
-from proxy.policy.decide import decide_for
-from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
+from proxy.policy.decide import decide
+from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.types import Call, Plan, RequestHead
 from proxy.types.guard import UNGUARDED
 
@@ -19,17 +18,6 @@ from proxy.types.guard import UNGUARDED
 def key_of(guard: str) -> str:
     """Name a guard as a caller. No virtual key can have such a name."""
     return f"guard/{guard}"
-
-
-def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield the guards of a deployment that ask another one, those added by rules included: the
-    name of each, and that of the deployment it asks."""
-    brought = (rule.guards for rule in deployment.rules)
-    own = (*deployment.guards.input, *deployment.guards.output)
-    for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
-        detector = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
-        if isinstance(detector, Judge):
-            yield each.name, detector.deployment
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +61,8 @@ class GuardCaller:
     may_trace: bool = False  # it is sampled with the call that it looks at
 
     def decide(self, call: Call) -> Plan:
-        name, tags = self.deployment.name, self.deployment.tags
         by_callers = frozenset(tag for tag, rule in self.snapshot.tags.items() if rule.caller)
-        reach = self.deployment.reached_by(self.key, tags, by_callers)
-        key = VirtualKey(
-            name=self.key,
-            deployments={name: reach},
-            named={},
-            listing=(),
-            tags={},
-            may_refresh=False,
+        reach = self.deployment.reached_by(self.key, self.deployment.tags, by_callers)
+        return replace(
+            decide(self.snapshot, reach.alone(self.key), call), guards=UNGUARDED, cache=None
         )
-        return replace(decide_for(self.snapshot, key, call), guards=UNGUARDED, cache=None)

@@ -79,6 +79,13 @@ class Reach:
     tags: Mapping[str, str]
     chain: RuleChain | None = None
 
+    def alone(self, name: str) -> VirtualKey:
+        """Return a key, which nobody has, that reaches nothing else."""
+        deployments = {self.deployment.name: self}
+        return VirtualKey(
+            name=name, deployments=deployments, named={}, listing=(), tags={}, may_refresh=False
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class VirtualKey:

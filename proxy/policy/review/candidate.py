@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from proxy.errors import Unauthorized
 from proxy.plural import counted
-from proxy.policy.decide import identify
+from proxy.policy.decide import InForce
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.review.explanation import CallExplanation, Reason
@@ -96,6 +96,6 @@ class Candidate:
 
 def _known(snapshot: Snapshot, head: RequestHead) -> VirtualKey | None:
     try:
-        return identify(snapshot, head).key
+        return InForce(snapshot).identify(head).known
     except Unauthorized:
         return None

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError
-from proxy.policy.decide import decide_for
+from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import bound_text
 from proxy.types import Call, ModelCall, Plan, Target
@@ -40,7 +40,7 @@ class Divergence:
 def decided(snapshot: Snapshot, key: VirtualKey, call: Call) -> Outcome:
     """Return the plan, or the refusal, as a value."""
     try:
-        return decide_for(snapshot, key, call)
+        return decide(snapshot, key, call)
     except ProxyError as error:
         return error
 

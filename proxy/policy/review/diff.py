@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 
 from proxy.plural import counted
-from proxy.policy.decide import find
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import Divergence, Way, by_way, decided, divergences, other_key
 from proxy.policy.schema import PoliciesConfig
@@ -291,6 +290,6 @@ def _with_callers_tags(
         call = replace(call, head=replace(call.head, deployment=str(deployment)))
     if not deployment or deployment not in key.deployments:
         return call
-    own = find(key, call).tags
+    own = key.deployments[deployment].tags
     brought = tuple((name, str(v)) for name, v in tags.items() if own.get(name) != v)
     return replace(call, head=replace(call.head, tags=brought))

@@ -1,7 +1,7 @@
 """Why a call is decided as it is: the plan of ``decide``, with each decision's reason and place.
 
 Nothing here decides: what holds, what wins and what is tried is read off the plan that the same
-code gives the call, and a rule that does not hold is asked why. Header values are not shown.
+code gives the call. Header values are not shown.
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
 from proxy.limits.claims import claims_of, predicted
 from proxy.plural import counted
-from proxy.policy.decide import decide_for, facts_of, find, join_tags
-from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall, rule_model_call
-from proxy.policy.decide.pricing import is_priced, payable, unpriced_by
-from proxy.policy.decide.rules import PolicyRules, Rule
-from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot, VirtualKey
-from proxy.policy.files.source import Path_
+from proxy.policy.decide import decide
+from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
+from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
-from proxy.types import Call, ModelCall, Plan, ScopedLimit, Target
+from proxy.types import Call, Plan, ScopedLimit, Target
 from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
@@ -27,7 +24,7 @@ from proxy.words import MAX_LISTED
 
 def explain(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
     """Explain a call of a key, whatever becomes of it."""
-    return _Explainer(snapshot, key, call).explanation()
+    return CallExplanation(snapshot.revision, tuple(_reasons(snapshot, key, call)))
 
 
 def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExplanation:
@@ -36,198 +33,104 @@ def explain_of_key(snapshot: Snapshot, key: VirtualKey, call: Call) -> CallExpla
     lapse = snapshot.lapse_of(key.name, call.head.at)
     if lapse is None:
         return explain(snapshot, key, call)
-    explainer, error = _Explainer(snapshot, key, call), Unauthorized()
+    error = Unauthorized()
     text = lapse if lapse.startswith("expired") else f"is {lapse}"
     why = f"the key {key.name} {text}"
     refused = Reason("refused", f"{error.status} {error.code}", why)
-    return CallExplanation(snapshot.revision, (explainer.identity(), refused))
+    return CallExplanation(snapshot.revision, (_identity(snapshot, key), refused))
 
 
-class _Explainer:
-    def __init__(self, snapshot: Snapshot, key: VirtualKey, call: Call) -> None:
-        self.snapshot = snapshot
-        self.key = key
-        self.call = call
-
-    def explanation(self) -> CallExplanation:
-        reasons = [self.identity()]
-        try:
-            plan = decide_for(self.snapshot, self.key, self.call)
-        except ProxyError as error:
-            reasons.append(Reason("refused", f"{error.status} {error.code}", error.message))
-            return CallExplanation(self.snapshot.revision, tuple(reasons))
-        if plan.deployment is not None:
-            reach = find(self.key, self.call)
-            reasons += [self.deployment(reach), self.tags(reach, plan)]
-            facts = facts_of(self.key, self.call, plan.tags)
-            for leg in plan.model_calls[:MAX_LISTED]:
-                ruled = rule_model_call(reach, self.call, facts, leg.model)
-                reasons += self.leg(reach, plan, leg, ruled)
-            if left := plan.model_calls[MAX_LISTED:]:
-                reasons.append(Reason("models", f"{len(left)} more, which are not explained here"))
-            reasons += [_guarded(plan, self.call), self.limits(plan), _cached(plan)]
-            reasons += _captured(plan)
-        reasons.append(self.outcome(plan))
-        return CallExplanation(self.snapshot.revision, tuple(reasons))
-
-    def identity(self) -> Reason:
-        return Reason("identity", f"key {self.key.name}", at=self.at("keys", self.key.name))
-
-    def at(self, *path: str | int) -> str | None:
-        """Return the location of a part of the policies, or of the nearest one around it."""
-        part: Path_ = path
-        while part and part not in self.snapshot.places:
-            part = part[:-1]
-        place = self.snapshot.places.get(part)
-        return f"{place.file}:{place.line}" if place else None
-
-    def deployment(self, reach: Reach) -> Reason:
-        name, call = reach.deployment.name, self.call
-        if call.head.deployment is not None:
-            why = "a header names it"
-        elif call.deployment is not None:
-            why = "the model's name has it as its last part"
-        elif call.models == (name,):
-            why = "the model asked for is its name"
-        else:
-            why = "of the key's deployments only this one serves what is asked for"
-        return Reason(about="deployment", decided=name, why=why, at=self.at("deployments", name))
-
-    def tags(self, reach: Reach, plan: Plan) -> Reason:
-        name = reach.deployment.name
-        parts = []
-        for tag, value in plan.tags.items():
-            if tag in self.key.tags:
-                why, at = "the key says so", self.at("keys", self.key.name, "tags", tag)
-            elif tag in reach.deployment.tags:
-                why, at = "the deployment says so", self.at("deployments", name, "tags", tag)
-            else:
-                why, at = "the caller may say so", self.at("tags", tag)
-            parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
-        _, dropped = join_tags(self.snapshot, reach, self.call.head)
-        parts += [
-            Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it") for tag in dropped
-        ]
-        return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
-
-    def outcome(self, plan: Plan) -> Reason:
-        """Return where the call goes, or that a limit would refuse it if nothing else was used."""
-        claims = claims_of(plan, self.call) if _has_texts(self.call) else ()
-        over = [each.limit for each in claims if each.amount > each.limit.capacity]
-        refusing = next((limit.name for limit in over if not limit.shadow), None)
-        if refusing is None or plan.refusal is not None:
-            return _outcome(plan)
-        why = "the call claims more than that ever allows"
-        if plan.cache is not None:
-            why += ", but for a kept answer"
-        return Reason("decided", f"refused with 429 by {refusing}", why)
-
-    def limits(self, plan: Plan) -> Reason:
-        texts = _has_texts(self.call)
-        claims = claims_of(plan, self.call) if texts else ()
-        parts = []
-        for bound in plan.bounds:
-            limit = bound.limit
-            asked = sum(claim.amount for claim in claims if claim.limit is limit)
-            claimed = amount_text(limit, asked)
-            at = self.at(*self.snapshot.limits.get(limit.name, ()))
-            why = f"the call claims {claimed}" if texts else None
-            parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
-        return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
-
-    def leg(
-        self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
-    ) -> Iterator[Reason]:
-        text = f"{leg.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
-        rules = tuple(self.rules(reach.deployment, plan, ruled))
-        applied = f"{text}{len(leg.rules)} of {len(rules)} apply"
-        yield Reason("rules", applied, parts=rules)
-        parameters = tuple(self.parameters(leg))
-        if parameters:
-            yield Reason("parameters", f"{text}{len(parameters)} changed", parts=parameters)
-        targets = tuple(self.targets(reach, plan, leg, ruled))
-        yield Reason("targets", f"{text}{leg.targets[0].title} first", parts=targets)
-
-    def rules(self, deployment: Deployment, plan: Plan, ruled: RuledModelCall) -> Iterator[Reason]:
-        leg = ruled.model_call
-        names = ruled.model_call.targets[0].names | {leg.model, deployment.name}
-        facts = facts_of(self.key, self.call, plan.tags)._replace(names=names)
-        for section in deployment.sections:
-            for index, rule in enumerate(section.rules):
-                at = self.at("policies", section.policy, "rules", index)
-                if rule.name in leg.rules:
-                    does = "; ".join(_won(rule, plan, ruled))
-                    yield Reason(about="rule", decided=f"{rule.name} applies", why=does, at=at)
-                elif rule.name in leg.would:
-                    does = "; ".join(text for _, text in _effects(rule))
-                    yield Reason(
-                        about="rule",
-                        decided=f"{rule.name} would apply",
-                        why=f"in shadow: {does}",
-                        at=at,
-                    )
-                else:
-                    why = rule.when.missed(facts) or _ended(section, leg)
-                    yield Reason(
-                        about="rule", decided=f"{rule.name} does not apply", why=why, at=at
-                    )
-
-    def parameters(self, leg: ModelCall) -> Iterator[Reason]:
-        before = self.call.body
-        after = parameters(self.call, leg.targets[0], leg.changes_for(leg.targets[0]))
-        for name in sorted({*before, *after} - {"user"}):
-            old, new = before.get(name), after.get(name)
-            if old != new:
-                was = "not said" if old is None else f"asked for: {old}"
-                yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
-
-    def targets(
-        self, reach: Reach, plan: Plan, leg: ModelCall, ruled: RuledModelCall
-    ) -> Iterator[Reason]:
-        deployment = reach.deployment
-        served: tuple[Target, ...] = leg.targets
-        fallback = ruled.model_call.targets[ruled.chosen :]
-        if unpriced_by(deployment, plan.bounds) is not None:
-            served = payable(leg.targets, self.call)
-            fallback = payable(fallback, self.call) if served else fallback
-        first = len(leg.targets) - len(fallback)
-        weighed = (ruled.where.routes or deployment.routes).candidates.weights
-        for index, target in enumerate(leg.targets):
-            picked = _rule_of(deployment, leg, "targets" if index < first else "fallback")
-            at = self.at("deployments", deployment.name, "targets" if index < first else "fallback")
-            if picked is not None:
-                at = self.at("policies", *picked)
-            why = _chosen(leg, index, first, weighed=bool(weighed)) if served else "not asked"
-            price = in_force(target.prices, self.call.head.at.date())
-            yield Reason(
-                about="target", decided=target.title, why=f"{why}; {_priced(price)}", at=at
-            )
-        for target in ruled.model_call.targets:
-            if target not in leg.targets and not is_priced(target, self.call):
-                yield Reason("target", f"{target.title} left out", "its price is not known")
-        for target, rule in ruled.left_out:
-            yield Reason("target", f"{target.title} left out", f"{rule} does not let it be asked")
+def _reasons(snapshot: Snapshot, key: VirtualKey, call: Call) -> Iterator[Reason]:
+    yield _identity(snapshot, key)
+    try:
+        plan = decide(snapshot, key, call)
+    except ProxyError as error:
+        yield Reason("refused", f"{error.status} {error.code}", error.message)
+        return
+    if isinstance(plan, DecidedPlan):
+        origin = plan.origin_of_deployment()
+        yield Reason(about="deployment", decided=str(plan.deployment), why=origin.why, at=origin.at)
+        yield _tags(plan)
+        for index in range(len(plan.model_calls[:MAX_LISTED])):
+            yield from _model_call(plan, index, call)
+        if left := plan.model_calls[MAX_LISTED:]:
+            yield Reason("models", f"{len(left)} more, which are not explained here")
+        yield from (_guarded(plan, call), _limits(plan, call), _cached(plan), *_captured(plan))
+    yield _outcome(plan, call)
 
 
-def _chosen(leg: ModelCall, index: int, first: int, *, weighed: bool) -> str:
-    """Return why a target has its place; the ``first`` ones are no fallback."""
-    if index >= first:
-        return "fallback"
-    if leg.pool > 1:
-        return "balanced: of the equals the least loaded goes first"
-    if index:
-        return "next, as it was not drawn"
-    return "drawn by weight" if weighed else "the first that serves the model"
+def _identity(snapshot: Snapshot, key: VirtualKey) -> Reason:
+    return Reason("identity", f"key {key.name}", at=snapshot.at("keys", key.name))
 
 
-def _rule_of(deployment: Deployment, leg: ModelCall, kind: str) -> tuple[str, str, int] | None:
-    """Find the rule that said where the leg goes, as a path below ``policies``."""
-    winner = leg.by.get(kind)
-    for section in deployment.sections:
-        for index, rule in enumerate(section.rules):
-            if rule.name == winner:
-                return (section.policy, "rules", index)
-    return None
+def _tags(plan: DecidedPlan) -> Reason:
+    parts = []
+    for tag, value in plan.tags.items():
+        why, at = plan.origin_of_tag(tag)
+        parts.append(Reason(about="tag", decided=f"{tag}={value}", why=why, at=at))
+    parts += [
+        Reason("tag", f"{tag[:64]!a} dropped", "callers may not say it")
+        for tag in plan.basis.dropped
+    ]
+    return Reason("tags", f"{len(plan.tags)} set", parts=tuple(parts))
+
+
+def _limits(plan: DecidedPlan, call: Call) -> Reason:
+    texts = _has_texts(call)
+    claims = claims_of(plan, call) if texts else ()
+    parts = []
+    for bound in plan.bounds:
+        limit = bound.limit
+        claimed = amount_text(limit, sum(c.amount for c in claims if c.limit is limit))
+        at = plan.place_of_limit(limit.name)
+        why = f"the call claims {claimed}" if texts else None
+        parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
+    return Reason("limits", f"{len(parts)} count", parts=tuple(parts))
+
+
+def _model_call(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
+    model_call = plan.model_calls[index]
+    text = f"{model_call.model[:64]!a}: " if len(plan.model_calls) > 1 else ""
+    rules = tuple(_rule(plan, index, outcome) for outcome in plan.outcomes_of_rules(index))
+    applied = f"{text}{len(model_call.rules)} of {len(rules)} apply"
+    yield Reason("rules", applied, parts=rules)
+    changed = tuple(_parameters(plan, index, call))
+    if changed:
+        yield Reason("parameters", f"{text}{len(changed)} changed", parts=changed)
+    targets = tuple(_targets(plan, index, call))
+    yield Reason("targets", f"{text}{model_call.targets[0].title} first", parts=targets)
+
+
+def _rule(plan: DecidedPlan, index: int, outcome: RuleOutcome) -> Reason:
+    rule, at, why = outcome
+    verb = "does not apply"
+    if why is None and rule.shadow:
+        verb = "would apply"
+        why = f"in shadow: {'; '.join(text for _, text in rule.effects())}"
+    elif why is None:
+        verb = "applies"
+        effects = ((text, plan.overruled(index, rule, effect)) for effect, text in rule.effects())
+        why = "; ".join(f"{text} ({but})" if but else text for text, but in effects)
+    return Reason(about="rule", decided=f"{rule.name} {verb}", why=why, at=at)
+
+
+def _parameters(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
+    model_call = plan.model_calls[index]
+    target, before = model_call.targets[0], call.body
+    after = parameters(call, target, model_call.changes_for(target))
+    for name in sorted({*before, *after} - {"user"}):
+        old, new = before.get(name), after.get(name)
+        if old != new:
+            was = "not said" if old is None else f"asked for: {old}"
+            yield Reason("parameter", f"{name}: {'left out' if new is None else new}", was)
+
+
+def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
+    for target, (why, at) in plan.origins_of_targets(index):
+        price = _priced(in_force(target.prices, call.head.at.date()))
+        yield Reason(about="target", decided=target.title, why=f"{why}; {price}", at=at)
+    for target, reason in plan.left_out(index):
+        yield Reason("target", f"{target.title} left out", reason)
 
 
 def _guarded(plan: Plan, call: Call) -> Reason:
@@ -316,83 +219,22 @@ def _priced(price: Price | None) -> str:
     return f"USD per million tokens: {text}"
 
 
-def _ended(section: PolicyRules, leg: ModelCall) -> str:
-    first = next((rule.name for rule in section.rules if rule.name in leg.rules), "")
-    return f"{first} came first"
-
-
-def _effects(rule: Rule) -> Iterator[tuple[str, str]]:
-    """Yield what a rule does: a key for what could clash, and words."""
-    if rule.refusal is not None:
-        yield "refusal", f"refuses with {rule.refusal.status}: {rule.refusal.message}"
-    if rule.routes is not None:
-        yield "targets", f"targets {_titles(rule.routes.targets)}"
-    if rule.fallback is not None:
-        yield "fallback", f"fallback {_titles(rule.fallback) or 'none'}"
-    if rule.model is not None:
-        yield "model", f"model {rule.model}"
-    if rule.cache is not None:
-        yield "cache", "cache" if rule.cache.by else "no cache"
-    brought = [each.name for each in (*rule.guards.input, *rule.guards.output)]
-    brought += [each.name for each in rule.guards.ceilings]
-    lists = (
-        ("set", rule.changes.set.items()),
-        ("cap", rule.changes.cap.items()),
-        ("limit", [(bound.limit.name, "") for bound in rule.bounds]),
-        ("no limit", [(name, "") for name in sorted(rule.without)]),
-        ("guard", [(name, "") for name in brought]),
-        ("no guard", [(name, "") for name in sorted(rule.unguarded)]),
-    )
-    for does, named in lists:
-        yield from ((f"{does} {name}", f"{does} {name} {value}".rstrip()) for name, value in named)
-
-
-def _won(rule: Rule, plan: Plan, ruled: RuledModelCall) -> Iterator[str]:
-    """Yield what a rule does, and for what it does not, whose word counted instead."""
-    leg = ruled.model_call
-    for effect, text in _effects(rule):
-        kind, _, name = effect.partition(" ")
-        winner = leg.by.get(effect)
-        if (elsewhere := _elsewhere(rule, effect, ruled)) is not None:
-            yield f"{text} ({elsewhere})"
-        elif kind == "cap":
-            caps = [changes.cap.get(name) for changes in (leg.changes, *leg.others.values())]
-            yield text if rule.changes.cap[name] in caps else f"{text} (a lower one counts)"
-        elif winner is None:
-            yield f"{text} (no: {leg.by['targets']} picked the targets)"
-        elif winner != rule.name:
-            yield f"{text} (no: {winner} came first)"
-        elif effect in _still_in_force(plan):
-            yield f"{text} (it counts: another model of the list is not let off)"
-        else:
-            yield text
-
-
-def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
-    """Return why an effect of a rule is none for what is asked first; None where it is one."""
-    effects_list = (ruled.where,) if effect.startswith(WHERE) else ruled.first
-    if effect.startswith(EVERY) or any(rule.name in effects.rules for effects in effects_list):
-        return None
-    later = effect.startswith(CHANGES)
-    return "for a target that is asked later" if later else "no: another model is asked first"
-
-
-def _still_in_force(plan: Plan) -> set[str]:
-    """Return the effects of ``without`` that a plan has not: what they name is in force in it."""
-    guards = plan.guards
-    names = [rule.name for rule in (*guards.input, *guards.output)]
-    names += [ceiling.name for ceiling in guards.ceilings]
-    counting = {f"no limit {bound.limit.name}" for bound in plan.bounds}
-    return counting | {f"no guard {name}" for name in names}
-
-
-def _outcome(plan: Plan) -> Reason:
+def _outcome(plan: Plan, call: Call) -> Reason:
+    """Return where the call goes, or that a limit would refuse it if nothing else was used."""
     if plan.listing is not None:
         names = counted(len(plan.listing), "name")
         return Reason("decided", "the models of the key are listed", names)
     if plan.refusal is not None:
         text = f"refused with {plan.refusal.status} by {plan.refusal.rule}"
         return Reason("decided", text, plan.refusal.message)
+    claims = claims_of(plan, call) if _has_texts(call) else ()
+    over = [each.limit for each in claims if each.amount > each.limit.capacity]
+    refusing = next((limit.name for limit in over if not limit.shadow), None)
+    if refusing is not None:
+        why = "the call claims more than that ever allows"
+        if plan.cache is not None:
+            why += ", but for a kept answer"
+        return Reason("decided", f"refused with 429 by {refusing}", why)
     first = " and ".join(leg.targets[0].title for leg in plan.model_calls[:MAX_LISTED])
     if left := plan.model_calls[MAX_LISTED:]:
         first += f" and {len(left)} more"

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from proxy.policy import schema
-from proxy.policy.decide.service_calls import services_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Path_
+from proxy.policy.label_catalog import services_of
 from proxy.policy.schema.guards_asking import (
     AnyGuard,
     ByModelConfig,

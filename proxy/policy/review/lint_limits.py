@@ -6,17 +6,20 @@ that always hold and, one at a time, under each of the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 
+from proxy.errors import ProxyError
 from proxy.limits.claims import claims_of
 from proxy.plural import counted
-from proxy.policy.decide.conditions import Always
-from proxy.policy.decide.rules import Effects, Rule, joined
+from proxy.policy.decide import decide
+from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.review.sample_call import example, suppose
-from proxy.types import Call, ModelCall, Plan
+from proxy.types import Call
 from proxy.types.limit import Claim
 from proxy.usage import usd_text
 
@@ -27,9 +30,9 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
     """Yield a finding for each limit that is less than a call of one of its deployments claims."""
     reported: set[str] = set()
     for deployment in snapshot.deployments.values():
-        call = suppose(example(deployment.name), {}, now)
-        for effects in _known_effects(deployment):
-            for claim in _claims(deployment, effects, call):
+        calls = list(_calls(deployment, now))
+        for supposed in _supposed(deployment):
+            for claim in _claims(snapshot, supposed, calls):
                 limit = claim.limit
                 if (
                     limit.name not in reported
@@ -47,41 +50,36 @@ def _finding(deployment: Deployment, claim: Claim) -> str:
     return f"is smaller than {call}: {amount} are claimed"
 
 
-def _known_effects(deployment: Deployment) -> Iterator[Effects]:
-    rules = {rule.name: rule for section in deployment.sections for rule in section.rules}
-    held = dict.fromkeys([_held(deployment, more) for more in (None, *rules.values())])
-    for names in held:
-        effects = joined(rules, names, ())
-        if effects.refusal is None:
-            yield effects
+def _calls(deployment: Deployment, now: datetime) -> Iterator[Call]:
+    """Yield the shortest chat with each model that a deployment may send it to."""
+    models = dict.fromkeys((deployment.name, *(target.model for _, target in deployment.targets)))
+    for model in models:
+        with suppress(ProxyError):  # a name that no client could send
+            yield suppose(example(model), {"x-headrace-deployment": deployment.name}, now)
 
 
-def _held(deployment: Deployment, more: Rule | None) -> tuple[str, ...]:
-    """Return which rules hold for a call that only one with a condition holds for."""
-    held = []
-    for section in deployment.sections:
-        for rule in section.rules:
-            if not rule.shadow and (rule is more or isinstance(rule.when, Always)):
-                held.append(rule.name)
-                if section.first:
-                    break
-    return tuple(held)
+def _supposed(deployment: Deployment) -> Iterator[Deployment]:
+    """Yield a deployment with the rules that always hold alone, and with each of the others as if
+    that did, too."""
+    others = (rule for rule in deployment.rules if rule.when != ALWAYS)
+    for other in (None, *others):
+        sections = [
+            replace(
+                section,
+                rules=tuple(
+                    replace(rule, when=ALWAYS)
+                    for rule in section.rules
+                    if rule is other or rule.when == ALWAYS
+                ),
+            )
+            for section in deployment.sections
+        ]
+        yield replace(deployment, sections=tuple(sections))
 
 
-def _claims(deployment: Deployment, effects: Effects, call: Call) -> tuple[Claim, ...]:
-    targets = (effects.routes or deployment.routes).targets
-    spare = deployment.fallback if effects.fallback is None else effects.fallback
-    model_call = ModelCall(deployment.name, (*targets, *spare), changes=effects.changes)
-    bounds = (*deployment.bounds, *effects.bounds)
-    counting = tuple(bound for bound in bounds if bound.limit.name not in effects.without)
-    return claims_of(
-        Plan(
-            revision="",
-            key="",
-            deployment=deployment.name,
-            tags={},
-            model_calls=(model_call,),
-            bounds=counting,
-        ),
-        call,
-    )
+def _claims(snapshot: Snapshot, deployment: Deployment, calls: Iterable[Call]) -> list[Claim]:
+    """Return what calls claim that are not refused, the largest first."""
+    key = deployment.reached_by("", deployment.tags, frozenset()).alone("")
+    plans = [(decide(snapshot, key, call), call) for call in calls]
+    found = [c for plan, call in plans if plan.refusal is None for c in claims_of(plan, call)]
+    return sorted(found, key=lambda claim: -claim.amount)

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.embedding.model import HINT, EmbeddingModel
 from proxy.policy.compile.cache import kept, missing
-from proxy.policy.decide import decide_for
+from proxy.policy.decide import decide
 from proxy.policy.files.load import load
 from proxy.policy.review.sample_call import example, suppose
 from proxy.policy.schema import CacheConfig
@@ -99,7 +99,7 @@ def test_a_rule_decides_over_its_policy(tmp_path: Path, model: EmbeddingModel) -
     assert key is not None
 
     call = suppose(example("chat"), {}, datetime(2026, 1, 1, tzinfo=UTC))
-    rule = decide_for(snapshot, key, call).cache
+    rule = decide(snapshot, key, call).cache
 
     assert rule is not None
     assert rule.semantic == Semantic(0.95, shadow=False)

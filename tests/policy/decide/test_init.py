@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from proxy.errors import BadField, NotFound, Unauthorized
-from proxy.policy.decide import decide, identify
+from proxy.policy.decide import identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret
 from tests.conftest import KEY, world
+from tests.policy.deciding import decide
 
 NEAR_KEYS = [KEY[:-1], KEY + "x", "x" + KEY, KEY + " ", KEY + "\0", KEY.upper(), KEY * 2]
 WRONG_KEYS = ["", "null", "*", "\0", "\udcff", "' OR 1=1", "x" * 60_000, *NEAR_KEYS]

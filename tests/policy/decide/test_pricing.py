@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.policy.decide import decide_for
+from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.check_report import check
 from proxy.policy.review.explain import explain
@@ -71,7 +71,7 @@ def asked(deployment: str, *, day: int = 1, **more: Any) -> Call:
 
 
 def decided(snapshot: Snapshot, call: Call) -> Plan:
-    return decide_for(snapshot, widget(snapshot), call)
+    return decide(snapshot, widget(snapshot), call)
 
 
 def models(plan: Plan) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from proxy.errors import NotFound
-from proxy.policy.decide import decide
 from proxy.policy.decide.routes import Candidates
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import read_folder
 from proxy.types import Call, RequestHead, Secret, Target, Upstream
+from tests.policy.deciding import decide
 
 UP = Upstream("openai", "openai", "http://127.0.0.1:9")
 A, B, C = (Target(UP, name) for name in "abc")

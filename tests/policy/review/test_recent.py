@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import Unauthorized
-from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.recent import MAX_CALLS, CallHistory, facts_of
 from proxy.policy.store import read_folder
@@ -20,6 +19,7 @@ from proxy.types.outcome import outcome
 from proxy.types.windows import Calendar
 from proxy.usage import NANO
 from tests.conftest import KEY, world
+from tests.policy.deciding import decide
 
 HEAD = RequestHead(
     "openai",

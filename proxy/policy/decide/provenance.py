@@ -1,0 +1,154 @@
+"""Where the values of a plan come from: the part of the policies that says each, and its rule.
+
+A plan keeps what it was decided by. Nothing here is worked out before somebody asks, and nothing is
+decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from proxy.policy.decide.conditions import Facts
+from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
+from proxy.policy.decide.rules import Rule
+from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
+from proxy.types import Call, ModelCall, Plan, Target
+
+
+class Basis(NamedTuple):
+    """What a call was decided by. ``dropped`` are the tags that its client may not say."""
+
+    snapshot: Snapshot
+    key: VirtualKey
+    deployment: Deployment
+    call: Call
+    facts: Facts
+    dropped: tuple[str, ...]
+    ruled: list[RuledModelCall]
+
+
+class Origin(NamedTuple):
+    """Why a value counts, in a few words, and where that is written, as ``file:line``."""
+
+    why: str | None
+    at: str | None
+
+
+class RuleOutcome(NamedTuple):
+    """What became of a rule for one model of a call. ``missed`` says why it does not hold."""
+
+    rule: Rule
+    at: str | None
+    missed: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedPlan(Plan):
+    """The plan of a call that a deployment serves, with the origin of each of its values. Those of
+    one model are asked for by the index of its call. ``unpriced`` are the model calls without any
+    target that has a known price, where the call needs one."""
+
+    basis: Basis = field(kw_only=True, repr=False, compare=False)
+    unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
+
+    def origin_of_deployment(self) -> Origin:
+        name, call = self.basis.deployment.name, self.basis.call
+        if call.head.deployment is not None:
+            why = "a header names it"
+        elif call.deployment is not None:
+            why = "the model's name has it as its last part"
+        elif call.models == (name,):
+            why = "the model asked for is its name"
+        else:
+            why = "of the key's deployments only this one serves what is asked for"
+        return Origin(why, self.basis.snapshot.at("deployments", name))
+
+    def origin_of_tag(self, tag: str) -> Origin:
+        snapshot, key, deployment = self.basis[:3]
+        if tag in key.tags:
+            return Origin("the key says so", snapshot.at("keys", key.name, "tags", tag))
+        if tag in deployment.tags:
+            at = snapshot.at("deployments", deployment.name, "tags", tag)
+            return Origin("the deployment says so", at)
+        return Origin("the caller may say so", snapshot.at("tags", tag))
+
+    def place_of_limit(self, name: str) -> str | None:
+        return self.basis.snapshot.at(*self.basis.snapshot.limits.get(name, ()))
+
+    def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
+        """Yield every rule that the deployment follows, in order."""
+        model_call = self.basis.ruled[index].model_call
+        deployment = self.basis.deployment
+        names = model_call.targets[0].names | {model_call.model, deployment.name}
+        facts = self.basis.facts._replace(names=names)
+        holding = {*model_call.rules, *model_call.would}
+        for section in deployment.sections:
+            held = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
+            for rule in section.rules:
+                missed = None
+                if rule.name not in holding:
+                    missed = rule.when.missed(facts) or f"{held} came first"
+                yield RuleOutcome(rule, self.basis.snapshot.at(*rule.path), missed)
+
+    def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
+        """Return why an effect of a rule that applies is none, in a few words; None where it is
+        one."""
+        ruled, (kind, _, name) = self.basis.ruled[index], effect.partition(" ")
+        by = ruled.model_call.by
+        if (elsewhere := _elsewhere(rule, effect, ruled)) is not None:
+            return elsewhere
+        if kind == "cap":
+            changes = (ruled.model_call.changes, *ruled.model_call.others.values())
+            caps = [each.cap.get(name) for each in changes]
+            return None if rule.changes.cap[name] in caps else "a lower one counts"
+        if effect not in by:
+            return f"no: {by['targets']} picked the targets"
+        if by[effect] != rule.name:
+            return f"no: {by[effect]} came first"
+        left = {f"no limit {bound.limit.name}" for bound in self.bounds}
+        left |= {f"no guard {each.name}" for each in (*self.guards.input, *self.guards.output)}
+        left |= {f"no guard {each.name}" for each in self.guards.ceilings}
+        return "it counts: another model of the list is not let off" if effect in left else None
+
+    def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Origin]]:
+        """Yield the targets of a model in the order in which they are tried."""
+        model_call, ruled = self.model_calls[index], self.basis.ruled[index]
+        snapshot, deployment = self.basis.snapshot, self.basis.deployment
+        chosen = ruled.model_call.targets[: ruled.chosen]
+        first = sum(target in model_call.targets for target in chosen)
+        weighed = (ruled.where.routes or deployment.routes).candidates.weights
+        paths = {rule.name: rule.path for rule in deployment.rules}
+        for number, target in enumerate(model_call.targets):
+            kind = "targets" if number < first else "fallback"
+            rule = model_call.by.get(kind)
+            path = paths[rule] if rule else ("deployments", deployment.name, kind)
+            if model_call in self.unpriced:
+                why = "not asked"
+            elif number >= first:
+                why = "fallback"
+            elif model_call.pool > 1:
+                why = "balanced: of the equals the least loaded goes first"
+            elif number:
+                why = "next, as it was not drawn"
+            else:
+                why = "drawn by weight" if weighed else "the first that serves the model"
+            yield target, Origin(why, snapshot.at(*path))
+
+    def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
+        """Yield the targets of a model that are not asked, each with the reason."""
+        kept, ruled = self.model_calls[index].targets, self.basis.ruled[index]
+        for target in ruled.model_call.targets:
+            if target not in kept:
+                yield target, "its price is not known"
+        yield from ((target, f"{rule} does not let it be asked") for target, rule in ruled.left_out)
+
+
+def _elsewhere(rule: Rule, effect: str, ruled: RuledModelCall) -> str | None:
+    """Return why an effect of a rule is none for what is asked first; None where it is one."""
+    effects_list = (ruled.where,) if effect.startswith(WHERE) else ruled.first
+    if effect.startswith(EVERY) or any(rule.name in effects.rules for effects in effects_list):
+        return None
+    later = effect.startswith(CHANGES)
+    return "for a target that is asked later" if later else "no: another model is asked first"
