@@ -29,7 +29,7 @@ class Basis(NamedTuple):
     ruled: list[RuledModelCall]
 
 
-class Origin(NamedTuple):
+class Provenance(NamedTuple):
     """Why a value counts, in a few words, and where that is written, as ``file:line``."""
 
     why: str | None
@@ -53,7 +53,7 @@ class DecidedPlan(Plan):
     basis: Basis = field(kw_only=True, repr=False, compare=False)
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
 
-    def origin_of_deployment(self) -> Origin:
+    def origin_of_deployment(self) -> Provenance:
         name, call = self.basis.deployment.name, self.basis.call
         if call.head.deployment is not None:
             why = "a header names it"
@@ -63,16 +63,16 @@ class DecidedPlan(Plan):
             why = "the model asked for is its name"
         else:
             why = "of the key's deployments only this one serves what is asked for"
-        return Origin(why, self.basis.snapshot.at("deployments", name))
+        return Provenance(why, self.basis.snapshot.at("deployments", name))
 
-    def origin_of_tag(self, tag: str) -> Origin:
+    def origin_of_tag(self, tag: str) -> Provenance:
         snapshot, key, deployment = self.basis[:3]
         if tag in key.tags:
-            return Origin("the key says so", snapshot.at("keys", key.name, "tags", tag))
+            return Provenance("the key says so", snapshot.at("keys", key.name, "tags", tag))
         if tag in deployment.tags:
             at = snapshot.at("deployments", deployment.name, "tags", tag)
-            return Origin("the deployment says so", at)
-        return Origin("the caller may say so", snapshot.at("tags", tag))
+            return Provenance("the deployment says so", at)
+        return Provenance("the caller may say so", snapshot.at("tags", tag))
 
     def place_of_limit(self, name: str) -> str | None:
         return self.basis.snapshot.at(*self.basis.snapshot.limits.get(name, ()))
@@ -112,7 +112,7 @@ class DecidedPlan(Plan):
         left |= {f"no guard {each.name}" for each in self.guards.ceilings}
         return "it counts: another model of the list is not let off" if effect in left else None
 
-    def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Origin]]:
+    def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets of a model in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
         snapshot, deployment = self.basis.snapshot, self.basis.deployment
@@ -134,7 +134,7 @@ class DecidedPlan(Plan):
                 why = "next, as it was not drawn"
             else:
                 why = "drawn by weight" if weighed else "the first that serves the model"
-            yield target, Origin(why, snapshot.at(*path))
+            yield target, Provenance(why, snapshot.at(*path))
 
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:
         """Yield the targets of a model that are not asked, each with the reason."""

@@ -145,6 +145,15 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     assert (good.errors, good.warnings) == ((), ())
 
 
+def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
+    _, targets, first, second = CANARY.splitlines()
+    text = GOOD[: GOOD.index("\n    targets:")] + "\n".join(("", targets, second, first, ""))
+
+    [told] = judged(tmp_path, text).warnings
+
+    assert told.path == "deployments.support-chat.targets.0"
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [
