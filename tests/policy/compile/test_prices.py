@@ -112,7 +112,7 @@ class Counted(dict[Any, Any]):
 
 def test_all_targets_are_gone_through_once_however_many_deployments_there_are() -> None:
     names = [f"deployment-{number}" for number in range(50)]
-    one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), sections=())
+    one: Any = SimpleNamespace(guards=UNGUARDED, bounds=(), rules=())
     placed = Counted({("deployments", name, "targets", 0): None for name in names})
 
     assert list(uncovered(dict.fromkeys(names, one), placed)) == []
