@@ -159,8 +159,7 @@ class Price:
     since: date | None = None
 
     def lack(self, *, embeds: bool) -> str | None:
-        """Return what is missing of all that a call surely uses: the prompt, and the answer, unless
-        the model only ``embeds``; None for a price that is whole."""
+        """Return what is missing of all that a call uses; None for a price that is whole."""
         if self.input is None:
             return "no price for input"
         return None if embeds or self.output is not None else "no price for output"
