@@ -158,12 +158,6 @@ class Price:
     tiers: tuple[Tier, ...] = ()
     since: date | None = None
 
-    def lack(self, *, embeds: bool) -> str | None:
-        """Return what is missing of all that a call uses; None for a price that is whole."""
-        if self.input is None:
-            return "no price for input"
-        return None if embeds or self.output is not None else "no price for output"
-
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, None when a type that was used has no price."""
         price = self._at(tokens.prompt_total)

@@ -12,6 +12,7 @@ from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
 from proxy.usage import Price, in_force
 
+NO_PRICE = "no known price"
 CREDENTIAL_WORDS = ("auth", "api-?key", "token", "secret", "password", "cookie")
 """Patterns of which one is in the name of each header that carries a credential."""
 
@@ -234,5 +235,12 @@ class Target:
                 return f"no price in force on {on}"
             prices = (price,)
         embeds = "embed" in self.model.lower()
-        lacks = (price.lack(embeds=embeds) or "" for price in prices)
-        return min(lacks, default="no known price") or None
+        return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
+
+
+def lack(price: Price, embeds: bool) -> str | None:
+    """Return what is missing of all that a call surely uses: the prompt, and the answer, unless the
+    model only ``embeds``. None for a price that is whole."""
+    if price.input is None:
+        return "no price for input"
+    return None if embeds or price.output is not None else "no price for output"

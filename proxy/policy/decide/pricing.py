@@ -8,6 +8,7 @@ from dataclasses import replace
 from proxy.policy.decide.snapshot import Deployment
 from proxy.types import Call, ModelCall, Refusal, ScopedLimit, Target
 from proxy.types.guard import Guarding
+from proxy.types.target import lack
 from proxy.usage import in_force
 
 RULE = "unpriced"
@@ -18,7 +19,7 @@ def is_priced(target: Target, call: Call) -> bool:
     if target.always_priced:
         return True
     price = in_force(target.prices, call.head.at.date())
-    return price is not None and price.lack(embeds=call.head.endpoint == "embeddings") is None
+    return price is not None and lack(price, call.head.endpoint == "embeddings") is None
 
 
 def unpriced_by(deployment: Deployment, bounds: Sequence[ScopedLimit]) -> str | None:
