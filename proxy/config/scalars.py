@@ -66,7 +66,7 @@ def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, With
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf:
+class ListedWord:
     """A word of a table, told to ``check`` and to editors as a ``Literal`` is."""
 
     words: tuple[str, ...]

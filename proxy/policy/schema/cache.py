@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from proxy.config.scalars import Duration, OneOf, Section, Size, Switched
+from proxy.config.scalars import Duration, ListedWord, Section, Size, Switched
 from proxy.types import CACHE_STORES
 
 
@@ -30,7 +30,7 @@ class CacheConfig(Switched):
     """How long an answer is shown again; 1h."""
     max_bytes: Size = 1024 * 1024
     """The largest answer that is kept; 1MiB."""
-    store: Annotated[str, OneOf(CACHE_STORES)] = "memory"
+    store: Annotated[str, ListedWord(CACHE_STORES)] = "memory"
     """Where: in this process, on this machine, or shared."""
     namespace: Annotated[str, StringConstraints(max_length=64, pattern=r"^[a-z0-9._-]*$")] = ""
     """Equal questions in different namespaces are different ones."""

@@ -11,8 +11,8 @@ from proxy.config.scalars import (
     CREDENTIAL,
     VARIABLE,
     Duration,
+    ListedWord,
     Name,
-    OneOf,
     SecretRef,
     Section,
     Size,
@@ -88,7 +88,7 @@ class BreakerConfig(Switched):
 class UpstreamConfig(Section):
     """A provider endpoint."""
 
-    dialect: Annotated[str, OneOf(tuple(DIALECTS))]
+    dialect: Annotated[str, ListedWord(tuple(DIALECTS))]
     """The wire format that it speaks."""
     base_url: Url
     """Where it is; without a path, the dialect's own prefix is added."""
