@@ -14,13 +14,12 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import re2
 
 from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
-from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet
+from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
 from proxy.types.guard import Finding
 
 SURROGATES = re.compile("[\ud800-\udfff]")
@@ -132,10 +131,8 @@ class _Single:
     def __init__(self, pattern: NamedPattern) -> None:
         self.pattern = pattern
         try:
-            self._regex = re2.compile(pattern.regex, _options())
+            self._regex = compiled(pattern.regex)
             self.longest = longest(pattern.regex)
-        except re2.error as error:
-            raise ValueError(f"{pattern.kind}: {_error_text(error)}") from None
         except ValueError as error:
             raise ValueError(f"{pattern.kind}: {error}") from None
         if self.longest == 0 or self._regex.search(b"") is not None:
@@ -232,17 +229,6 @@ def _in_word(character: str) -> bool:
     return (
         character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
     )
-
-
-def _options() -> Any:
-    options = re2.Options()
-    options.log_errors = False  # RE2 would write patterns, and places in texts, to stderr
-    return options
-
-
-def _error_text(error: Exception) -> str:
-    message = error.args[0] if error.args else ""
-    return message.decode(errors="replace") if isinstance(message, bytes) else str(message)
 
 
 def _hostile(regex: str) -> Iterator[str]:

@@ -22,6 +22,17 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+def compiled(pattern: str) -> re2._Regexp:
+    """Compile one pattern. Raise ``ValueError``, in the words of RE2, for one that it does not know
+    or that takes too much memory."""
+    try:
+        return re2.compile(pattern, _options(ONE_BYTES))
+    except re2.error as wrong:
+        words = wrong.args[0] if wrong.args else ""
+        text = words.decode(errors="replace") if isinstance(words, bytes) else str(words)
+        raise ValueError(text) from None
+
+
 class Pattern:
     """One pattern, searched in bytes; ``ValueError`` if RE2 does not know its syntax."""
 
@@ -29,8 +40,8 @@ class Pattern:
 
     def __init__(self, pattern: str) -> None:
         try:
-            self._found = re2.compile(pattern, _options(ONE_BYTES))
-        except re2.error as wrong:
+            self._found = compiled(pattern)
+        except ValueError as wrong:
             raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:

@@ -1,17 +1,22 @@
-"""Patterns for tag values, matched in time that grows with the value alone.
+"""Patterns for tag values and globs, in RE2: the one engine for all that a policy looks for.
 
 Callers send the values, so an engine that backtracks could be made to hang the whole process by
-one pattern that was written without thinking of that. Look-around and backreferences are refused.
+one pattern that was written without thinking of that. What RE2 takes is bounded by its size in
+memory; look-around and backreferences are refused.
 """
 
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from pydantic_core import SchemaError, SchemaValidator, core_schema
+from proxy.guardrails.matching.re2set import compiled as re2_compiled
 
 MAX_VALUE = 64
+MAX_KEPT = 256
+"""Characters of a value whose match is remembered, and how many of them are."""
 
 
 def is_plain(value: str) -> bool:
@@ -28,25 +33,18 @@ class TagPattern:
     """A compiled pattern. It fits plain values only, from their first character to their last."""
 
     text: str
-    _engine: SchemaValidator
+    _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
     def fits(self, value: str) -> bool:
-        return is_plain(value) and self._engine.isinstance_python(value)
+        return is_plain(value) and self._matches(value)
 
 
 def compiled(text: str) -> TagPattern:
     """Compile a pattern. Raises ``ValueError`` saying what is wrong with it."""
-    _engine(text)  # by itself first: its brackets must not close ours
-    return TagPattern(text, _engine(f"^(?:{text})$"))
-
-
-def _engine(text: str) -> SchemaValidator:
     try:
-        return SchemaValidator(core_schema.str_schema(pattern=text))
-    except SchemaError as error:
-        last = str(error).splitlines()[-1].strip()
-        reason = last.removeprefix("SchemaError: ").removeprefix("error: ").rstrip(".")
-        raise ValueError(f"is not a pattern: {reason}") from None
+        return TagPattern(text, _matcher(text))
+    except ValueError as error:
+        raise ValueError(f"is not a pattern: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +52,28 @@ class Glob:
     """A text in which ``*`` stands for any characters and ``?`` for one; it fits whole values."""
 
     text: str
-    _engine: SchemaValidator = field(repr=False, compare=False)
+    _matches: Callable[[str], bool] = field(repr=False, compare=False)
 
     def fits(self, value: str) -> bool:
-        return self._engine.isinstance_python(value)
+        return self._matches(value)
 
 
 def glob(text: str) -> Glob:
     """Compile a glob; every text is one."""
     parts = {"*": "(?s:.*)", "?": "(?s:.)"}
-    return Glob(text, _engine("^" + "".join(parts.get(c) or _literal(c) for c in text) + r"\z"))
+    return Glob(text, _matcher("".join(parts.get(c) or f"\\x{{{ord(c):x}}}" for c in text)))
 
 
-def _literal(character: str) -> str:
-    return f"\\x{{{ord(character):x}}}"
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return what says whether a value matches from end to end. It remembers the last short ones,
+    as calls repeat them."""
+    found = re2_compiled(pattern)
+
+    def matches(value: str) -> bool:
+        try:
+            return found.fullmatch(value.encode()) is not None
+        except UnicodeEncodeError:  # half of a surrogate pair: no pattern means it
+            return False
+
+    known = lru_cache(MAX_KEPT)(matches)
+    return lambda value: known(value) if len(value) <= MAX_KEPT else matches(value)

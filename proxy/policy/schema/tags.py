@@ -28,7 +28,7 @@ class Tag(Section):
     values: Annotated[list[TagValue], Field(min_length=1)] | None = None
     """The closed list of its values."""
     pattern: str | None = None
-    """What its whole value must match."""
+    """What its whole value must match, in the language of RE2."""
     flag: bool = False
     """It is set or not, and has no other value."""
     caller: bool = False

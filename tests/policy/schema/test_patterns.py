@@ -50,3 +50,29 @@ def test_no_pattern_can_be_made_to_hang(text: str) -> None:
 def test_what_cannot_be_matched_in_linear_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a pattern: "):
         patterns.compiled(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "fits"),
+    [
+        ("gpt-4o*", "gpt-4o-mini", True),
+        ("gpt-4o*", "gpt-4o", True),
+        ("gpt-4o*", "xgpt-4o", False),
+        ("*4?", "gpt-4o", True),
+        ("*4?", "gpt-4o-mini", False),
+        ("?", "é", True),
+        ("a.c", "abc", False),
+        ("*", "two\nlines", True),
+        ("*", "x" * 10_000, True),
+        ("*", "\udc80", False),
+    ],
+)
+def test_a_glob_fits_whole_values_and_means_no_other_sign(
+    text: str, value: str, fits: bool
+) -> None:
+    assert [patterns.glob(text).fits(value) for _ in range(2)] == [fits, fits]
+
+
+def test_classes_of_letters_are_those_of_re2() -> None:
+    assert not patterns.compiled(r"\w+").fits("müller")
+    assert patterns.compiled(r"\pL+").fits("müller")
