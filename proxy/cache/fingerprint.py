@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from proxy.cache.wording import ASKING, FRAMES, LOOSE, SAME, TYING
 
 WORD_BYTES = 8
+MOST_TIES = 8  # of a question; one with more says too much to be the same in another order
 _QUOTES = "\"'‘’“”"  # noqa: RUF001  # quotes as people type them
 _MARKS = ".,!?;:…"
 _WORDY = re.compile(r"[^\W\d_]+(?:'[^\W\d_]+)?")
@@ -48,16 +49,21 @@ class Fingerprint:
 def _moved(one: Fingerprint, other: Fingerprint) -> bool:
     """True if the other has one of the ties elsewhere, or untied before what it is tied to:
     "pay for Bob" is not "pay Bob"."""
+    untied = len(one.words) - len(other.words)  # it has its preposition no more
+    if len(one.ties) > MOST_TIES or untied not in (0, 1):
+        return False
     for tie in one.ties:
-        tied, rest = one.words[tie], _without(one.words, tie)
-        for place in other.ties:
+        tied, rest = one.words[tie][untied:], _without(one.words, tie)
+        places = _before(tie.start, len(tied)) if untied else other.ties
+        for place in places:
             if other.words[place] == tied and _without(other.words, place) == rest:
                 return True
-        for start in range(tie.start):
-            place = slice(start, start + len(tied) - 1)
-            if other.words[place] == tied[1:] and _without(other.words, place) == rest:
-                return True
     return False
+
+
+def _before(end: int, size: int) -> Iterator[slice]:
+    """Yield the runs of so many words that begin before a place."""
+    return (slice(start, start + size) for start in range(end))
 
 
 def _without(words: tuple[int, ...], run: slice) -> tuple[int, ...]:

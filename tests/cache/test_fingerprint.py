@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.cache.fingerprint import fingerprint
+from tests.guardrails.growth import lines
 from tools.alike import SETS, pairs
 
 SECRET = b"s" * 32
@@ -97,3 +98,12 @@ def test_a_gist_cannot_be_read_and_another_secret_makes_another() -> None:
 
     assert "card" not in repr(read)
     assert not read.same_as(fingerprint("Lock the card of Mia", b"t" * 32))
+
+
+@pytest.mark.parametrize("more", [" zz", " of zz", ""], ids=["a word", "a tie", "nothing"])
+def test_the_same_words_tied_again_and_again_are_compared_in_few_steps(more: str) -> None:
+    one = " ".join(["of b"] * 200)
+    question, other = (fingerprint(text, SECRET) for text in (f"zz {one}", f"{one}{more}"))
+
+    assert lines(lambda: question.same_as(other)) < 100
+    assert lines(lambda: other.same_as(question)) < 100
