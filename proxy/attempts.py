@@ -39,7 +39,8 @@ class Attempt:
     said that an answer follows, and ``finished`` says that it came to its end. ``lost`` is set when
     another attempt of a hedge was faster. Before its ``round``, from 0, a guard has so often wanted
     another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
-    what guards of the upstream said of the call.
+    what guards of the upstream said of the call. ``most_answered`` are the tokens that all answers
+    to its request may have.
     """
 
     target: Target
@@ -59,6 +60,7 @@ class Attempt:
     error: str | None = None
     findings: tuple[UpstreamFinding, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)
+    most_answered: int = 0
 
     @property
     def is_given_up(self) -> bool:

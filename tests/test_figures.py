@@ -13,7 +13,7 @@ from proxy import egress, embedding, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
 from proxy.cache import semantic, vector_index
-from proxy.dialects import documents, pieces
+from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
 from proxy.emit import decisions, log, outbox, quota, registry
@@ -23,7 +23,7 @@ from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import frame, weight
 from proxy.guardrails.whole import joined_parts, sheets
 from proxy.ledger import audit, pruning, writer
-from proxy.limits import batch, claims, failover, reconcile
+from proxy.limits import batch, failover, reconcile
 from proxy.limits import redis as limits_in_redis
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
@@ -84,7 +84,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),
     ("limits.md", "stands still for longer than 30 seconds", 30, limit.LEASE_S),
-    ("limits.md", "1024 for an answer", 1024, claims.ASSUMED_TOKENS),
+    ("limits.md", "1024 for an answer", 1024, bounds.ASSUMED_TOKENS),
     ("limits.md", "within 10 seconds", 10, server.HEAD_S),
     ("limits.md", "at most 1000", 1000, default(client.HttpClient, "connections")),
     ("limits.md", "At most 64 names are looked up", 64, names.MAX_LOOKUPS),
@@ -123,7 +123,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("policies.md", "32 if unsaid", 32, schema.DeploymentConfig.model_fields["max_models"].default),
     ("policies.md", "at most a fifth of what an upstream is asked", 1 / 5, health.RETRY_SHARE),
     ("policies.md", "and ten on top", 10, health.RETRIES_SAVED),
-    ("policies.md", "1024 at least where it says none", 1024, claims.ASSUMED_TOKENS),
+    ("policies.md", "1024 at least where it says none", 1024, bounds.ASSUMED_TOKENS),
     ("policies.md", "or by itself within 5 ms", 0.005, batch.LINGER_S),
     ("policies.md", "three round trips in a row", 3, failover.FAILURES),
     ("policies.md", "for 2 seconds at most", 2, failover.CLOSING_S),

@@ -26,6 +26,7 @@ from proxy.types import Json
 from proxy.types.spelling import squeezed
 
 MOST = 2**53
+ASSUMED_TOKENS = 1024  # of an answer that nothing bounds
 UNBOUNDED = -2  # servers take -1 and -2 for "as many as there is room for"
 
 BOUNDS: Mapping[str, int] = {
@@ -184,6 +185,20 @@ def most_tokens(
                 bounded = bounded or (not path and name in BOUNDS and name in obeyed)
     answer = longest if bounded else max(longest, unbounded)
     return choices * (answer + most_thought(body))
+
+
+def most_answered(body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
+    """Return the most tokens that all answers to a request may have: see ``most_tokens``."""
+    most = most_tokens(body, obeyed, ASSUMED_TOKENS, takes_zero=takes_zero)
+    return most * _prompts(body)
+
+
+def _prompts(body: Json) -> int:
+    """Count the prompts of a legacy call; a list of numbers is one prompt in tokens."""
+    prompt = body.get("prompt")
+    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
+        return 1
+    return len(prompt)
 
 
 def most_thought(body: Json) -> int:

@@ -9,6 +9,7 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
+from proxy.dialects.bounds import most_answered
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import dump_pieces
 from proxy.dialects.translation import Translated, blamed, names_of, translate
@@ -19,13 +20,15 @@ from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstre
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
-    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's."""
+    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's;
+    ``most_answered`` are the tokens that all answers to it may have."""
 
     url: str
     headers: dict[str, str]
     body: bytes
     endpoint: Endpoint
     dropped: tuple[str, ...]
+    most_answered: int
 
 
 def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
@@ -92,7 +95,15 @@ def build_request(
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
         endpoint=endpoint,
         dropped=_by_client(call, fit_for.dropped),
+        most_answered=answered(call, fit_for),
     )
+
+
+def answered(call: Call, sent: Translated) -> int:
+    """Return the most tokens that all answers to a call may have, by the body that is sent."""
+    if call.head.endpoint == "embeddings":
+        return 0
+    return most_answered(sent.body, sent.obeyed, takes_zero=sent.takes_zero)
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:

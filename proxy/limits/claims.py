@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
-from proxy.dialects.bounds import most_thought, most_tokens
+from proxy.dialects.bounds import most_thought
 from proxy.dialects.translation import Translated
-from proxy.dialects.upstream_request import parameters, translated
+from proxy.dialects.upstream_request import answered, parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.limits.most_expensive import most_cost
@@ -27,7 +27,6 @@ from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
 from proxy.usage import in_force
 
-ASSUMED_TOKENS = 1024
 WRITTEN_PER_SECOND = 50  # tokens: what models of today write, of a whole second
 
 
@@ -143,20 +142,13 @@ def _size(call: Call, sent: Translated | None) -> Size | None:
     if sent is None:
         return None
     prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
-    return Size(prompt, _answers(call, sent), sent.body)
+    return Size(prompt, min(answered(call, sent), MOST), sent.body)
 
 
 def _known(call: Call, body: Json) -> Mapping[str, int]:
     """Return the estimates of the fields that are sent as they came."""
     fields = call.quarters.items()
     return {name: size for name, size in fields if body.get(name) is call.body.get(name)}
-
-
-def _answers(call: Call, sent: Translated) -> int:
-    if call.head.endpoint == "embeddings":
-        return 0
-    most = most_tokens(sent.body, sent.obeyed, ASSUMED_TOKENS, takes_zero=sent.takes_zero)
-    return min(most * _prompts(sent.body), MOST)
 
 
 def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
@@ -171,8 +163,7 @@ def hidden_tokens(plan: Plan, call: Call, attempt: Attempt) -> int:
         most = MOST
     else:
         most = 0 if _streams(call, attempt.target) else _unseen(attempt)
-    sent = _sent(call, attempt.target, changes) if most else None
-    return min(most, _answers(call, sent)) if sent else 0
+    return min(most, attempt.most_answered)
 
 
 def _streams(call: Call, target: Target) -> bool:
@@ -185,14 +176,6 @@ def _unseen(attempt: Attempt) -> int:
     if attempt.sent is None or attempt.ended is None or not attempt.is_given_up:
         return 0
     return int(attempt.ended - attempt.sent) * WRITTEN_PER_SECOND
-
-
-def _prompts(body: Json) -> int:
-    """Count the prompts of a legacy call; a list of numbers is one prompt in tokens."""
-    prompt = body.get("prompt")
-    if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
-        return 1
-    return len(prompt)
 
 
 def _tokens(sizes: Sizes) -> int:

@@ -144,6 +144,7 @@ class Upstreams:
             record.skip(target, skipped.code)
             raise
         attempt = record.attempt(target, context.leg, self.new_span_id(), why)
+        attempt.most_answered = request.most_answered
         asked = OpenAttempt(
             call=call,
             target=target,

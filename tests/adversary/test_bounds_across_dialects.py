@@ -13,9 +13,10 @@ from typing import Any, Literal
 import pytest
 
 from proxy.dialects import DIALECTS, Received, parse_head, read_call
+from proxy.dialects.bounds import ASSUMED_TOKENS
 from proxy.dialects.upstream_request import build_request
 from proxy.errors import BadField
-from proxy.limits.claims import ASSUMED_TOKENS, estimated
+from proxy.limits.claims import estimated
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Target, Upstream
 
 # By hand, and not from the table of the product: what servers are known to obey.

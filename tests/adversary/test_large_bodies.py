@@ -27,7 +27,8 @@ import pytest
 
 from tests.adversary.others import Loop, patient, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
-from tests.doubles import Asked, Wire, answer, chat, legacy
+from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy
+from tests.guardrails.growth import lines
 from tests.test_pipeline import BEARER
 
 BYTES = 16 * 1024 * 1024 - 4096
@@ -217,3 +218,24 @@ async def test_what_is_sent_is_the_same_whatever_the_size(size: int, tmp_path: P
 
     [sent] = got
     assert sent == orjson.dumps({**body, "model": "gpt-4o-mini"})
+
+
+async def test_what_a_large_call_may_cost_unseen_is_known_before_it_is_left(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    """It is asked for on the event loop, where a body of many names would be folded anew."""
+    upstream.answer_with(hang())
+    body = {
+        **{"model": "support-chat", "messages": [{"role": "user", "content": "Hi"}]},
+        **{"max_tokens": 7, "reasoning_effort": "low", "inference_timeout": 1},
+        **{f"{'ẍ' * 50}{number}": 1 for number in range(5_000)},
+    }
+    async with running_proxy(tmp_path / "policies", patient(world(upstream.url))) as proxy:
+        raw = json.dumps(body).encode()
+        assert await ask(f"{proxy.url}/v1/chat/completions", raw) == 408
+        [record] = await proxy.sink.wait()
+
+    told: list[int] = []
+    assert lines(lambda: told.extend(map(record.hidden_tokens, record.attempts))) < 500
+    assert told == [7]
+    assert [bill.usage.tokens.output for bill in record.bills()] == [7]

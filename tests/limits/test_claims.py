@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from proxy.limits.claims import ASSUMED_TOKENS, actuals, claims_of, estimated, hidden_tokens
+from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.limits.claims import actuals, claims_of, estimated, hidden_tokens
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Target, Upstream
@@ -124,6 +125,7 @@ def recorded(call: Call, *, price: bool = True) -> Record:
     record.call = call
     attempt = record.attempt(CHEAP if price else Target(UP, "m"), 0, "")
     attempt.began, attempt.finished = 0.0, True
+    _, attempt.most_answered = estimated(call, attempt.target) or (0, 0)
     record.serve(0, attempt)
     record.account(Chunk(legacy()))
     return record
