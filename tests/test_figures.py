@@ -18,7 +18,7 @@ from proxy.dialects import reading as answers
 from proxy.edge import server
 from proxy.emit import decisions, log, outbox, quota, registry
 from proxy.guardrails import engine
-from proxy.guardrails.kinds import grounded, pii, system_prompt
+from proxy.guardrails.kinds import grounded, pii, secrets, system_prompt
 from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import frame, weight
 from proxy.guardrails.whole import joined_parts, sheets
@@ -30,7 +30,6 @@ from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import recent
 from proxy.policy.schema import patterns
 from proxy.policy.schema.cache import CacheConfig, SemanticConfig
-from proxy.policy.schema.guards import SecretsConfig
 from proxy.prices import checking
 from proxy.types import limit
 from proxy.upstream import client, forwarded, health
@@ -79,7 +78,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("limits.md", "of the first 32 KiB of a prompt", 32 * KIB, system_prompt.LONGEST),
     ("limits.md", "for a context of 64 KiB", 64 * KIB, grounded.LONGEST),
     ("limits.md", "`pii` holds back 400 characters", 400, pii.REACH),
-    ("limits.md", "`secrets` 4096", 4096, SecretsConfig(guard="secrets").reach),
+    ("limits.md", "`secrets` 4096", 4096, secrets.SecretsConfig().reach),
     ("limits.md", "of one message beyond 64 KiB", 64 * KIB, joined_parts.MOST),
     ("limits.md", "A text beyond 32 KiB is read in pieces", 32 * KIB, weight.SHEET),
     ("limits.md", "the first 4096 characters are decoded", 4096, sheets.MOST_RUN),

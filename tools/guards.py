@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, get_args
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from proxy.dialects.detections import DETECTORS
+from proxy.guardrails.guard_kind import NO_CONTEXT, GuardKind, MostCost
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.frame import SILENT_ANSWER
 from proxy.guardrails.text.walk import SILENT
-from proxy.policy.files.texts import NAMES
 from proxy.policy.schema.guards import COMMON, GuardConfig
-from proxy.policy.schema.guards_asking import Known
 from proxy.types.guard import Question, is_contextual, is_detector
 
-# What a kind needs beyond its defaults to be made, for its reach.
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "copyright": {"texts": ["word " * 20]},
-    "language": {"allowed": ["en"]},
-    "length": {"characters": 1},
-    "topic": {"banned": {"stocks": ["shares"]}},
-}
 WHOLE = "It judges whole texts, so a stream that it may change waits for its end."
 # Kinds that cannot be made here.
 SAID = {
@@ -32,23 +23,18 @@ SAID = {
 ANYTHING = Question("an example of a system prompt", "what was asked", "what was known")
 
 
-def _classes() -> Iterator[tuple[str, type[GuardConfig]]]:
-    """Give the class of each kind, by the word that policies use."""
-    for each in get_args(get_args(Known)[0]):
-        yield get_args(each.model_fields["guard"].annotation)[0], each
-
-
 def common() -> Iterator[str]:
-    yield from _table(GuardConfig.model_fields.items())
+    yield from _table((name, GuardConfig.model_fields[name]) for name in COMMON)
 
 
 def kinds() -> Iterator[str]:
-    for word, kind in _classes():
+    for word, kind in KINDS.items():
         yield f"### `{word}`"
         yield ""
-        waits = f"{_held_back(word, kind)}{_without_action(kind)}{_deadline(kind)}"
-        yield f"{_line(kind.__doc__)} {waits}"
-        own = [(n, f) for n, f in kind.model_fields.items() if n not in COMMON | {"guard"}]
+        fields = kind.Keys.model_fields
+        waits = f"{_held_back(word, kind)}{_without_action(fields)}{_deadline(fields)}"
+        yield f"{_line(kind.Keys.__doc__)} {waits}"
+        own = [(name, field) for name, field in fields.items() if name not in COMMON]
         if own:
             yield ""
             yield from _table(own)
@@ -73,9 +59,9 @@ def detectors() -> Iterator[str]:
     yield "| Enkrypt's detector | word of the summary | guards |"
     yield "|---|---|---|"
     told: dict[tuple[str, str], list[str]] = {}
-    for kind, those in DETECTORS.items():
-        for each in those:
-            told.setdefault((each.name, each.summary[0]), []).append(f"`{kind}`")
+    for word, kind in KINDS.items():
+        for each in kind.detections:
+            told.setdefault((each.name, each.word), []).append(f"`{word}`")
     for (name, word), by in told.items():
         yield f"| `{name}` | `{word}` | {', '.join(by)} |"
 
@@ -102,34 +88,30 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split()).replace("|", "\\|")
 
 
-def _held_back(word: str, kind: type[GuardConfig]) -> str:
+def _held_back(word: str, kind: GuardKind[Any]) -> str:
     """Say how much of a stream waits for it, as it is made of its defaults."""
-    if word not in KINDS:
-        return "It reads no text."
-    if KINDS[word].asks:
+    if kind.asks:
         return "It asks about whole texts, so a stream that it may change waits for its end."
-    fields = kind.model_fields.items()
-    said = {n: f.get_default(call_default_factory=True) for n, f in fields if not f.is_required()}
-    options = {n: v for n, v in said.items() if n not in COMMON} | EXAMPLES.get(word, {})
-    options |= {name: "" for name in NAMES if options.get(name, "") is None}
     try:
-        made: Any = KINDS[word].make(options)
-    except (KeyError, ValueError):
+        made = kind.make(kind.Keys(**kind.example), NO_CONTEXT)
+    except ValueError:
         return SAID.get(word, "")
-    if is_contextual(made):
-        made = made.about(ANYTHING)
-    if not is_detector(made) or made.reach is None:
+    if isinstance(made, MostCost):
+        return "It reads no text."
+    looks: Any = made
+    if is_contextual(looks):
+        looks = looks.about(ANYTHING)
+    if not is_detector(looks) or looks.reach is None:
         return WHOLE
-    return f"Of a stream it holds back {made.reach} characters."
+    return f"Of a stream it holds back {looks.reach} characters."
 
 
-def _without_action(kind: type[GuardConfig]) -> str:
-    default = kind.model_fields["action"].default
+def _without_action(fields: Mapping[str, FieldInfo]) -> str:
+    default = fields["action"].default if "action" in fields else "block"
     return "" if default == "block" else f" Where no action is said, it is `{default}`."
 
 
-def _deadline(kind: type[GuardConfig]) -> str:
-    default = kind.model_fields["deadline"].default
-    if default == GuardConfig.model_fields["deadline"].default:
+def _deadline(fields: Mapping[str, FieldInfo]) -> str:
+    if "deadline" not in fields:
         return ""
-    return f" Its deadline is {default:g}s where none is said."
+    return f" Its deadline is {fields['deadline'].default:g}s where none is said."

@@ -6,6 +6,7 @@ import random
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from proxy.guardrails.guard_kind import NO_CONTEXT, MostCost
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.walk import request_texts
@@ -47,7 +48,8 @@ def credentials(chance: random.Random) -> list[str]:
 
 
 def detector(kind: str, **options: object) -> Detector:
-    made = KINDS[kind].make(options)
+    made = KINDS[kind].make(KINDS[kind].Keys(**options), NO_CONTEXT)
+    assert not isinstance(made, MostCost)  # noqa: S101  # for the type
     assert is_detector(made)  # noqa: S101  # for the type
     return made
 
@@ -65,8 +67,8 @@ def rate(look: Detector, planted: Sequence[str], disguise: Disguise, *, cased: b
 
 def table() -> Iterator[str]:
     keys = credentials(random.Random(7))  # noqa: S311  # they open nothing
-    look = detector("keywords", words=WORDS, words_from="", patterns=[], whole_words=True)
-    secrets = detector("secrets", reach=4096)
+    look = detector("keywords", words=[*WORDS])
+    secrets = detector("secrets")
     yield "| hidden as | words found | credentials found |"
     yield "|---|---|---|"
     for name, disguise in HARD.items():

@@ -80,6 +80,13 @@ class ListedWord:
 Name = Annotated[str, StringConstraints(pattern=f"^{NAME}$")]
 Model = Annotated[str, StringConstraints(min_length=1, max_length=256)]
 TagKey = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+FileName = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+Words = Annotated[list[Annotated[str, StringConstraints(min_length=1, max_length=500)]], Field()]
+Prose = Annotated[str, StringConstraints(min_length=1, max_length=8000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Certain = Annotated[float, Field(gt=0, le=1)]
+Most = Annotated[int, Field(ge=1)]
 Duration = Annotated[
     float, BeforeValidator(units.duration), WithJsonSchema(_pattern(units.DURATION, "5s"))
 ]

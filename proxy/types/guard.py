@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
+from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
 Action = Literal["block", "mask", "flag", "route", "retry"]
@@ -138,7 +139,7 @@ def is_service(detector: Looking) -> TypeGuard[Service]:
 @dataclass(frozen=True, slots=True)
 class GuardRule:
     """A way of looking, and what its findings lead to. ``kind`` is the word that policies have for
-    it.
+    it, ``detections`` are those that Enkrypt's clients have.
 
     ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
@@ -164,6 +165,7 @@ class GuardRule:
     restore: bool = False
     restore_hosts: frozenset[str] = frozenset()
     to: tuple[Target, ...] = ()
+    detections: tuple[DetectionFormat, ...] = ()
 
     @property
     def enforces(self) -> bool:
@@ -202,8 +204,8 @@ class GuardRule:
 
 
 class GuardResult(NamedTuple):
-    """What one guard says of one call. ``kind`` and ``action`` are its rule's; ``seconds`` is the
-    time spent inside of its detector."""
+    """What one guard says of one call. ``kind``, ``action`` and ``detections`` are its rule's;
+    ``seconds`` is the time spent inside of its detector."""
 
     guard: str
     verdict: Verdict
@@ -216,6 +218,7 @@ class GuardResult(NamedTuple):
     error: str | None = None
     kind: str = ""
     action: Action = "flag"
+    detections: tuple[DetectionFormat, ...] = ()
 
 
 Verdicts = Sequence[tuple[Stage, GuardResult]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.detections import DETECTORS, detections
+from proxy.dialects.detections import detections
 from proxy.guardrails.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Stage
 
@@ -22,13 +22,14 @@ def said(
     kind: str, score: float = 0.0, *, stage: Stage = "input", verdict: Any = None, **found: int
 ) -> tuple[Stage, GuardResult]:
     verdict = verdict or ("flagged" if found else "passed")
-    return stage, GuardResult(
+    result = GuardResult(
         "its name", verdict, False, found, score, 10, 1, 0.0, kind=kind, action="flag"
     )
+    return stage, result._replace(detections=KINDS[kind].detections)
 
 
 def test_every_detector_of_theirs_has_a_guard() -> None:
-    assert {detector.name for each in DETECTORS.values() for detector in each} == NAMES
+    assert {each.name for kind in KINDS.values() for each in kind.detections} == NAMES
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,14 @@ from proxy.dialects.findings import (
 )
 from proxy.dialects.hooks import hook_results
 from proxy.errors import UpstreamFinding
+from proxy.guardrails.kinds.table import KINDS
 from proxy.types.guard import GuardResult, Verdicts
 
+MAILS = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")
+TOPIC = GuardResult("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")
 OURS: Verdicts = [
-    ("input", GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 9, 1, 0.0, kind="pii")),
-    ("output", GuardResult("topic", "passed", False, {}, 0.0, 9, 1, 0.0, kind="topic")),
+    ("input", MAILS._replace(detections=KINDS["pii"].detections)),
+    ("output", TOPIC._replace(detections=KINDS["topic"].detections)),
 ]
 DETECTED: dict[str, Any] = {
     "input_guardrails": {

@@ -30,7 +30,7 @@ from tools.hidden import credentials, detector, found
 
 WORD = "hippo"
 KEY = credentials(random.Random(11))[0]
-WORDS = detector("keywords", words=[WORD], words_from="", patterns=[], whole_words=True)
+WORDS = detector("keywords", words=[WORD])
 SECRETS = detector("secrets", reach=1200)
 RULES = (GuardRule("words", WORDS), GuardRule("secrets", SECRETS, cased=True))
 EVERY = {**MUST, **SHOULD, **WORDS_ONLY}

@@ -135,6 +135,7 @@ class RuleTally:
             error=self.error,
             kind=self.rule.kind,
             action=self.rule.action,
+            detections=self.rule.detections,
         )
 
     def _verdict(self) -> Verdict:

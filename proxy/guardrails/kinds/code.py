@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from proxy.config.scalars import Section
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.types.guard import Finding
 
@@ -139,3 +141,10 @@ def _apart(places: Sequence[Place]) -> list[Place]:
         if not kept or place[0] >= kept[-1][1]:
             kept.append(place)
     return kept
+
+
+class CodeConfig(Section):
+    """Program code."""
+
+
+KIND = GuardKind(CodeConfig, lambda keys, context: Code())

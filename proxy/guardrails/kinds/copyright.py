@@ -6,9 +6,17 @@ The texts are the policy's own. What is translated or told in other words is not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
+from pydantic import Field, StringConstraints
+
+from proxy.config.references import Reference
+from proxy.config.scalars import FileName, Section, Share
+from proxy.dialects.detections import similarity
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.passages import Passages, compared_words
-from proxy.types.guard import Finding
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding
 
 GRAM = 5  # words of a sequence by which likeness is told
 LEAST_GRAMS = 20  # an answer of fewer says too little to be like anything
@@ -49,3 +57,32 @@ class Copyright:
             Finding(start=f.start, end=f.end, kind="passage", score=f.score)
             for f in self._passages.find(text)
         ]
+
+
+class CopyrightConfig(Section):
+    """Protected texts: long passages of them, and answers that are mostly made of them."""
+
+    action: Action = "flag"
+    """What its findings lead to; `flag` where it is not said, as quoting may be lawful."""
+    texts: list[Annotated[str, StringConstraints(min_length=1)]] = Field(default_factory=list)
+    """The texts."""
+    texts_from: Annotated[list[FileName], Reference("text")] = Field(default_factory=list)
+    """Files in the folder of the policies, each of them a text."""
+    words: Annotated[int, Field(ge=5, le=100)] = 20
+    """Words in a row that make a passage."""
+    share: Share | None = 0.5
+    """How much of an answer may be made of their sequences of five words; null to look for passages
+    alone, which a stream need not wait for."""
+
+
+def _make(keys: CopyrightConfig, context: GuardContext) -> Copyright:
+    texts = [*keys.texts, *(context.texts[name] for name in keys.texts_from)]
+    return Copyright(texts, keys.words, keys.share)
+
+
+KIND = GuardKind(
+    CopyrightConfig,
+    _make,
+    detections=(DetectionFormat("copyright_ip", "copyright_ip_similarity", similarity),),
+    example={"texts": ["word " * 20]},
+)

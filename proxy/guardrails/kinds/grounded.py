@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from pydantic import StringConstraints
+
+from proxy.config.scalars import Certain, Section
+from proxy.dialects.detections import inverse, none_found
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
+from proxy.guardrails.kinds.nli import Entailed
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.word_overlap import Sentence
-from proxy.types.guard import Finding, Question
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding, Question
 
 KINDS = ("number", "name", "negation", "unsupported")
 TELLING = 4  # stems below which a sentence without number or name says too little to check
@@ -147,3 +155,35 @@ def _contradict(sentence: Sentence, known: Sentence) -> bool:
         word_overlap.against(side) in known.leanings for side in sentence.leanings - known.leanings
     )
     return (sentence.negated != known.negated) != opposed
+
+
+class GroundedConfig(Section):
+    """Sentences of an answer that the call's `context` does not bear: by words, numbers and names,
+    or by a model of your own."""
+
+    action: Action = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Certain = 0.5
+    """How surely a sentence must lack support."""
+    nli: Annotated[str, StringConstraints(min_length=1, max_length=1000)] | None = None
+    """A folder as that of `onnx`, whose model judges pairs by entailment and contradiction."""
+
+
+def _make(keys: GroundedConfig, context: GuardContext) -> Grounded | Entailed:
+    return Entailed(keys.nli, keys.threshold) if keys.nli else Grounded(keys.threshold)
+
+
+KIND = GuardKind(
+    GroundedConfig,
+    _make,
+    fields=frozenset({"content"}),
+    answers=True,
+    detections=(
+        DetectionFormat(
+            "hallucination", "is_hallucination", lambda found: {"is_hallucination": found.any}
+        ),
+        DetectionFormat(
+            "adherence", "adherence_score", inverse("adherence_score"), summary=none_found
+        ),
+    ),
+)

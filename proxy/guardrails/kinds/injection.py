@@ -11,12 +11,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from proxy.config.scalars import Section, Share
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import injection_model
 from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
-from proxy.types.guard import Finding
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding
 
 MODEL = "model"
 LONGEST = 2 * WINDOW  # characters of a finding
@@ -95,3 +98,30 @@ def _together(sure: Sequence[Finding], others: Sequence[Finding]) -> list[Findin
 def _book() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
     return PhraseRules([PhraseRule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)
+
+
+class InjectionConfig(Section):
+    """Attempts to give the model other orders, by rules and by a small model."""
+
+    action: Action = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Share = 0.95
+    """How certain it must be."""
+    by_rules: bool = True
+    """Whether the rules are asked."""
+    by_model: bool = True
+    """Whether the model is asked."""
+
+
+KIND = GuardKind(
+    InjectionConfig,
+    lambda keys, context: Injection(keys.threshold, rules=keys.by_rules, model=keys.by_model),
+    cased=False,
+    detections=(
+        DetectionFormat(
+            "injection_attack",
+            "injection_attack",
+            lambda found: {"safe": f"{1 - found.score:.3f}", "attack": f"{found.score:.3f}"},
+        ),
+    ),
+)

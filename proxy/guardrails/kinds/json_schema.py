@@ -7,11 +7,14 @@ patterns take linear time. A name that occurs twice in an object counts by its l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import jsonschema_rs
 import orjson
+from pydantic import Field, WithJsonSchema
 
+from proxy.config.scalars import Section
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
 MOST_CHARACTERS = 200
@@ -62,3 +65,21 @@ class JsonSchema:
 
 def _refuse(address: str) -> NoReturn:
     raise LookupError("a schema may refer to nothing outside of itself")
+
+
+class JsonSchemaConfig(Section):
+    """Answers that must be JSON of a schema."""
+
+    json_schema: Annotated[
+        dict[str, Any] | Literal[True],
+        Field(alias="schema"),
+        WithJsonSchema({"anyOf": [{"type": "object"}, {"const": True}]}),
+    ] = True
+    """The schema; any JSON where none is said."""
+
+
+KIND = GuardKind(
+    JsonSchemaConfig,
+    lambda keys, context: JsonSchema(keys.json_schema),
+    fields=frozenset({"content"}),
+)

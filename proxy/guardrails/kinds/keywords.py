@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import re2
+from pydantic import Field
 
+from proxy.config.references import Reference
+from proxy.config.scalars import FileName, Section, Words
+from proxy.dialects.detections import counted
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
+from proxy.guardrails.text.normalize import folded
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 MAX_WORD = 200
@@ -74,3 +82,33 @@ def _regex(name: str, word: str) -> str:
         if form is str.casefold or not word.isascii()
     )
     return f"(?i)(?:{'|'.join(forms)})"
+
+
+class KeywordsConfig(Section):
+    """Words and patterns that must not be there."""
+
+    words: Words = Field(default_factory=list)
+    """Words, whole and in any case."""
+    patterns: Words = Field(default_factory=list)
+    """Patterns in RE2's language, each of them checked for its speed."""
+    words_from: Annotated[FileName | None, Reference("text")] = None
+    """A file in the folder of the policies: a word a line; one that begins with `#` is none."""
+    whole_words: bool = True
+    """Whether a word counts only where it stands by itself."""
+
+
+def _make(keys: KeywordsConfig, context: GuardContext) -> Keywords:
+    lines = context.texts[keys.words_from].splitlines() if keys.words_from else []
+    every = [*keys.words, *words_of(lines)]
+    words = [form for word in every for form in dict.fromkeys((word, folded(word)))]
+    return Keywords("word", words, keys.patterns, whole_words=keys.whole_words)
+
+
+KIND = GuardKind(
+    KeywordsConfig,
+    _make,
+    cased=False,
+    detections=(
+        DetectionFormat("keyword_detector", "keyword_detected", counted("detected_counts")),
+    ),
+)

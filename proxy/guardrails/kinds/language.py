@@ -11,7 +11,11 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 
-from proxy.types.guard import Finding
+from pydantic import Field
+
+from proxy.config.scalars import Section, Share, Words
+from proxy.guardrails.guard_kind import GuardKind
+from proxy.types.guard import Action, Finding
 
 HINT = "needs the extra: pip install 'headrace[lang]'"
 LEAST = 24  # letters of a part that is judged; fewer are too often taken for another language
@@ -107,3 +111,24 @@ def _model() -> tuple[Tell, frozenset[str]]:
         return first["lang"], first["score"]
 
     return tell, known
+
+
+class LanguageConfig(Section):
+    """Languages that may be there, or not, judged in parts of some 80 letters (extra `lang`)."""
+
+    action: Action = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    allowed: Words = Field(default_factory=list)
+    """The only languages that may be there, by their codes: en, de."""
+    denied: Words = Field(default_factory=list)
+    """Languages that must not be there, where none is allowed alone."""
+    threshold: Share = 0.6
+    """How certain it must be of a part."""
+
+
+KIND = GuardKind(
+    LanguageConfig,
+    lambda keys, context: Language(keys.allowed, keys.denied, keys.threshold),
+    fields=frozenset({"content", "prompt"}),
+    example={"allowed": ["en"]},
+)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.config.scalars import Most, Section
+from proxy.config.shapes import Requirement, has, some
 from proxy.estimate import text_quarters, whole_tokens
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
 
@@ -43,3 +46,28 @@ def lines(text: str) -> int:
 def tokens(text: str) -> int:
     """The estimate that limits claim by."""
     return whole_tokens(text_quarters(text))
+
+
+class LengthConfig(Section):
+    """Texts that are too long."""
+
+    REQUIREMENTS = (
+        Requirement(
+            some(has("characters"), has("lines"), has("tokens")),
+            "must say characters, lines or tokens",
+        ),
+    )
+
+    characters: Most | None = None
+    """The most characters of one text."""
+    lines: Most | None = None
+    """The most lines."""
+    tokens: Most | None = None
+    """The most tokens, by estimate."""
+
+
+KIND = GuardKind(
+    LengthConfig,
+    lambda keys, context: Length(keys.characters, keys.lines, keys.tokens),
+    example={"characters": 1},
+)

@@ -10,10 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from proxy.config.scalars import Section, Share
+from proxy.dialects.detections import share
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 KINDS = ("sexual", "minors")
@@ -63,3 +67,24 @@ def _book(threshold: float) -> PhraseRules:
     """Compile what guards of the same threshold share."""
     wanted = [*wordlist.rules({"sexual"}, threshold), *RULES]
     return PhraseRules([rule for rule in wanted if rule.score >= threshold], LONGEST)
+
+
+class NsfwConfig(Section):
+    """Sexual texts, by a list of words."""
+
+    threshold: Share = 0.4
+    """How severe a word must be."""
+
+
+KIND = GuardKind(
+    NsfwConfig,
+    lambda keys, context: Nsfw(keys.threshold),
+    cased=False,
+    detections=(
+        DetectionFormat(
+            "nsfw",
+            "nsfw",
+            lambda found: {"sfw": share(1 - found.score), "nsfw": share(found.score)},
+        ),
+    ),
+)

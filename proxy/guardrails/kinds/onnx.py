@@ -13,10 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+from pydantic import Field, StringConstraints
 
+from proxy.config.scalars import Certain, Label, Section
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import encodable
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
@@ -176,3 +179,16 @@ def _network(folder: Path) -> Network:
 def _most_tokens(config: Mapping[str, Any]) -> int:
     """Some models count two positions that are no tokens."""
     return max(2 * OVERLAP, int(config.get("max_position_embeddings", TOKENS + 2)) - 2)
+
+
+class OnnxConfig(Section):
+    """What a classifier of your own finds: a folder with `model.onnx`, `tokenizer.json` and
+    `config.json`, judged window by window in threads (extra `semantic`)."""
+
+    folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
+    """Where its files are, from the root or from where Headrace was started."""
+    labels: Annotated[dict[Label, Certain], Field(min_length=1)]
+    """Labels of its `id2label` that are findings, each with the least probability."""
+
+
+KIND = GuardKind(OnnxConfig, lambda keys, context: Onnx(keys.folder, keys.labels))

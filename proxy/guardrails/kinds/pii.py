@@ -9,6 +9,11 @@ import ipaddress
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from pydantic import Field
+
+from proxy.config.scalars import Section, Share, Words
+from proxy.dialects.detections import PII
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import numbers, payments
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.national_ids import FORMS, national_ids
@@ -141,3 +146,21 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
     ):
         return
     yield Finding(start=start, end=end, kind="ip", score=0.3 if part.is_named(VERSION) else 0.9)
+
+
+class PiiConfig(Section):
+    """Personal identifiers."""
+
+    entities: Words = Field(default_factory=lambda: [*DEFAULT])
+    """email, phone, card, iban, ssn, ip, or id_XX for the number of a country."""
+    regions: Words = Field(default_factory=lambda: [*REGIONS])
+    """Whose national phone numbers are known."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+
+
+KIND = GuardKind(
+    PiiConfig,
+    lambda keys, context: Pii(keys.entities, keys.regions, keys.threshold),
+    detections=(PII,),
+)

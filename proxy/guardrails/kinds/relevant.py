@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.config.scalars import Certain, Section
+from proxy.dialects.detections import inverse, none_found
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
-from proxy.types.guard import Finding, Question
+from proxy.types.detections import DetectionFormat
+from proxy.types.guard import Action, Finding, Question
 
 KINDS = ("irrelevant",)
 TELLING = 4  # stems below which an answer says too little to judge: a name, a number, a yes
@@ -88,3 +92,25 @@ class RelevantTo:
         shared = min(1.0, len(stems & asked) / min(ENOUGH, len(asked)))
         known = len(stems & context) / len(stems) if context else 0.0
         return round(1 - max(shared, known), 2)
+
+
+class RelevantConfig(Section):
+    """Answers that share no word with the call's question, or with its `context`."""
+
+    action: Action = "flag"
+    """What its findings lead to; `flag` where it is not said, as it errs."""
+    threshold: Certain = 0.8
+    """How irrelevant an answer must be."""
+
+
+KIND = GuardKind(
+    RelevantConfig,
+    lambda keys, context: Relevant(keys.threshold),
+    fields=frozenset({"content"}),
+    answers=True,
+    detections=(
+        DetectionFormat(
+            "relevancy", "relevancy_score", inverse("relevancy_score"), summary=none_found
+        ),
+    ),
+)

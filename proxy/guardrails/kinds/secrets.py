@@ -9,10 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
 
+from pydantic import Field
+
+from proxy.config.scalars import Section
+from proxy.dialects.detections import counted
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 # An RSA key of 4096 bits; the least is what the longest rule of a bounded shape can match.
@@ -206,3 +214,23 @@ def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> SecretRule:
         group=1,
         allowed=[Allowed("secret", [Pattern(PLACEHOLDER)])],
     )
+
+
+class SecretsConfig(Section):
+    """Credentials, by the rules of gitleaks."""
+
+    reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
+    """The longest credential that is found in a stream, in characters, which are held back."""
+
+
+@cache
+def shared(reach: int = REACH) -> Secrets:
+    """Return one for all policies: reading the rules takes longer than all else of a reload."""
+    return Secrets(reach)
+
+
+KIND = GuardKind(
+    SecretsConfig,
+    lambda keys, context: shared(keys.reach),
+    detections=(DetectionFormat("pii", "pii", counted("secrets")),),
+)

@@ -12,6 +12,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from proxy.config.scalars import Section
+from proxy.dialects.detections import yes
+from proxy.guardrails.guard_kind import GuardKind
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 # Possessive, so that no character is tried twice for one beginning.
@@ -87,3 +91,14 @@ class Sponge:
     def _shrinks(self, text: str) -> bool:
         data = text.encode("utf-8", "replace")
         return len(zlib.compress(data, 1)) < self.ratio * len(data)
+
+
+class SpongeConfig(Section):
+    """Texts that repeat themselves to cost time."""
+
+
+KIND = GuardKind(
+    SpongeConfig,
+    lambda keys, context: Sponge(),
+    detections=(DetectionFormat("sponge_attack", "sponge_attack", yes("sponge_attack_detected")),),
+)

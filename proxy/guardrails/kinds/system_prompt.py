@@ -6,8 +6,15 @@ It finds the prompt that this very call came with, told word for word; see ``pas
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Annotated
 
+from pydantic import Field
+
+from proxy.config.scalars import Section
+from proxy.dialects.detections import similarity
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.passages import GAP, WORD, Passages, compared_words
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Question
 
 WORDS, LEAST_WORDS = 12, 5
@@ -37,3 +44,18 @@ class SystemPrompt:
     def _passages(self, prompt: str) -> Passages | None:
         count = sum(1 for _ in compared_words(prompt))
         return Passages([prompt], min(self._words, count)) if count >= LEAST_WORDS else None
+
+
+class SystemPromptConfig(Section):
+    """The system prompt of the call, told word for word in its answer."""
+
+    words: Annotated[int, Field(ge=5, le=100)] = WORDS
+    """Words in a row that are too many; a shorter prompt is found as a whole."""
+
+
+KIND = GuardKind(
+    SystemPromptConfig,
+    lambda keys, context: SystemPrompt(keys.words),
+    answers=True,
+    detections=(DetectionFormat("system_prompt", "system_prompt_similarity", similarity),),
+)

@@ -11,7 +11,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import Field
+
+from proxy.config.scalars import Name, Section, Share, Words
+from proxy.dialects.detections import none_found
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
+from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
 OFF_TOPIC = "off_topic"
@@ -96,3 +102,22 @@ def _likeness(vector: Vector, examples: Sequence[Vector]) -> float:
             together[stem] = max(weight, together.get(stem, 0.0))
     covered = sum(weight * weight for stem, weight in vector.items() if stem in together)
     return min(1.0, max(*near, 0.6 * covered))
+
+
+class TopicConfig(Section):
+    """What a text is about, told by the words of examples."""
+
+    allowed: dict[Name, Words] = Field(default_factory=dict)
+    """Topics by examples; a text must be like one of them."""
+    banned: dict[Name, Words] = Field(default_factory=dict)
+    """Topics by examples; a text must be like none of them."""
+    threshold: Share = 0.2
+    """How like an example it must be."""
+
+
+KIND = GuardKind(
+    TopicConfig,
+    lambda keys, context: Topic(keys.allowed, keys.banned, keys.threshold),
+    detections=(DetectionFormat("topic_detector", "on_topic", summary=none_found),),
+    example={"banned": {"stocks": ["shares"]}},
+)

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from proxy.config.scalars import Section, Share
+from proxy.dialects.detections import TOXICITY
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
@@ -81,3 +84,18 @@ def _book(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
     """Compile what guards of the same keys share."""
     wanted = [*wordlist.rules(kinds, threshold), *RULES]
     return PhraseRules([r for r in wanted if r.kind in kinds and r.score >= threshold], LONGEST)
+
+
+class ToxicityConfig(Section):
+    """Insults, profanity, slurs and threats, by a list of words."""
+
+    threshold: Share = 0.4
+    """How severe a word must be."""
+
+
+KIND = GuardKind(
+    ToxicityConfig,
+    lambda keys, context: Toxicity(keys.threshold),
+    cased=False,
+    detections=(TOXICITY,),
+)

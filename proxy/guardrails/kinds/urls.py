@@ -10,6 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
+from pydantic import Field
+
+from proxy.config.scalars import Section, Words
+from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
 from proxy.guardrails.text.hosts import entry_of, hosts, is_listed
 from proxy.types.guard import Finding
@@ -70,3 +74,15 @@ class Urls:
         if self._allow and not all(is_listed(name, self._allow) for name in names):
             return "unlisted"
         return None
+
+
+class UrlsConfig(Section):
+    """Addresses, by their hosts."""
+
+    allow: Words = Field(default_factory=list)
+    """Hosts that may be there, `*.example.com` with all below; others must not."""
+    deny: Words = Field(default_factory=list)
+    """Hosts that must not be there."""
+
+
+KIND = GuardKind(UrlsConfig, lambda keys, context: Urls(keys.allow, keys.deny))

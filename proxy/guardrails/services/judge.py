@@ -13,8 +13,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
+from proxy.config.references import Reference
+from proxy.config.scalars import Duration, Most, Name, Prose, Section, Share
+from proxy.config.shapes import Requirement, equals, has, needs, no
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guardrails.matching import word_overlap
-from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, TooLong, Unsure, read, telling
+from proxy.guardrails.services.wire import (
+    SPOKEN_KINDS,
+    BadAnswer,
+    StrictAnswer,
+    TooLong,
+    Unsure,
+    read,
+    telling,
+)
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 ANSWER_TOKENS = 512
@@ -47,10 +59,8 @@ RELEVANT = """\
 The text must answer the question that is the evidence, or say why it does not. A text about
 something else breaks the rule."""
 
-BIAS = """\
-A text must not judge, mock or favour people for their origin, skin colour, sex, gender, religion,
-age, disability, looks or whom they love, nor take for granted that all of such a group are alike.
-To speak of such groups, or to report what somebody said of them, does not break the rule."""
+ANSWER_CHECKS = {"grounded": (GROUNDED, "unsupported"), "relevant": (RELEVANT, "irrelevant")}
+"""Of checks that judge answers: the rule, and the kind of their findings."""
 
 CUT = "The evidence was cut, as it is too long: what it may not show is unsure, and no violation.\n"
 
@@ -217,3 +227,67 @@ class ByQuestion:
 
     def about(self, question: Question) -> Judge | None:
         return self.judge if self.judge.evidence(question) else None
+
+
+class ByModelConfig(Section):
+    """What all guards have in common that ask a model."""
+
+    deployment: Annotated[Name, Reference("deployment")]
+    """Which deployment is asked: without guards, at its own limits and cost."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+    longest: Most = 32_000
+    """The most characters that it is shown; of more it cannot tell."""
+    deadline: Duration = 10.0
+    """How long it may take for all texts of a call; 10s."""
+
+
+class JudgeConfig(ByModelConfig):
+    """Whatever can be said in words, judged by a model."""
+
+    REQUIREMENTS = (
+        Requirement(
+            needs(equals("check", "criteria"), has("criteria")),
+            "must have criteria, or check something else",
+        ),
+        *(
+            Requirement(
+                needs(equals("check", check), no(has("criteria"))),
+                f"must not have criteria: check {check} has its own",
+            )
+            for check in ("grounded", "relevant")
+        ),
+    )
+
+    check: Check = "criteria"
+    """By what: your criteria, the call's context, or what its user asked."""
+    criteria: Prose | None = None
+    """What a text must be or must not be, as you would tell it to a person."""
+
+
+def judged_by(
+    keys: ByModelConfig, context: GuardContext, rule: str, kind: str, check: Check = "criteria"
+) -> Judge:
+    """Return the judge of a rule; ``kind`` is that of its findings."""
+    return Judge(
+        name=context.name,
+        stage=context.stage,
+        deployment=keys.deployment,
+        rule=rule,
+        kind=kind,
+        threshold=keys.threshold,
+        longest=keys.longest,
+        check=check,
+    )
+
+
+def _make(keys: JudgeConfig, context: GuardContext) -> Judge | ByQuestion:
+    if keys.check == "criteria":
+        return judged_by(keys, context, keys.criteria or "", "violation")
+    if context.stage == "input":
+        raise WrongKey("check", f"{keys.check} judges answers: it belongs under output")
+    rule, kind = ANSWER_CHECKS[keys.check]
+    return ByQuestion(judged_by(keys, context, rule, kind, keys.check))
+
+
+KIND = GuardKind(JudgeConfig, _make, fields=SPOKEN_KINDS, asks=True)

@@ -7,12 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import Field, StringConstraints, TypeAdapter
 
+from proxy.config.references import Reference
+from proxy.config.scalars import Duration, Model, Name, Section, Share
 from proxy.dialects import DIALECTS
+from proxy.dialects.detections import TOXICITY
 from proxy.dialects.upstream_request import beside
-from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
+from proxy.guardrails.services.wire import (
+    SPOKEN_KINDS,
+    BadAnswer,
+    ServiceAnswer,
+    post,
+    read,
+    telling,
+)
 from proxy.types import Upstream
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
@@ -88,3 +100,30 @@ class Moderation:
         known = worst in self.categories or worst in CATEGORIES
         score = min(1.0, max(0.0, sure.get(worst, 1.0)))
         return [Finding(start=0, end=length, kind=worst if known else OTHER, score=score)]
+
+
+Category = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_/-]{0,63}$")]
+
+
+class ModerationConfig(Section):
+    """Hate, violence, sexual texts and more, by an upstream's moderation endpoint."""
+
+    upstream: Annotated[Name, Reference("upstream")]
+    """Whose endpoint: an upstream of the dialect openai."""
+    model: Model | None = None
+    """Its model; the endpoint's own choice where none is said."""
+    categories: dict[Category, Share] = Field(default_factory=dict)
+    """How certain each category must be; what the endpoint flags where none is said."""
+    deadline: Duration = 3.0
+    """How long it may take for all texts of a call; 3s."""
+
+
+def _make(keys: ModerationConfig, context: GuardContext) -> Moderation:
+    upstream = context.upstreams[keys.upstream]
+    if upstream.dialect != "openai":
+        message = f"{keys.upstream} speaks {upstream.dialect}, which has no moderations"
+        raise WrongKey("upstream", message)
+    return Moderation(upstream, keys.model, keys.categories)
+
+
+KIND = GuardKind(ModerationConfig, _make, fields=SPOKEN_KINDS, asks=True, detections=(TOXICITY,))

@@ -13,6 +13,10 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter
 
+from proxy.config.references import Reference
+from proxy.config.scalars import Duration, Section, Share, Url, text
+from proxy.dialects.detections import PII
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
@@ -75,3 +79,39 @@ class Presidio:
             raise BadAnswer
         kind = result.entity_type.lower() if result.entity_type in self.entities else OTHER
         return Finding(start=result.start, end=result.end, kind=kind, score=result.score)
+
+
+Entity = Annotated[
+    str,
+    *text("[A-Z][A-Z0-9_]{0,63}", "must be in the analyzer's own words, such as PERSON", "PERSON"),
+]
+LanguageCode = Annotated[str, *text("[a-z]{2,3}", "must be a language's code, such as en", "en")]
+
+
+class PresidioConfig(Section):
+    """Personal data, names and places among it, by a Presidio analyzer of your own."""
+
+    url: Annotated[Url, Reference("service")]
+    """The analyzer's address, without `/analyze`."""
+    entities: Annotated[list[Entity], Field(min_length=1)] = Field(
+        default_factory=lambda: ["PERSON", "LOCATION"]
+    )
+    """What it looks for, in Presidio's words."""
+    language: LanguageCode = "en"
+    """The language of the texts."""
+    threshold: Share = 0.5
+    """How certain it must be."""
+    deadline: Duration = 2.0
+    """How long it may take for all texts of a call; 2s."""
+
+
+def _make(keys: PresidioConfig, context: GuardContext) -> Presidio:
+    return Presidio(
+        url=keys.url.rstrip("/"),
+        entities=tuple(keys.entities),
+        language=keys.language,
+        threshold=keys.threshold,
+    )
+
+
+KIND = GuardKind(PresidioConfig, _make, asks=True, detections=(PII,))

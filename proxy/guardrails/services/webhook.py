@@ -16,6 +16,9 @@ from typing import Annotated, Self
 import orjson
 from pydantic import Field, TypeAdapter, model_validator
 
+from proxy.config.references import Reference
+from proxy.config.scalars import Duration, Name, SecretRef, Section, Url
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, post, read
 from proxy.types import Secret
@@ -23,7 +26,7 @@ from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 VERSION = 1
 MOST_FINDINGS = 1000
-KIND = "found"  # of a finding that names none
+FOUND = "found"  # of a finding that names none
 OTHER = "other"  # of one whose kind the policy does not name
 
 Whole = Annotated[int, Field(ge=0)]
@@ -35,7 +38,7 @@ class WebhookFinding(StrictAnswer):
     text: Whole
     start: Whole | None = None
     end: Whole | None = None
-    kind: Annotated[str, Field(max_length=64)] = KIND
+    kind: Annotated[str, Field(max_length=64)] = FOUND
     score: Annotated[float, Field(ge=0, le=1)] = 1.0
 
     @model_validator(mode="after")
@@ -106,5 +109,31 @@ class Webhook:
         start, end = finding.start or 0, length if finding.end is None else finding.end
         if end > length or (start >= end and finding.end is not None):
             raise BadAnswer
-        kind = finding.kind if finding.kind in self.kinds or finding.kind == KIND else OTHER
+        kind = finding.kind if finding.kind in self.kinds or finding.kind == FOUND else OTHER
         return Finding(start=start, end=end, kind=kind, score=finding.score)
+
+
+class WebhookConfig(Section):
+    """A service of your own: see `docs/guard-services.md`."""
+
+    url: Annotated[Url, Reference("service")]
+    """Where it is posted to."""
+    secret: Annotated[SecretRef, Reference("secret")]
+    """What signs each request, as ${VARIABLE} or file:/path."""
+    kinds: list[Name] = Field(default_factory=list)
+    """The kinds of findings that it may name; all others count as `other`."""
+    deadline: Duration = 2.0
+    """How long it may take for all texts of a call; 2s."""
+
+
+def _make(keys: WebhookConfig, context: GuardContext) -> Webhook:
+    return Webhook(
+        name=context.name,
+        stage=context.stage,
+        url=keys.url,
+        secret=context.secrets[keys.secret],
+        kinds=frozenset(keys.kinds),
+    )
+
+
+KIND = GuardKind(WebhookConfig, _make, asks=True)

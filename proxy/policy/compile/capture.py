@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.kinds import pii, secrets
 from proxy.policy import schema
-from proxy.policy.schema.guards import COMMON, GuardConfig, PiiConfig, SecretsConfig
-from proxy.types.guard import Capture, GuardRule
-
-KIND = frozenset({"guard"})
+from proxy.types.guard import Capture, Detector, GuardRule
 
 
 def captured(config: schema.CaptureConfig) -> Capture:
     """Read which texts may be shown. What redacts them tells of itself to nobody."""
-    redact = (
-        _masking("secrets", SecretsConfig(guard="secrets")),
-        _masking("pii", PiiConfig(guard="pii")),
-    )
+    redact = (_masking("secrets", secrets.shared()), _masking("pii", pii.Pii()))
     share, most = config.share, config.max_chars
     return Capture(
         share=share,
@@ -26,7 +20,5 @@ def captured(config: schema.CaptureConfig) -> Capture:
     )
 
 
-def _masking(name: str, config: GuardConfig) -> GuardRule:
-    kind = KINDS[name]
-    detector = kind.make(config.model_dump(exclude=set(COMMON | KIND)))
-    return GuardRule(name=name, detector=detector, action="mask", cased=kind.cased, kind=name)
+def _masking(name: str, detector: Detector) -> GuardRule:
+    return GuardRule(name=name, detector=detector, action="mask", cased=True, kind=name)

@@ -31,7 +31,7 @@ from proxy.policy.files import price_table
 from proxy.policy.files.load import Loaded, maybe, note, secret
 from proxy.policy.files.source import Document, Path_, PolicyError
 from proxy.policy.schema import patterns
-from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import Breaker, Retry, ScopedLimit, Secret, Target, Timeouts, Upstream
 from proxy.types.guard import UNGUARDED
 from proxy.types.target import NOT_THE_CLIENTS

@@ -10,7 +10,7 @@ from proxy.policy.decide.routes import Routes
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.snapshot import TagRule
 from proxy.policy.files.source import Path_
-from proxy.policy.schema.guards_asking import AnyGuard
+from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import ScopedLimit, Secret, Target, Upstream
 
 

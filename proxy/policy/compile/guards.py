@@ -7,20 +7,26 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from proxy.guardrails.kinds.table import KINDS, Kind
+from proxy.config.references import references, referring_keys
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey
+from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.hosts import entry_of
 from proxy.policy.compile.context import CompileContext
-from proxy.policy.compile.services import resolved
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.files.source import Path_
-from proxy.policy.files.texts import NAMES
-from proxy.policy.schema.guards import COMMON, EconomicsConfig
-from proxy.policy.schema.guards_asking import AnyGuard
-from proxy.policy.schema.plugged import Plugged
-from proxy.types.guard import MESSAGE, TOO_EXPENSIVE, CostCap, GuardRule, Looking, is_detector
-from proxy.usage import NANO
+from proxy.policy.schema.guards import GuardConfig
+from proxy.policy.schema.plugged import AnyGuard, Plugged
+from proxy.types.guard import (
+    MESSAGE,
+    TOO_EXPENSIVE,
+    CostCap,
+    GuardRule,
+    Looking,
+    Stage,
+    is_detector,
+)
 
-KIND = {"guard"}
+PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b.example/?c=d"
 
 
@@ -41,101 +47,115 @@ class GuardCompiler:
                 self._context.complain((*path, "input", index, "action"), message)
         for index, each in enumerate(outputs or ()):
             for key, message in _misplaced(each):
-                self._context.complain((*path, "output", index, *key), message)
+                self._context.complain((*path, "output", index, key), message)
+        on_input = self._rules(path, "input", inputs)
+        on_output = self._rules(path, "output", outputs)
         return RuleGuards(
-            self._rules((*path, "input"), inputs),
-            self._rules((*path, "output"), outputs),
-            tuple(
-                self._ceiling(each) for each in inputs or () if isinstance(each, EconomicsConfig)
-            ),
+            tuple(each for each in on_input if isinstance(each, GuardRule)),
+            tuple(each for each in on_output if isinstance(each, GuardRule)),
+            tuple(each for each in on_input if isinstance(each, CostCap)),
         )
 
-    def _ceiling(self, config: EconomicsConfig) -> CostCap:
-        name = config.name or config.guard
-        self.names.add(name)
-        return CostCap(
-            name=name,
-            most=int(config.max_cost_usd * NANO),
-            action=config.action,
-            shadow=config.mode == "shadow",
-            on_error=config.on_error,
-            message=config.message or TOO_EXPENSIVE,
-            digest=_digest(config),
-        )
-
-    def _rules(self, path: Path_, configs: Sequence[AnyGuard] | None) -> tuple[GuardRule, ...]:
+    def _rules(
+        self, path: Path_, stage: Stage, configs: Sequence[AnyGuard] | None
+    ) -> list[GuardRule | CostCap]:
         found = (
-            self._rule((*path, index), each)
+            self._rule((*path, stage, index), stage, each)
             for index, each in enumerate(configs or ())
-            if not isinstance(each, EconomicsConfig)
         )
-        return tuple(rule for rule in found if rule is not None)
+        return [rule for rule in found if rule is not None]
 
-    def _rule(self, path: Path_, config: AnyGuard) -> GuardRule | None:
+    def _rule(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardRule | CostCap | None:
+        """Return what is made of a guard; None after a complaint about it."""
         kind = _kind(config)
         name = config.name or config.guard
         self.names.add(name)
-        if kind.answers and path[-2] == "input":
-            self._context.complain(path, f"{config.guard} judges answers: it belongs under output")
-            return None
-        found = resolved(self._context, path, config)
-        if found is None:
-            return None
         try:
-            options = self._options(config) | found
-            detector = kind.make(options)
+            context = self._guard_context(path, stage, config)
+            made = _made(kind, config, context) if context is not None else None
             restore_hosts = frozenset(map(entry_of, config.restore_hosts or ()))
         except ValueError as error:
-            self._context.complain(path, str(error))
+            key = (error.key,) if isinstance(error, WrongKey) else ()
+            self._context.complain((*path, *key), str(error))
             return None
-        _warm(detector)
-        fields = kind.fields if config.fields is None else frozenset(map(str, config.fields))
-        files = [options[name] for name in NAMES if name in options]
+        if context is None or made is None:
+            return None
+        digest = _digest(config, context)
+        if isinstance(made, MostCost):
+            return _cost_cap(config, made, digest)
+        _warm(made)
         return GuardRule(
             name=name,
-            detector=detector,
+            detector=made,
             action=config.action,
             shadow=config.mode == "shadow",
             on_error=config.on_error,
             deadline_s=config.deadline,
             roles=frozenset(map(str, config.roles)) if config.roles is not None else None,
-            fields=fields,
+            fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
             message=config.message or MESSAGE,
-            digest=_digest(config, files),
+            digest=digest,
             kind=config.guard,
             restore=config.restore,
             restore_hosts=restore_hosts,
             to=self._context.plain((*path, "to"), config.to or []),
+            detections=kind.detections,
         )
 
-    def _options(self, config: AnyGuard) -> dict[str, Any]:
-        """Return the options a kind is made from, with files replaced by their content. Raise
-        ``ValueError`` for a file that cannot be read."""
-        options = config.model_dump(exclude=set(COMMON | KIND))
-        for name in NAMES:
-            if name in options:
-                options[name] = self._texts(options[name])
-        return options
+    def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
+        """Return what a guard's references lead to; None for one that leads nowhere, after a
+        complaint. Raise ``ValueError`` for a file that cannot be read."""
+        for key, name in references(config, "deployment"):
+            self._context.unknown((*path, key), "deployments", "deployment", name)
+        upstreams = self._context.upstreams
+        named = list(references(config, "upstream"))
+        for key, name in named:
+            if name not in upstreams:
+                self._context.unknown((*path, key), "upstreams", "upstream", name)
+        if any(name not in upstreams for _, name in named):
+            return None
+        return GuardContext(
+            name=config.name or config.guard,
+            stage=stage,
+            texts={name: self._context.text(name) for _, name in references(config, "text")},
+            secrets={
+                reference: self._context.secret((*path, key), reference)
+                for key, reference in references(config, "secret")
+            },
+            upstreams={name: upstreams[name] for _, name in named},
+        )
 
-    def _texts(self, named: list[str] | str | None) -> list[str] | str:
-        if isinstance(named, list):
-            return [self._context.text(each) for each in named]
-        return self._context.text(named) if named else ""
+
+def _made(kind: GuardKind[Any], config: GuardConfig, context: GuardContext) -> Looking | MostCost:
+    if kind.answers and context.stage == "input":
+        raise ValueError(f"{config.guard} judges answers: it belongs under output")
+    return kind.make(config, context)
 
 
-def _kind(config: AnyGuard) -> Kind:
-    return Kind(lambda _: config.made()) if isinstance(config, Plugged) else KINDS[config.guard]
+def _cost_cap(config: GuardConfig, most: MostCost, digest: str) -> CostCap:
+    return CostCap(
+        name=config.name or config.guard,
+        most=most.nano_usd,
+        action=config.action,
+        shadow=config.mode == "shadow",
+        on_error=config.on_error,
+        message=config.message or TOO_EXPENSIVE,
+        digest=digest,
+        kind=config.guard,
+    )
 
 
-def _misplaced(config: AnyGuard) -> Iterator[tuple[Path_, str]]:
-    """Yield the options of a guard of answers that only guards of questions can have."""
-    if isinstance(config, EconomicsConfig):
-        yield (), "economics stands under input: what a call costs is then not spent yet"
+def _kind(config: GuardConfig) -> GuardKind[Any]:
+    return PLUGGED if isinstance(config, Plugged) else KINDS[config.guard]
+
+
+def _misplaced(config: GuardConfig) -> Iterator[tuple[str, str]]:
+    """Yield the keys of a guard of answers that only guards of questions can have."""
     if config.restore:
-        yield ("restore",), "restore stands under input: an answer has nowhere to come back from"
+        yield "restore", "restore stands under input: an answer has nowhere to come back from"
     if config.action == "route":
-        yield ("action",), "route stands under input: an answer has come from somewhere already"
+        yield "action", "route stands under input: an answer has come from somewhere already"
 
 
 def _warm(detector: Looking) -> None:
@@ -146,6 +166,15 @@ def _warm(detector: Looking) -> None:
             detector.find(SAMPLE)
 
 
-def _digest(config: AnyGuard, files: Sequence[object] = ()) -> str:
-    written = f"{config.model_dump_json(by_alias=True)}{[*files] or ''}"
+def _digest(config: GuardConfig, context: GuardContext) -> str:
+    """Return what stands for all that a guard is made of, the files it names included."""
+    files = [_content(config, key, context) for key in referring_keys(type(config), "text")]
+    written = f"{config.model_dump_json(by_alias=True)}{files or ''}"
     return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def _content(config: GuardConfig, key: str, context: GuardContext) -> str | list[str]:
+    named: list[str] | str | None = getattr(config, key)
+    if isinstance(named, list):
+        return [context.texts[name] for name in named]
+    return context.texts[named] if named else ""

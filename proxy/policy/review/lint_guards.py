@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
+from proxy.config.references import references
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import Path_
 from proxy.policy.label_catalog import services_of
-from proxy.policy.schema.guards_asking import (
-    AnyGuard,
-    ByModelConfig,
-    ModerationConfig,
-    PresidioConfig,
-    WebhookConfig,
-)
+from proxy.policy.schema.plugged import AnyGuard
 
 LOOPBACK = ("127.", "localhost", "::1")
 Finding = tuple[Path_, str]
@@ -26,11 +21,13 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
         name: {whom for _, whom in services_of(each)} for name, each in snapshot.deployments.items()
     }
     for path, guard in written(policies):
-        if isinstance(guard, ByModelConfig) and _reaches(ask, guard.deployment, guard.deployment):
-            message = "has guards that ask it again: they do not look at what guards ask"
-            yield (*path, "deployment"), f"{guard.deployment} {message}"
-        if isinstance(guard, WebhookConfig | PresidioConfig) and clear(guard.url):
-            yield (*path, "url"), "is not https: all texts go in the clear"
+        for key, name in references(guard, "deployment"):
+            if _reaches(ask, name, name):
+                message = "has guards that ask it again: they do not look at what guards ask"
+                yield (*path, key), f"{name} {message}"
+        for key, url in references(guard, "service"):
+            if clear(url):
+                yield (*path, key), "is not https: all texts go in the clear"
 
 
 def clear(url: str) -> bool:
@@ -58,13 +55,14 @@ def _both(
 
 def asked(policies: schema.PoliciesConfig) -> set[str]:
     """Name the deployments that guards ask."""
-    return {guard.deployment for _, guard in written(policies) if isinstance(guard, ByModelConfig)}
+    guards = (guard for _, guard in written(policies))
+    return {name for guard in guards for _, name in references(guard, "deployment")}
 
 
 def endpoints(policies: schema.PoliciesConfig) -> set[str]:
     """Name the upstreams that guards ask, or send calls to."""
     guards = [guard for _, guard in written(policies)]
-    asked = {guard.upstream for guard in guards if isinstance(guard, ModerationConfig)}
+    asked = {name for guard in guards for _, name in references(guard, "upstream")}
     return asked | {target.upstream for guard in guards for target in guard.to or ()}
 
 

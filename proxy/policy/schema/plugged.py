@@ -1,4 +1,4 @@
-"""Guards that others bring: distributions with an entry point under ``headrace.guards``.
+"""Guards that others bring, beside ours: distributions with an entry point of ``headrace.guards``.
 
 The entry's name is the word that policies use. It leads to an object with two attributes: ``Keys``,
 a pydantic model of the keys that its guards have in YAML beside those of all guards, and ``make``,
@@ -7,13 +7,22 @@ which gives a way of looking (``proxy.types.guard``) for them, or raises ``Value
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from functools import reduce
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    SerializeAsAny,
+    TypeAdapter,
+)
 
-from proxy.policy.schema.guards import COMMON, GuardConfig
+from proxy.policy.schema.guards import COMMON, CONFIGS, GuardConfig
 from proxy.types.guard import Looking
 
 GROUP = "headrace.guards"
@@ -22,8 +31,6 @@ GROUP = "headrace.guards"
 class Plugged(GuardConfig):
     """A guard of another distribution."""
 
-    guard: str
-    """Its kind."""
     keys: SerializeAsAny[BaseModel]
     """Its own keys, as its own model has read them."""
     version: str | None
@@ -70,3 +77,18 @@ def _strict(keys: type[BaseModel]) -> type[BaseModel]:
         model_config = ConfigDict(extra="forbid")
 
     return Strict
+
+
+_OURS: Any = Annotated[reduce(operator.or_, CONFIGS.values()), Field(discriminator="guard")]
+_ADAPTER: TypeAdapter[GuardConfig] = TypeAdapter(_OURS)
+
+
+def _guard(value: Any) -> GuardConfig:
+    word = value.get("guard") if isinstance(value, dict) else None
+    entry = installed().get(word) if isinstance(word, str) and word not in CONFIGS else None
+    return _ADAPTER.validate_python(value) if entry is None else read(entry, value)
+
+
+AnyGuard = Annotated[
+    SerializeAsAny[GuardConfig], PlainValidator(_guard, json_schema_input_type=_OURS)
+]

@@ -30,8 +30,8 @@ from proxy.config.shapes import Requirement, filled, has, names, needs, one, sev
 from proxy.policy.schema.cache import CacheConfig
 from proxy.policy.schema.capture import CaptureConfig
 from proxy.policy.schema.deployments import WEIGHTS, TargetConfig
-from proxy.policy.schema.guards_asking import AnyGuard
 from proxy.policy.schema.limits import LimitConfig
+from proxy.policy.schema.plugged import AnyGuard
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 MINUTE = r"([01][0-9]|2[0-3]):[0-5][0-9]"

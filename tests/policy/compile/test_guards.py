@@ -46,6 +46,7 @@ WRITTEN = {
     "grounded": "{guard: grounded, threshold: 0.6}",
     "relevant": "{guard: relevant, threshold: 0.9}",
     "json_schema": "{guard: json_schema, schema: {type: array}, fields: [content, reasoning]}",
+    "economics": "{guard: economics, max_cost_usd: 0.5}",
     "judge": "{guard: judge, deployment: chat, criteria: No refunds., threshold: 0.7}",
     "policy_violation": "{guard: policy_violation, deployment: chat, policy: No refunds.}",
     "bias": "{guard: bias, deployment: chat, longest: 1000, action: mask}",
@@ -83,8 +84,10 @@ def test_every_kind_is_made_as_it_is_written(kind: str, tmp_path: Path) -> None:
     answers = KINDS[kind].answers
     guards = read(tmp_path, WRITTEN[kind], answers=answers).deployments["chat"].guards
 
-    first, last = (guards.output if answers else guards.input), guards.output[-1]
-    assert (first[0].name, first[0].kind) == (kind, kind)
+    rules = guards.output if answers else guards.input
+    first = guards.ceilings[0] if guards.ceilings else rules[0]
+    last = guards.output[-1]
+    assert (first.name, first.kind) == (kind, kind)
     assert guards.input[-1].name == "secrets"
     assert guards.opaque
     assert (last.name, last.fields) == ("json_schema", frozenset({"content"}))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.guardrails.guard_kind import NO_CONTEXT
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.stream.window import Window
 from proxy.policy.review.stream_hold import held
@@ -45,16 +46,22 @@ def test_what_is_held_is_told(guard: str, tmp_path: Path) -> None:
 
 WORDS = st.lists(st.text("abcdefg", min_size=2, max_size=30), max_size=60).map(" ".join)
 MADE: dict[str, dict[str, Any]] = {
-    "keywords": {"words": ["hippo"], "words_from": "", "patterns": [], "whole_words": True},
+    "keywords": {"words": ["hippo"]},
     "pii": {"entities": ["email", "phone", "card", "iban"], "regions": ["US"], "threshold": 0.5},
     "urls": {"allow": [], "deny": ["example.com"]},
     "code": {},
     "injection": {"threshold": 0.95, "by_rules": True, "by_model": True},
     "toxicity": {"threshold": 0.4},
 }
-RULES = [
-    GuardRule(kind, KINDS[kind].make(said), cased=KINDS[kind].cased) for kind, said in MADE.items()
-]
+
+
+def made(kind: str) -> GuardRule:
+    keys = KINDS[kind].Keys(**MADE[kind])
+    detector: Any = KINDS[kind].make(keys, NO_CONTEXT)
+    return GuardRule(kind, detector, cased=KINDS[kind].cased)
+
+
+RULES = [*map(made, MADE)]
 
 
 @settings(deadline=None)

@@ -1,0 +1,38 @@
+"""What a call may cost: a guard that reads no text, by the estimate that limits claim.
+
+It is looked at before anything is claimed or asked (``proxy.limits.economics``).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from proxy.config.scalars import PositiveUsd, Section
+from proxy.config.shapes import Requirement, names, no, some
+from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost
+from proxy.usage import NANO
+
+
+class EconomicsConfig(Section):
+    """Calls that may cost too much, by the estimate that limits claim. It stands under `input`."""
+
+    REQUIREMENTS = (
+        Requirement(
+            no(some(names("roles"), names("fields"), names("deadline"))),
+            "must not say roles, fields or a deadline: it reads no text",
+        ),
+    )
+
+    action: Literal["block", "flag"] = "block"
+    """What a call that may cost more leads to: `flag` only notes it."""
+    max_cost_usd: PositiveUsd
+    """The most that a call may cost, in USD."""
+
+
+def _make(keys: EconomicsConfig, context: GuardContext) -> MostCost:
+    if context.stage == "output":
+        raise ValueError("economics stands under input: what a call costs is then not spent yet")
+    return MostCost(int(keys.max_cost_usd * NANO))
+
+
+KIND = GuardKind(EconomicsConfig, _make, example={"max_cost_usd": 1})

@@ -1,0 +1,36 @@
+"""What a policy of the operator's own forbids, as a model judges it."""
+
+from __future__ import annotations
+
+from proxy.config.scalars import Prose
+from proxy.guardrails.guard_kind import GuardContext, GuardKind
+from proxy.guardrails.services.judge import ByModelConfig, Judge, judged_by
+from proxy.guardrails.services.wire import SPOKEN_KINDS
+from proxy.types.detections import DetectionFormat
+
+
+class PolicyViolationConfig(ByModelConfig):
+    """What a policy of your own forbids, judged by a model."""
+
+    policy: Prose
+    """The policy, in words."""
+
+
+def _make(keys: PolicyViolationConfig, context: GuardContext) -> Judge:
+    rule = f"A text must not break this policy:\n{keys.policy}"
+    return judged_by(keys, context, rule, "policy_violation")
+
+
+KIND = GuardKind(
+    PolicyViolationConfig,
+    _make,
+    fields=SPOKEN_KINDS,
+    asks=True,
+    detections=(
+        DetectionFormat(
+            "policy_violation",
+            "policy_violation",
+            lambda found: {"violating_policy": ", ".join(sorted(found.findings)) or None},
+        ),
+    ),
+)
