@@ -14,7 +14,10 @@ from proxy.types import Call, Chunk, Head, RequestHead
 class OwnExchange:
     """Asks one chat, and keeps what is answered, or why nothing is."""
 
+    gone = True  # who asks is this very task: where it is cancelled, nobody is left
+
     def __init__(self, head: RequestHead, body: Mapping[str, Any]) -> None:
+        self.request_id = head.request_id
         self._head = head
         self._body = body
         self._record: Record | None = None
@@ -22,17 +25,8 @@ class OwnExchange:
         self._error: ProxyError | None = None
 
     @property
-    def gone(self) -> bool:
-        """Who asks is this very task: where it is cancelled, nobody is left."""
-        return True
-
-    @property
     def served(self) -> bool:
         return self._document is not None
-
-    @property
-    def request_id(self) -> str:
-        return self._head.request_id
 
     def read_head(self) -> RequestHead:
         return self._head

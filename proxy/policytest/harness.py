@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from types import TracebackType
 from typing import Self
 
 import orjson
@@ -171,6 +170,8 @@ class _Exchange:
     _head: Head
     _writer: AnswerWriter
     _call: Call
+    gone = served = False  # nobody cancels a policy test
+    request_id = REQUEST
 
     def __init__(self, given: Given, played: Played) -> None:
         self._given = given
@@ -182,18 +183,6 @@ class _Exchange:
         self._path = given.path or (LEGACY if "prompt" in self._body else CHAT)
         self._client = dialects.dialect_of(self._path, self._headers).client
         self._begun = False
-
-    @property
-    def gone(self) -> bool:
-        return False
-
-    @property
-    def served(self) -> bool:
-        return False  # nobody cancels a policy test
-
-    @property
-    def request_id(self) -> str:
-        return REQUEST
 
     def read_head(self) -> RequestHead:
         received = Received(REQUEST, REQUEST, self._given.at)
@@ -299,10 +288,5 @@ class _Reply:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *left_by: object) -> None:
         return None

@@ -20,7 +20,7 @@ from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, note, read
 from proxy.policy.files.source import Path_, PolicyError, Problem
-from proxy.policy.review.check_report import CheckReport
+from proxy.policy.review.check_report import CheckReport, refused
 from proxy.types import Target
 from proxy.usage import in_force
 
@@ -37,12 +37,7 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     try:
         snapshot = compile_policies(loaded, None)
     except PolicyError as error:
-        return CheckReport(
-            folder=folder,
-            errors=error.problems,
-            warnings=(),
-            summary=f"refused, problems: {len(error.problems)}",
-        )
+        return refused(folder, error)
     found = [*_unpriced(snapshot, at), *_table(loaded)]
     if oldest_days is not None:
         found += _old(loaded, snapshot, at, oldest_days)
@@ -51,12 +46,8 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
     names = sum(len(names) for names in loaded.policies.prices.values())
     state = f"{len(problems)} doubtful" if problems else "good"
-    return CheckReport(
-        folder=folder,
-        errors=tuple(problems),
-        warnings=(),
-        summary=f"{state}, names with a price: {names}",
-    )
+    summary = f"{state}, names with a price: {names}"
+    return CheckReport(folder=folder, summary=summary, errors=tuple(problems))
 
 
 def _targets(snapshot: Snapshot) -> Iterator[tuple[Path_, Target]]:

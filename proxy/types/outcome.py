@@ -92,11 +92,6 @@ class Outcome:
             for index, claim in enumerate(self.claims)
         )
 
-    @property
-    def would_refuse(self) -> tuple[str, ...]:
-        """The limits in shadow that would have refused the call."""
-        return tuple(s.limit.name for s in self.standings if s.refuses and s.limit.shadow)
-
 
 def _standing(claim: Claim, reading: Sequence[int]) -> Standing:
     level, reset, wait, flags = reading

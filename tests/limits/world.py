@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from proxy.limits.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
+from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar
 
 SUPPORT = "key:support-widget"
@@ -36,3 +37,8 @@ def claims(*asked: tuple[Limit, int], scope: str = SUPPORT) -> list[Claim]:
 
 def amounts(asked: Sequence[Claim]) -> list[int]:
     return [claim.amount for claim in asked]
+
+
+def would_refuse(outcome: Outcome) -> tuple[str, ...]:
+    """Return the limits in shadow that would have refused a call."""
+    return tuple(s.limit.name for s in outcome.standings if s.refuses and s.limit.shadow)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from proxy.types.limit import Limit
 from proxy.types.outcome import FRESH, NEVER, WARNED, outcome
-from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims
+from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
 
 
 def test_it_is_admitted_when_nobody_has_it_wait() -> None:
@@ -38,7 +38,7 @@ def test_a_limit_in_shadow_only_says_that_it_would_refuse() -> None:
     decided = outcome(claims((shadow, 1)), [0, -1, 40, 0])
 
     assert decided.admitted
-    assert decided.would_refuse == ("per-minute",)
+    assert would_refuse(decided) == ("per-minute",)
 
 
 def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> None:

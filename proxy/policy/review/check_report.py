@@ -21,9 +21,9 @@ class CheckReport:
     """All that was found. Warnings are looked for only where there are no errors."""
 
     folder: Path
-    errors: tuple[Problem, ...]
-    warnings: tuple[Problem, ...]
     summary: str
+    errors: tuple[Problem, ...] = ()
+    warnings: tuple[Problem, ...] = ()
     held: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[tuple[str, Problem]]:
@@ -39,18 +39,19 @@ def check(
     try:
         snapshot = compile_policies(loaded, environ)
     except PolicyError as error:
-        return CheckReport(
-            folder=folder,
-            errors=error.problems,
-            warnings=(),
-            summary=f"refused, problems: {len(error.problems)}",
-        )
+        return refused(folder, error)
     counts = f"deployments: {len(snapshot.deployments)}, keys: {len(snapshot.keys)}"
     summary = f"good, revision {snapshot.revision}, {counts}"
     doubtful = tuple(warnings(loaded, snapshot, at or datetime.now(UTC)))
     return CheckReport(
-        folder=folder, errors=(), warnings=doubtful, summary=summary, held=tuple(held(snapshot))
+        folder=folder, summary=summary, warnings=doubtful, held=tuple(held(snapshot))
     )
+
+
+def refused(folder: Path, error: PolicyError) -> CheckReport:
+    """Return the report of a folder that cannot come into force."""
+    summary = f"refused, problems: {len(error.problems)}"
+    return CheckReport(folder=folder, summary=summary, errors=error.problems)
 
 
 def as_text(found: CheckReport) -> str:

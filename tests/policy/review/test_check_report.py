@@ -10,7 +10,7 @@ from proxy.policy.review.check_report import FORMS, CheckReport
 
 BAD = Problem("a.yaml", 1, 2, "tags.team", "must be a list: 100 %\nof it")
 DOUBTFUL = Problem("b.yaml", 3, 4, "tags.env", "is set by nobody")
-FOUND = CheckReport(Path("policies"), (BAD,), (DOUBTFUL,), "1 errors")
+FOUND = CheckReport(Path("policies"), "1 errors", (BAD,), (DOUBTFUL,))
 
 
 def test_text_says_place_and_words() -> None:
