@@ -20,11 +20,11 @@ from bench.decide import BODY, microseconds
 from proxy.app.context import new_record
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
-from proxy.limits.failover import FailoverStore
-from proxy.limits.local_fallback import LocalFallback
-from proxy.limits.memory import MemoryStore
-from proxy.limits.redis import RedisStore
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.failover import FailoverStore
+from proxy.limits.stores.local_fallback import LocalFallback
+from proxy.limits.stores.memory import MemoryStore
+from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import CounterStore
 from proxy.policy.review.sample_call import suppose
 from proxy.redis import connect
 from proxy.settings import redis_at

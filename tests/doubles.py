@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from proxy.errors import ProxyError
 from proxy.limits import Admission
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record
 from proxy.types import Call, Chunk, Plan
 from proxy.usage import Price, in_force, listed

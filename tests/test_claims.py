@@ -14,7 +14,7 @@ from dashboards.build import BOARDS
 from proxy.cache.redis import Redis
 from proxy.cli import main
 from proxy.emit.declared import declared
-from proxy.limits.redis import RedisStore
+from proxy.limits.stores.redis import RedisStore
 from proxy.redis import connect
 from proxy.settings import redis_at
 from tests.cache.stores import Clock, Told
@@ -187,6 +187,6 @@ async def test_the_acl_for_limits_is_enough_for_them(server: Server) -> None:
 
 
 def test_the_acl_names_every_command_of_the_script() -> None:
-    called = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/counters.lua").read_text())
+    called = re.findall(r"call\('([A-Z]+)'", (TOP / "proxy/limits/stores/counters.lua").read_text())
 
     assert {f"+{name.lower()}" for name in called} <= set(allowed()[1])

@@ -23,8 +23,9 @@ from proxy.guardrails.services import judge, moderation, presidio, webhook
 from proxy.guardrails.text import frame, weight
 from proxy.guardrails.whole import joined_parts, sheets
 from proxy.ledger import audit, pruning, writer
-from proxy.limits import batch, failover, reconcile
-from proxy.limits import redis as limits_in_redis
+from proxy.limits import reconcile
+from proxy.limits.stores import batch, failover
+from proxy.limits.stores import redis as limits_in_redis
 from proxy.policy import schema, store, watch
 from proxy.policy.files import load, yaml_reader
 from proxy.policy.review import recent

@@ -10,7 +10,7 @@ from itertools import islice
 
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
-from proxy.limits.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
 from proxy.policy.store import Result

@@ -29,12 +29,12 @@ from proxy.ledger import budgets
 from proxy.ledger.store import Unusable
 from proxy.limits import Admission
 from proxy.limits.backfill import Backfill, BackfillUnavailable, SpentBefore
-from proxy.limits.failover import FailoverStore
-from proxy.limits.leases import renewing
-from proxy.limits.local_fallback import LocalFallback
-from proxy.limits.memory import MemoryStore
 from proxy.limits.reconcile import Reconciler
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.failover import FailoverStore
+from proxy.limits.stores.leases import renewing
+from proxy.limits.stores.local_fallback import LocalFallback
+from proxy.limits.stores.memory import MemoryStore
+from proxy.limits.stores.store import CounterStore
 from proxy.policy.budgets import BudgetsInForce
 from proxy.policy.store import PolicyStore
 from proxy.settings import BadSetting, LedgerAt, RedisAt
@@ -57,7 +57,7 @@ async def _counters(context: Context) -> CounterStore:
     if context.settings.redis is None:
         return MemoryStore(time.monotonic, since_epoch)
     connect = _connector()
-    from proxy.limits.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
+    from proxy.limits.stores.redis import TIMEOUT_S, RedisStore  # noqa: PLC0415  # an extra
 
     def tell(state: Literal["degraded", "recovered"]) -> None:
         context.metrics.counters_degraded(state == "degraded")

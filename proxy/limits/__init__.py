@@ -18,7 +18,7 @@ from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, P
 from proxy.limits import economics
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.store import CounterStore
 from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan

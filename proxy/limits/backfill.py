@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.store import CounterStore
 from proxy.types.limit import Claim
 
 AGAIN_S = 5.0

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from proxy.limits import Admission
-from proxy.limits.store import StoreUnavailable
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Claim, Limit
 

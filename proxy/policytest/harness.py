@@ -29,7 +29,7 @@ from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide import KeyCaller
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.sample_call import CHAT, LEGACY, example

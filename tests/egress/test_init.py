@@ -19,7 +19,7 @@ from proxy.errors import LimitExceeded, NotFound, ProxyError
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.decide.service_calls import GuardPolicies
 from proxy.policy.store import read_folder
 from proxy.record import Record

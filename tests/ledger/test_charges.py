@@ -17,7 +17,7 @@ from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.budgets import spent
 from proxy.limits import Admission
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.budgets import budgets
 from proxy.policy.store import read_folder
 from proxy.record import Record

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.redis import RedisStore
+from proxy.limits.stores.redis import RedisStore
 from proxy.redis import connect
 from tests.limits.world import Clock
 from tests.servers import Cluster, Server, running_cluster, running_server

@@ -15,9 +15,9 @@ import pytest
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
 from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
-from proxy.limits.memory import MemoryStore
-from proxy.limits.redis import TIMEOUT_S, RedisStore
-from proxy.limits.store import StoreUnavailable
+from proxy.limits.stores.memory import MemoryStore
+from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.record import Record, TraceIds
 from proxy.redis import connect
 from proxy.types import Call, ModelCall, Plan, RequestHead, ScopedLimit, Target, Upstream

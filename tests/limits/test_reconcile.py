@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from proxy.limits import Admission
-from proxy.limits.memory import MemoryStore
 from proxy.limits.reconcile import EVERY_S, SHARE, TRIES, Reconciler
+from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record, TraceIds
 from proxy.types import Call, RequestHead
 from proxy.types.budget import BudgetQuery

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar

@@ -15,9 +15,9 @@ import pytest
 
 from proxy.background import running_beside
 from proxy.limits.claims import charges_of
-from proxy.limits.failover import FailoverStore
-from proxy.limits.local_fallback import LocalFallback
-from proxy.limits.redis import RedisStore
+from proxy.limits.stores.failover import FailoverStore
+from proxy.limits.stores.local_fallback import LocalFallback
+from proxy.limits.stores.redis import RedisStore
 from proxy.types.limit import Claim, Limit, OnStoreError
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared

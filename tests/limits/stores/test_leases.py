@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from proxy.limits.leases import renewing
+from proxy.limits.stores.leases import renewing
 from proxy.types.limit import LEASE_S, RENEW_S, Limit
 from tests.cli.test_init import serving
 from tests.conftest import world

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
-from proxy.limits.counters import Budget, Counter, Leases, Rate, Taken, new_counter
+from proxy.limits.stores.counters import Budget, Counter, Leases, Rate, Taken, new_counter
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import READING, Outcome, Standing, outcome
 

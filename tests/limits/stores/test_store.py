@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.store import CounterStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome, Standing
 from proxy.types.windows import Calendar

@@ -7,12 +7,12 @@ import signal
 import time
 from uuid import uuid4
 
-from proxy.limits.store import CounterStore
-from proxy.limits.wire import Wire
+from proxy.limits.stores.store import CounterStore
+from proxy.limits.stores.wire import Wire
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.conftest import shared
-from tests.limits.test_failover import instance
+from tests.limits.stores.test_failover import instance
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
 from tests.servers import Cluster, Member
 

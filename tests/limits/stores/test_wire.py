@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.limits import wire
-from proxy.limits.wire import Wire
+from proxy.limits.stores import wire
+from proxy.limits.stores.wire import Wire
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims
 
 

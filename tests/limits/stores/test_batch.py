@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.limits.batch import MOST_WAITING, Batcher, Reply, ScriptCall
-from proxy.limits.store import StoreUnavailable
+from proxy.limits.stores.batch import MOST_WAITING, Batcher, Reply, ScriptCall
+from proxy.limits.stores.store import StoreUnavailable
 from tests.servers import eventually
 
 

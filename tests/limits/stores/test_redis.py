@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proxy.limits.redis import RedisStore
-from proxy.limits.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.redis import RedisStore
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.redis import connect
 from proxy.settings import redis_at
 from proxy.types.limit import Claim, Limit

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from proxy.limits.failover import FailoverStore
-from proxy.limits.local_fallback import LocalFallback
-from proxy.limits.memory import MemoryStore
-from proxy.limits.store import StoreUnavailable
+from proxy.limits.stores.failover import FailoverStore
+from proxy.limits.stores.local_fallback import LocalFallback
+from proxy.limits.stores.memory import MemoryStore
+from proxy.limits.stores.store import StoreUnavailable
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims

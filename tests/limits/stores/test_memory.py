@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from proxy.limits.memory import SWEEP_FROM
+from proxy.limits.stores.memory import SWEEP_FROM
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.limits.world import MONTH, PLACES, REQUESTS, Clock, claims

@@ -17,10 +17,10 @@ from typing import Any, Literal, Self, cast
 
 from redis.exceptions import NoScriptError
 
-from proxy.limits import wire
-from proxy.limits.batch import BATCH, Batcher, Reply, ScriptCall
-from proxy.limits.store import StoreUnavailable
-from proxy.limits.wire import Wire
+from proxy.limits.stores import wire
+from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
+from proxy.limits.stores.store import StoreUnavailable
+from proxy.limits.stores.wire import Wire
 from proxy.redis import FAULTS, RedisServer
 from proxy.types.limit import Claim
 from proxy.types.outcome import Outcome, Standing, outcome
@@ -71,7 +71,7 @@ class RedisStore:
     def __post_init__(self) -> None:
         self._wire = Wire(self.utc, self.prefix)
         self._batches = Batcher(self._flush)
-        self._script = files("proxy.limits").joinpath("counters.lua").read_text()
+        self._script = files("proxy.limits.stores").joinpath("counters.lua").read_text()
         self._sha = hashlib.sha1(self._script.encode(), usedforsecurity=False).hexdigest()
 
     async def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:

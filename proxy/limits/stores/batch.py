@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from proxy.limits.store import StoreUnavailable
+from proxy.limits.stores.store import StoreUnavailable
 
 MOST_WAITING = 10_000
 BATCH = 64

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol
 
-from proxy.limits.local_fallback import LocalFallback, has_closed
-from proxy.limits.lost_counters import LostCounters
-from proxy.limits.store import CounterStore, StoreUnavailable
+from proxy.limits.stores.local_fallback import LocalFallback, has_closed
+from proxy.limits.stores.lost_counters import LostCounters
+from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.types.limit import Claim
 from proxy.types.outcome import READING, WAIT, Outcome, Standing
 

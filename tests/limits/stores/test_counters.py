@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.limits.memory import MemoryStore
+from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
 from proxy.types.windows import Calendar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from proxy.limits.lost_counters import CLOSE_MS, LostCounters
+from proxy.limits.stores.lost_counters import CLOSE_MS, LostCounters
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import FRESH, outcome
 from tests.limits.world import MONTH, REQUESTS, SUPPORT

@@ -17,13 +17,13 @@ from proxy.background import running_beside
 from proxy.errors import BudgetExceeded
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
-from proxy.limits.failover import FailoverStore
-from proxy.limits.local_fallback import LocalFallback
-from proxy.limits.redis import RedisStore
+from proxy.limits.stores.failover import FailoverStore
+from proxy.limits.stores.local_fallback import LocalFallback
+from proxy.limits.stores.redis import RedisStore
 from proxy.redis import connect
 from proxy.types import CacheRule, Call, Plan, RequestHead, ScopedLimit
 from proxy.types.limit import Claim
-from tests.limits.slow_wire import SlowWire, slow_wire
+from tests.limits.stores.slow_wire import SlowWire, slow_wire
 from tests.limits.world import MONTH, PLACES, claims
 from tests.servers import Server, eventually
 

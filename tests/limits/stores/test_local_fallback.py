@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from proxy.limits.local_fallback import LocalFallback
+from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.types.limit import Limit, OnStoreError
 from proxy.types.outcome import Outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, would_refuse

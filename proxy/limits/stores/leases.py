@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from proxy.limits.store import CounterStore
+from proxy.limits.stores.store import CounterStore
 from proxy.types.limit import RENEW_S
 
 

@@ -1,0 +1,1 @@
+"""Stores of counters: of this process, of a server that several share, and both in one."""
