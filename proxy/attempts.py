@@ -5,13 +5,13 @@ Moments are seconds of ``time.monotonic``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
 from proxy.types import Target
-from proxy.usage import Meter, Price, Usage
+from proxy.usage import Meter
 
 Outcome = Literal[
     "success",
@@ -76,7 +76,6 @@ class Attempt:
 
 Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
 Loss = Literal["client_left", "upstream_broke", "guard", "retry", "hedge", "stopped"]
-MAX_COST = 2**53  # in nano-USD; what no money on earth could pay is taken as unknown
 
 
 class Fate(NamedTuple):
@@ -89,24 +88,6 @@ class Fate(NamedTuple):
     served: bool
     use: Money
     loss: Loss | None
-
-
-USED = Fate(served=True, use="useful", loss=None)
-
-
-@dataclass(slots=True)
-class Bill:
-    """What one attempt used and what it cost; ``cost`` in nano-USD, None when no price is known."""
-
-    target: Target
-    usage: Usage
-    cost: int | None
-    fate: Fate = USED
-    price: Price | None = None
-
-    def parts(self) -> dict[str, int]:
-        """Return the nano-USD by what they were for; they add up to ``cost``."""
-        return self.price.parts(self.usage.tokens) if self.price else {}
 
 
 def fates(
@@ -172,13 +153,3 @@ LOSS_OF_OUTCOME: Mapping[Outcome, Loss] = {
     "proxy_error": "stopped",
     "client_abort": "client_left",
 }
-
-
-def total_cost(bills: Iterable[Bill]) -> int | None:
-    """Return the cost of all, None as soon as one has no known price."""
-    total = 0
-    for bill in bills:
-        if bill.cost is None:
-            return None
-        total += bill.cost
-    return total

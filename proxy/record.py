@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from proxy.attempts import MAX_COST, Attempt, Bill, Fate, Outcome, Why, fates, total_cost
+from proxy.attempts import Attempt, Outcome, Why, fates
+from proxy.billing import Billing, BudgetCharge, Saved, bill
 from proxy.errors import (
     ClientGone,
     GuardBlocked,
@@ -21,12 +22,11 @@ from proxy.errors import (
     Refused,
     UpstreamError,
 )
-from proxy.estimate import body_quarters
 from proxy.frames import let_frames_go
 from proxy.types import Call, Chunk, Plan, RequestHead, Target
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
-from proxy.usage import Meter, Source, Tokens, in_force
+from proxy.usage import Meter
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
 
@@ -47,35 +47,7 @@ class Skip:
     reason: str
 
 
-class Billed(NamedTuple):
-    """An attempt, what became of it, and its bill, None where no upstream was at work for it."""
-
-    attempt: Attempt
-    fate: Fate
-    bill: Bill | None
-
-
 CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What a call did not have to use, as its answer was kept or shared.
-
-    ``cost`` is in nano-USD, None when no price is known.
-    """
-
-    tokens: Tokens
-    cost: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetCharge:
-    """What a call was charged of one counter of a budget, in nano-USD."""
-
-    budget: str
-    scope: str
-    cost: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +117,7 @@ class Record:
     unreported: int = 0
     sample_id: str = ""
     hidden_tokens: Callable[[Attempt], int] | None = None
-    _final: list[Billed] | None = None
+    _final: Billing | None = None
 
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
@@ -233,49 +205,21 @@ class Record:
         """Return the meters of the answers that were used, one for each leg."""
         return [attempt.meter for attempt in self.serving.values()]
 
-    def bills(self) -> list[Bill]:
-        """Return usage and cost of each attempt as known now: reported, else estimated.
-
-        An attempt that no upstream was at work for has none.
-        """
-        return [each.bill for each in self.billed() if each.bill is not None]
-
-    def billed(self) -> list[Billed]:
-        """Return each attempt with what became of it, and its bill."""
+    @property
+    def billing(self) -> Billing:
+        """Usage and cost of each attempt as known now; they are final once the call has ended."""
         if self._final is not None:
             return self._final
-        ended = fates(self.attempts, self.serving, self.outcome)
-        billed = [
-            Billed(attempt, fate, self._bill(attempt, fate) if attempt.is_counted else None)
-            for attempt, fate in zip(self.attempts, ended, strict=True)
-        ]
-        if self.ended is not None:
-            self._final = billed
-        return billed
-
-    def _bill(self, attempt: Attempt, fate: Fate) -> Bill:
-        call, hidden_tokens = self.call, self.hidden_tokens
-        usage = attempt.meter.settle(
-            lambda: body_quarters(call.body, call.quarters) if call else 0,
-            finished=attempt.finished,
-            hidden_tokens=lambda: 0 if hidden_tokens is None else hidden_tokens(attempt),
+        billing = bill(
+            self.attempts,
+            fates(self.attempts, self.serving, self.outcome),
+            call=self.call,
+            hidden_tokens=self.hidden_tokens,
+            day=self.started_at.date(),
         )
-        price = in_force(attempt.target.prices, self.started_at.date())
-        cost = price.cost(usage.tokens) if price else None
-        if cost is not None and cost > MAX_COST:
-            cost = None
-        return Bill(target=attempt.target, usage=usage, cost=cost, fate=fate, price=price)
-
-    def served(self) -> Bill | None:
-        """Return the bill of the answer that was used, as known now: of several, the first's."""
-        return next((bill for bill in self.bills() if bill.fate.served), None)
-
-    @property
-    def source(self) -> Source:
-        """Where the token counts come from; the least certain of the attempts."""
-        sources = {bill.usage.source for bill in self.bills()}
-        order: tuple[Source, ...] = ("partial_estimate", "provider")
-        return next((s for s in order if s in sources), "none")
+        if self.ended is not None:
+            self._final = billing
+        return billing
 
     @property
     def outcome(self) -> Outcome:
@@ -293,18 +237,3 @@ class Record:
         if isinstance(self.error, GuardBlocked):
             return "blocked"
         return "client_error" if isinstance(self.error, Refused) else "proxy_error"
-
-    @property
-    def cost(self) -> int | None:
-        """Nano-USD of all attempts; None as soon as one of them has no known price."""
-        return total_cost(self.bills())
-
-    @property
-    def lost(self) -> int | None:
-        """The part of the cost whose answer nobody got to its end."""
-        return total_cost([bill for bill in self.bills() if bill.fate.loss is not None])
-
-    @property
-    def tokens(self) -> Tokens:
-        first, *others = [bill.usage.tokens for bill in self.bills()] or [Tokens()]
-        return sum(others, first)

@@ -167,7 +167,7 @@ async def test_under_faults_every_account_says_the_same(
     told = await told_of(mixed, tmp_path, upstream)
 
     lines = [canonical(record) for record in told.records]
-    money = sum(record.cost for record in told.records)
+    money = sum(record.billing.cost for record in told.records)
     assert {way for _, way, _ in mixed.ways} == set(WAYS)
     assert money == sum(Decimal(str(line["cost_usd"])) for line in lines) * 10**9
     assert money == round(summed(told.metrics, "headrace_cost_usd_total") * 10**9)
@@ -179,7 +179,7 @@ async def test_under_faults_every_account_says_the_same(
     assert f"month: admitted ({claimed}, {used})" in told.explained
     assert "at-once: admitted (the call claimed 1, 1 of 500 used)" in told.explained
 
-    tokens = sum(record.tokens.total for record in told.records)
+    tokens = sum(record.billing.tokens.total for record in told.records)
     assert tokens == summed(told.metrics, "headrace_tokens_total")
     assert tokens == sum((r["tokens_in"] or 0) + (r["tokens_out"] or 0) for r in told.attempts)
     assert money >= mixed.answers * REPORTED

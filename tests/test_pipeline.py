@@ -116,9 +116,9 @@ async def test_an_answered_call_leaves_one_record_with_its_tokens_and_cost(
     assert texts(route, raw, streamed=streamed) == " Paris."
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
-    assert (record.tokens.input, record.tokens.output) == (5, 3)
-    assert record.source == "provider"
-    assert record.cost == 5 * 150 + 3 * 600
+    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
+    assert record.billing.source == "provider"
+    assert record.billing.cost == 5 * 150 + 3 * 600
     assert [(a.status, a.error) for a in record.attempts] == [(200, None)]
 
 
@@ -185,7 +185,7 @@ async def test_an_upstream_that_dies_before_its_head_is_a_502(
     assert said["error"]["code"] == "upstream_unavailable"
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
-    assert record.tokens.total == 0
+    assert record.billing.tokens.total == 0
     assert len(upstream.requests) == 1
 
 
@@ -220,8 +220,8 @@ async def test_a_stream_that_is_cut_reaches_the_client_as_an_error_without_an_en
     assert b"[DONE]" not in raw
     [record] = await proxy.sink.wait()
     assert record.outcome == "upstream_error"
-    assert record.source == "partial_estimate"
-    assert record.tokens.output > 0
+    assert record.billing.source == "partial_estimate"
+    assert record.billing.tokens.output > 0
 
 
 async def test_a_whole_answer_that_is_cut_is_a_clean_502(
@@ -284,8 +284,8 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.status == 499
-    assert record.source == "partial_estimate"  # its prompt, as the upstream was at work
-    assert record.tokens.prompt_total > 0 == record.tokens.completion_total
+    assert record.billing.source == "partial_estimate"  # its prompt, as the upstream was at work
+    assert record.billing.tokens.prompt_total > 0 == record.billing.tokens.completion_total
 
 
 @pytest.mark.parametrize("route", [pytest.param(r, id=n) for n, r in ROUTES.items() if r.streams])
@@ -302,6 +302,6 @@ async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted
     async with asyncio.timeout(0.5):
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
-    assert record.source == "partial_estimate"
-    assert record.tokens.output == 2
+    assert record.billing.source == "partial_estimate"
+    assert record.billing.tokens.output == 2
     gate.set()

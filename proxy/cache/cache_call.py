@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
 from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
 from proxy.cache.flight import Flight, Listener
@@ -24,7 +25,7 @@ from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
-from proxy.record import Record, Saved
+from proxy.record import Record
 from proxy.turn import LoopTurn
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
 from proxy.usage import Tokens, in_force
@@ -109,7 +110,7 @@ class CacheLookup:
 
     async def store(self, keep: AnswerRecorder, record: Record) -> None:
         """Keep an answer that is whole, as ``record`` accounts for it."""
-        bill = record.served()
+        bill = record.billing.served
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = AnswerMetadata(
@@ -331,6 +332,6 @@ class Fill:
         if chunk.last:
             if self._keep.whole:
                 await self.lookup.store(self._keep, self._record)
-            bill = self._record.served()
+            bill = self._record.billing.served
             self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         await self.flight.add(chunk)

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
+from proxy.billing import Saved
 from proxy.cache.cached_answer import CachedAnswer
 from proxy.errors import ProxyError, UpstreamUnavailable
-from proxy.record import Saved
 from proxy.types import Chunk, Head
 
 

@@ -90,6 +90,6 @@ def of_answer(
         headers.update(client.headers(data, len(record.attempts), record.cache))
     if head.streamed:
         headers["x-accel-buffering"] = "no"
-    elif (record.attempts or record.saved) and (cost := record.cost) is not None:
+    elif (record.attempts or record.saved) and (cost := record.billing.cost) is not None:
         headers["x-headrace-cost-usd"] = usd_text(cost)
     return headers

@@ -38,7 +38,7 @@ ASKED: Mapping[str, str] = {
 
 def server(record: Record, method: str, route: str) -> Attributes:
     """Return the attributes of the span of a client's call."""
-    plan, cost, saved = record.plan, record.cost, record.saved
+    plan, cost, saved = record.plan, record.billing.cost, record.saved
     return known(
         {
             semconv.HTTP_METHOD: method,
@@ -76,18 +76,18 @@ def tags_of(plan: Plan) -> list[str]:
 
 
 def _estimated(record: Record) -> bool | None:
-    return record.source == "partial_estimate" if record.attempts else None
+    return record.billing.source == "partial_estimate" if record.attempts else None
 
 
 def _cost_source(record: Record) -> str | None:
     if not record.attempts:
         return None
-    return "unknown" if record.cost is None else "table"
+    return "unknown" if record.billing.cost is None else "table"
 
 
 def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
     """Return the attributes of the span of a model call, which is all attempts together."""
-    upstream, tokens, meter = last.target.upstream, record.tokens, last.meter
+    upstream, tokens, meter = last.target.upstream, record.billing.tokens, last.meter
     attributes: dict[str, Value | None] = {
         semconv.OPERATION: operation,
         semconv.PROVIDER: upstream.provider or upstream.dialect,
@@ -104,7 +104,7 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
         shown = record.captured()
         attributes[semconv.INPUT_MESSAGES] = _messages(shown.asked)
         attributes[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
-    if record.source != "none":
+    if record.billing.source != "none":
         attributes |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
             semconv.OUTPUT_TOKENS: tokens.completion_total,

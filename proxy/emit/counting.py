@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from proxy.attempts import Attempt, Bill
+from proxy.attempts import Attempt
+from proxy.billing import Bill, Saved
 from proxy.emit import summary
 from proxy.emit.declared.metric import OTHER
 from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError
-from proxy.record import Record, Saved
+from proxy.record import Record
 from proxy.types import Plan, Target
 from proxy.types.guard import GuardResult
 from proxy.types.outcome import Outcome
@@ -151,7 +152,7 @@ class Counting:
         """Count attempts, tokens and money. Return all tokens and the nano-USD that are known."""
         trace_id, ended = record.ids.trace_id, record.error is None
         bills: list[tuple[Bill, int | None]] = []
-        for attempt, fate, bill in record.billed():
+        for attempt, fate, bill in record.billing.attempts:
             series = self._series(deployment, attempt.target)
             self._attempt(series, attempt, trace_id)
             if bill is None or bill.usage.source == "none":

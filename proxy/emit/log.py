@@ -38,7 +38,7 @@ def canonical(record: Record) -> dict[str, Any]:
     """Return the one line of a call as data. Unknown is null, never zero."""
     call, plan, head = record.call, record.plan, record.head
     attempt, first = summary.served(record), summary.first_token(record)
-    error, cost = record.error, record.cost
+    error, cost = record.error, record.billing.cost
     saved = record.saved
     answered = bool(record.attempts) or saved is not None
     return {
@@ -71,9 +71,9 @@ def canonical(record: Record) -> dict[str, Any]:
         "ttft_ms": None if first is None else _ms(first),
         "overhead_ms": _ms(summary.overhead(record)),
         "tokens": summary.token_counts(record) if answered else None,
-        "usage_source": record.source,
+        "usage_source": record.billing.source,
         "cost_usd": usd(cost) if answered else None,
-        "lost_cost_usd": usd(record.lost) if answered else None,
+        "lost_cost_usd": usd(record.billing.lost) if answered else None,
         "cache": record.cache,
         "cache_score": None if record.likeness is None else round(record.likeness, 3),
         "guards": [_verdict(stage, result) for stage, result in summary.verdicts(record)],

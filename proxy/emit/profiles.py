@@ -22,18 +22,18 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
     """Return OpenInference's names, as Phoenix reads them."""
     if of != "model":
         return {semconv.OPENINFERENCE_KIND: "CHAIN"}
-    tokens = record.tokens
+    tokens = record.billing.tokens
     added: dict[str, Value | None] = {
         semconv.OPENINFERENCE_KIND: _kind(record),
         semconv.LLM_MODEL: attributes.get(semconv.RESPONSE_MODEL)
         or attributes[semconv.REQUEST_MODEL],
         semconv.LLM_PROVIDER: attributes[semconv.PROVIDER],
-        semconv.LLM_COST: usd(record.cost),
+        semconv.LLM_COST: usd(record.billing.cost),
         semconv.INPUT_VALUE: attributes.get(semconv.INPUT_MESSAGES),
         semconv.OUTPUT_VALUE: attributes.get(semconv.OUTPUT_MESSAGES),
         **_who(record),
     }
-    if record.source != "none":
+    if record.billing.source != "none":
         added |= {
             semconv.LLM_PROMPT: tokens.prompt_total,
             semconv.LLM_COMPLETION: tokens.completion_total,
@@ -50,7 +50,7 @@ def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     plan = record.plan
     added: dict[str, Value | None] = {**_who(record)}
     if of == "model":
-        added[semconv.USAGE_COST] = usd(record.cost)
+        added[semconv.USAGE_COST] = usd(record.billing.cost)
     if plan is not None:
         added[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
         added[semconv.LANGFUSE_TAGS] = tags_of(plan) or None

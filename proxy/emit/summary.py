@@ -134,5 +134,5 @@ def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
 
 def token_counts(record: Record) -> dict[str, int]:
     """Return the disjoint counts that are not zero."""
-    tokens = record.tokens
+    tokens = record.billing.tokens
     return {name: count for name in TOKEN_TYPES if (count := getattr(tokens, name))}

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import orjson
 
 from proxy.attempts import Outcome
-from proxy.record import Billed, BudgetCharge, Record, Saved, TraceIds
+from proxy.billing import Billed, BudgetCharge, Saved
+from proxy.record import Record, TraceIds
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES
 from proxy.words import Word, few, word
@@ -113,7 +114,7 @@ class CallEntry(NamedTuple):
     outcome: Outcome
     error: str | None
     cache: str
-    attempts: list[Billed]
+    attempts: Sequence[Billed]
     saved: Saved | None = None
     model: str = ""
     charges: Sequence[BudgetCharge] = ()
@@ -145,7 +146,7 @@ def noted(seq: int, record: Record) -> CallEntry:
         outcome=record.outcome,
         error=error.code if error else None,
         cache=record.cache,
-        attempts=record.billed(),
+        attempts=record.billing.attempts,
         saved=record.saved,
         model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
         charges=record.charges,

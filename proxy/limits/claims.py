@@ -13,6 +13,7 @@ from datetime import date
 from typing import NamedTuple
 
 from proxy.attempts import Attempt
+from proxy.billing import BudgetCharge
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import most_thought
 from proxy.dialects.translation import Translated
@@ -20,7 +21,7 @@ from proxy.dialects.upstream_request import answered, parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.limits.most_expensive import most_cost
-from proxy.record import BudgetCharge, Record
+from proxy.record import Record
 from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target
 from proxy.types.limit import MOST, Claim
 from proxy.types.outcome import READING, WAIT, Outcome
@@ -215,7 +216,7 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
 
     A request stays one whatever became of it. Where a cost is unknown its estimate stands.
     """
-    bills = record.bills()
+    bills = record.billing.bills
     used = {
         "requests": 1,
         "concurrency": 0,

@@ -47,7 +47,7 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
 
 def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
     record = played.record
-    cost = None if record.cost is None else Decimal(record.cost) / NANO
+    cost = None if record.billing.cost is None else Decimal(record.billing.cost) / NANO
     known = {
         "status": played.status,
         "error": record.error.code if record.error else "none",

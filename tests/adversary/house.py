@@ -232,7 +232,7 @@ class House:
         used = [self.greedy.used(body) for body in bodies]
         total = sum(each["total_tokens"] for each in used)
         if not bodies:
-            free = record.tokens.total == 0 and not record.cost
+            free = record.billing.tokens.total == 0 and not record.billing.cost
             return [] if free else ["a call that was not forwarded costs something"]
         claims = {claim.limit.name: claim.amount for claim in claims_of(record.plan, record.call)}
         broken = []
@@ -240,8 +240,8 @@ class House:
             broken.append(f"claimed {claims['tokens']} tokens, used {total}")
         if any(amount < 0 for amount in claims.values()):
             broken.append(f"a negative claim: {claims}")
-        if record.tokens.total != total:
-            broken.append(f"recorded {record.tokens.total} tokens of {total}")
+        if record.billing.tokens.total != total:
+            broken.append(f"recorded {record.billing.tokens.total} tokens of {total}")
         return broken
 
 

@@ -91,7 +91,7 @@ class Crossing:
 
     async def held_together(self) -> None:
         """Raise ``AssertionError`` unless all accounts of all calls so far are the same."""
-        before = sum(record.cost or 0 for record in self.proxy.records)
+        before = sum(record.billing.cost or 0 for record in self.proxy.records)
         name = f"sentinel-{self.calls}"
         headers = {**BEARER, "x-headrace-deployment": "none-unkept-plain", "x-request-id": name}
         async with self.client.post("/v1/completions", headers=headers, json=SENTINEL) as response:
@@ -103,11 +103,11 @@ class Crossing:
         explained = await self._admin(f"/explain/{name}")
         metrics = await self._admin("/metrics")
         attempts = kept(self.ledger, "attempts")
-        money = sum(record.cost or 0 for record in records)
+        money = sum(record.billing.cost or 0 for record in records)
         assert money == sum(row["cost_nano_usd"] or 0 for row in attempts)
         assert money == round(summed(metrics, "headrace_cost_usd_total") * 10**9)
         lost = sum(row["cost_nano_usd"] or 0 for row in attempts if row["loss"] is not None)
-        assert lost == sum(record.lost or 0 for record in records)
+        assert lost == sum(record.billing.lost or 0 for record in records)
         assert lost == round(summed(metrics, "headrace_lost_cost_usd_total") * 10**9)
         failed = [row for row in attempts if row["error"] not in (None, "cancelled")]
         assert [row for row in failed if row["loss"] == "guard" and not row["served"]] == []
@@ -115,7 +115,7 @@ class Crossing:
         assert before <= spent <= before + CLAIM
         assert "at-once: admitted (the call claimed 1, 1 of 200 used)" in explained
         assert summed(metrics, "headrace_requests_total") == self.calls
-        assert sum(record.tokens.total for record in records) >= self.fickle.reported
+        assert sum(record.billing.tokens.total for record in records) >= self.fickle.reported
 
     def _rows(self) -> int:
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(self.ledger)) as file:

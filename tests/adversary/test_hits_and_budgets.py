@@ -61,7 +61,7 @@ async def test_a_hit_needs_no_budget_and_a_miss_does(
     assert other[2]["error"]["code"] in ("budget_exceeded", "rate_limit_exceeded")
     assert len(upstream.requests) == 1
     assert [record.outcome for record in records] == ["success", "success", "limited"]
-    assert records[1].cost == 0
+    assert records[1].billing.cost == 0
 
 
 async def test_a_hit_counts_as_a_request(tmp_path: Path, upstream: ScriptedUpstream) -> None:

@@ -313,7 +313,7 @@ async def test_the_largest_embeddings_pass(client: str, tmp_path: Path) -> None:
         _, _, said = await place.post("/v1/embeddings", body, headers=headers)
 
     assert statuses == {200}
-    assert record.tokens.total == 9
+    assert record.billing.tokens.total == 9
     assert held <= MOST_S
     assert said == sent if client == "openai" else said.startswith(sent[:-1])
     assert (b'"hook_results"' in said) == (client == "portkey")
@@ -359,7 +359,7 @@ async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
             assert statuses == {502}, name
             assert error == code == json.loads(said)["error"]["code"], name
             [attempt] = record.attempts
-            [bill] = record.bills()
+            [bill] = record.billing.bills
             assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0

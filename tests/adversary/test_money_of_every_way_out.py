@@ -366,7 +366,7 @@ async def told_of(way: Way, folder: Path, upstream: ScriptedUpstream) -> Told:
         for family in text_string_to_metric_families(await read(proxy, client, "metrics")):
             for sample in family.samples:
                 metrics.setdefault(sample.name, []).append((sample.labels, sample.value))
-        [first, *_] = sorted(records, key=lambda record: -(record.cost or 0))
+        [first, *_] = sorted(records, key=lambda record: -(record.billing.cost or 0))
         explained = await read(proxy, client, f"explain/{first.head.request_id}")
     assert audit(path).violations == ()
     return Told(records, metrics, explained, kept(path, "attempts"), path)
@@ -404,7 +404,7 @@ async def test_every_account_of_a_way_says_the_same(
         if row.loss:
             assert told.metric("headrace_lost_cost_usd_total", cause=row.loss) == used
     if cost:
-        dearest = max(record.cost for record in told.records)
+        dearest = max(record.billing.cost for record in told.records)
         assert f"{usd_text(dearest)} USD" in told.explained
 
     now = datetime.now(UTC)

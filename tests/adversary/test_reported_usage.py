@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.attempts import MAX_COST
+from proxy.billing import MAX_COST
 from proxy.emit.log import canonical
 from proxy.policy.schema.prices import MOST_USD
 from proxy.usage import MAX_TOKENS, Price, Tokens
@@ -103,7 +103,7 @@ async def test_every_account_says_the_same_of_what_is_reported(
             spent = (case.prompt * 2 + case.completion * 4) * 1000
             tokens, cost = tokens + case.prompt + case.completion, cost + spent
             source = "provider" if case.reported else "partial_estimate"
-            assert (record.tokens.total, record.cost, record.source) == (
+            assert (record.billing.tokens.total, record.billing.cost, record.billing.source) == (
                 case.prompt + case.completion, spent, source,
             ), str(case)  # fmt: skip
             assert nano(canonical(record)["cost_usd"]) == spent, str(case)
@@ -124,9 +124,9 @@ async def test_a_model_that_may_have_thought_without_end_has_a_cost(
         [record] = await proxy.sink.wait()
 
     [row] = kept(path, "attempts")
-    assert record.tokens.completion_total == MAX_TOKENS
+    assert record.billing.tokens.completion_total == MAX_TOKENS
     prompt = PROMPT + 1  # the word of its effort
-    assert row["cost_nano_usd"] == record.cost == (prompt * 2 + MAX_TOKENS * 4) * 1000
+    assert row["cost_nano_usd"] == record.billing.cost == (prompt * 2 + MAX_TOKENS * 4) * 1000
 
 
 def test_the_most_tokens_at_the_highest_price_can_be_kept() -> None:

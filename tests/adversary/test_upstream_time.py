@@ -110,7 +110,7 @@ async def test_a_streams_first_byte_is_bounded_by_its_own(
         [record] = await proxy.sink.wait()
 
     assert (status, said["error"]["code"]) == (504, "upstream_first_byte_timeout")
-    assert record.cost == PROMPT_COST
+    assert record.billing.cost == PROMPT_COST
 
 
 async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
@@ -122,8 +122,8 @@ async def test_what_times_out_after_the_upstream_had_it_is_estimated_and_booked(
         [record] = await proxy.sink.wait()
 
     assert (status, said["error"]["code"]) == (504, "upstream_total_timeout")
-    assert (record.cost, record.source) == (PROMPT_COST, "partial_estimate")
-    assert record.lost == PROMPT_COST
+    assert (record.billing.cost, record.billing.source) == (PROMPT_COST, "partial_estimate")
+    assert record.billing.lost == PROMPT_COST
 
 
 async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
@@ -136,7 +136,7 @@ async def test_a_target_that_used_up_its_time_leaves_the_next_one_its_own(
 
     assert status == 200
     assert [each.error for each in record.attempts] == ["upstream_total_timeout", None]
-    assert record.lost == PROMPT_COST
+    assert record.billing.lost == PROMPT_COST
 
 
 def pondering(comments: int, every: float) -> Script:
@@ -258,7 +258,7 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
 
     assert late.error.code == "request_timeout"
     assert [(each.error, each.is_counted) for each in late.attempts] == [("request_timeout", True)]
-    assert (late.outcome, [fate.loss for _, fate, _ in late.billed()]) == (
+    assert (late.outcome, [fate.loss for _, fate, _ in late.billing.attempts]) == (
         "client_error",
         ["client_left"],
     )

@@ -133,7 +133,7 @@ async def test_of_two_bounds_the_larger_is_claimed_so_that_no_crowd_outspends_a_
         records = await proxy.sink.wait(30)
 
     assert statuses.count(200) == 1
-    assert sum(record.cost or 0 for record in records) < 1_000_000_000
+    assert sum(record.billing.cost or 0 for record in records) < 1_000_000_000
 
 
 async def test_economics_looks_at_the_larger_of_two_bounds(
@@ -280,7 +280,7 @@ async def test_what_chooses_a_model_an_address_or_a_key_is_refused(
     assert (plain, other, within) == (wrong, wrong, wrong)
     assert (said["error"]["param"], hidden["error"]["param"]) == (name, f"extra_body.{name}")
     assert upstream.requests == []
-    assert (record.outcome, record.bills()) == ("client_error", [])
+    assert (record.outcome, record.billing.bills) == ("client_error", [])
 
 
 async def test_other_unknown_fields_pass_with_their_values(

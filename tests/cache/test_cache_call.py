@@ -100,7 +100,7 @@ async def test_two_hundred_equal_calls_make_one_request(
     assert sorted(result for _, result, _ in answers) == ["coalesced"] * (HERD - 1) + ["miss"]
     assert len({(status, body) for status, _, body in answers}) == 1
     records = await cached.sink.wait(HERD)
-    assert sum(record.cost for record in records) == COST
+    assert sum(record.billing.cost for record in records) == COST
     assert sum(record.saved.cost for record in records if record.saved) == COST * (HERD - 1)
     assert {record.outcome for record in records} == {"success"}
     assert cached.counted('headrace_cache_lookups_total{result="coalesced"}') == HERD - 1
@@ -194,7 +194,7 @@ async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
     assert {texts(ROUTE, body, streamed=streamed) for *_, body in answers} == {" Paris."}
     assert len(upstream.requests) == 1
     records = await cached.sink.wait(21)
-    [paid] = [record for record in records if record.cost]
+    [paid] = [record for record in records if record.billing.cost]
     assert (paid.outcome, paid.cost, paid.source) == ("client_abort", COST, "provider")
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
@@ -462,5 +462,7 @@ async def test_whatever_happens_each_request_is_on_exactly_one_bill(
     attempts = [attempt for record in records for attempt in record.attempts]
     answered = [attempt for attempt in attempts if attempt.status is not None]
     assert len(answered) <= len(upstream.requests) <= len(attempts)  # some left before either
-    assert all(record.cost == 0 for record in records if record.cache in ("hit", "coalesced"))
+    assert all(
+        record.billing.cost == 0 for record in records if record.cache in ("hit", "coalesced")
+    )
     assert all(not record.attempts for record in records if record.saved)

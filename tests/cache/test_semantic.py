@@ -125,7 +125,7 @@ async def test_another_wording_gets_the_kept_answer_and_is_told_how_near_it_was(
     [_, record, _] = await made.cached.sink.wait(3)
     assert record.cache == "hit_semantic"
     assert record.saved is not None
-    assert record.cost == 0
+    assert record.billing.cost == 0
     assert made.cached.counted('headrace_cache_lookups_total{result="hit_semantic"}') == 1
     assert made.looked("hit") == 1
 

@@ -30,4 +30,4 @@ async def test_it_says_that_no_model_runs(name: str, streamed: bool, tmp_path: P
     assert "simulated" in TEXT
     assert texts(route, raw, streamed=streamed).strip() == TEXT
     [record] = await proxy.sink.wait()
-    assert record.source == "provider"
+    assert record.billing.source == "provider"

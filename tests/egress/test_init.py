@@ -117,7 +117,7 @@ async def test_what_a_guard_asks_is_a_call_of_its_own_in_the_trace_of_the_client
     assert record.key == "guard/house"
     assert (record.plan.deployment, record.plan.tags) == ("judge-smol", {"team": "search"})
     assert (record.outcome, record.status) == ("success", 200)
-    assert record.cost == 5 * 1000 + 3 * 2000
+    assert record.billing.cost == 5 * 1000 + 3 * 2000
     assert record.ids.trace_id == client.ids.trace_id
     assert record.head.parent.span_id == client.ids.server_span
     assert record.head.request_id != "req_1"

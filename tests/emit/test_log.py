@@ -16,13 +16,14 @@ import orjson
 import pytest
 
 from proxy.app.context import new_record
+from proxy.billing import Saved
 from proxy.emit.levels import LogLevel
 from proxy.emit.log import MAX_LINE, MAX_LINES, CallLog, LineWriter, canonical, events
 from proxy.emit.schemas import SCHEMAS
 from proxy.emit.summary import SIZES
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
-from proxy.record import Record, Saved
+from proxy.record import Record
 from proxy.types import Call, RequestHead, Target, Upstream
 from proxy.usage import NANO, Tokens
 from proxy.words import Word

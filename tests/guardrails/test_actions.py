@@ -94,7 +94,7 @@ async def test_an_answer_from_elsewhere_is_kept_by_itself(
 
     assert [record.cache for record in records] == ["miss", "hit"]
     assert len(upstream.requests) == 1
-    assert records[1].saved.cost == records[0].cost
+    assert records[1].saved.cost == records[0].billing.cost
 
 
 async def test_a_call_that_may_only_be_priced_is_not_sent_where_nobody_knows_the_price(
@@ -151,10 +151,10 @@ async def test_an_answer_is_asked_for_once_more_and_nothing_of_the_first_is_show
     assert len(upstream.requests) == 2
     assert verdicts(record, "output") == ["retried", "passed"]
     assert [attempt.why for attempt in record.attempts] == ["first", "guard"]
-    assert [bill.fate.served for bill in record.bills()] == [False, True]
-    assert record.lost is not None
-    assert record.cost is not None
-    assert 0 < record.lost < record.cost
+    assert [bill.fate.served for bill in record.billing.bills] == [False, True]
+    assert record.billing.lost is not None
+    assert record.billing.cost is not None
+    assert 0 < record.billing.lost < record.billing.cost
     repeats = 'model="gpt-4o-mini",upstream="openai",why="guard"'
     assert f"headrace_upstream_repeats_total{{{repeats}}} 1.0" in metrics
 
@@ -183,7 +183,7 @@ async def test_an_upstream_that_fails_the_second_time_is_told_of(
         [record] = await proxy.sink.wait()
 
     assert (status, said["error"]["code"]) == (502, "upstream_unavailable")
-    assert [bill.fate.served for bill in record.bills()] == [False]
+    assert [bill.fate.served for bill in record.billing.bills] == [False]
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 100])

@@ -62,7 +62,7 @@ async def test_a_question_with_a_word_of_the_list_is_blocked_before_anything_is_
     assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
     assert said["error"]["guard"] == {"name": "keywords", "kind": "word"}
     assert upstream.requests == []
-    assert (record.outcome, record.cost) == ("blocked", 0)
+    assert (record.outcome, record.billing.cost) == ("blocked", 0)
     labels = 'guard="keywords",shadow="false",stage="input",verdict="blocked"'
     assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
 
@@ -118,7 +118,7 @@ async def test_an_answer_is_masked_however_its_stream_is_cut(
     assert said.rstrip().endswith(b"data: [DONE]")
     [(stage, result)] = record.verdicts()
     assert (stage, result.verdict, result.findings) == ("output", "masked", {"email": 1})
-    assert record.tokens.total == 8
+    assert record.billing.tokens.total == 8
 
 
 async def test_a_whole_answer_is_masked(tmp_path: Path, upstream: ScriptedUpstream) -> None:
@@ -138,7 +138,7 @@ async def test_an_answer_that_is_blocked_is_a_clean_error_and_paid(
         [record] = await proxy.sink.wait()
 
     assert (status, said["error"]["code"]) == (400, "guardrail_blocked")
-    assert (record.outcome, record.tokens.total) == ("blocked", 8)
+    assert (record.outcome, record.billing.tokens.total) == ("blocked", 8)
 
 
 async def test_a_stream_that_is_blocked_ends_with_an_error_and_nothing_of_the_match(

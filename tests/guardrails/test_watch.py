@@ -38,7 +38,7 @@ async def test_the_upstream_sees_placeholders_and_the_client_its_values_streamed
     assert json.loads(arguments) == {"said": [ASKED]}
     assert said.rstrip().endswith(b"data: [DONE]")
     assert {result.verdict for _, result in record.verdicts()} == {"masked"}
-    assert record.tokens.total == 8
+    assert record.billing.tokens.total == 8
 
 
 async def test_a_whole_answer_has_its_values_back(

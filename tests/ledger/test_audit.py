@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.billing import BudgetCharge
 from proxy.ledger.audit import CHECKS, LOOKS, audit
 from proxy.ledger.store import Unusable
-from proxy.record import BudgetCharge
 from tests.cli.test_init import headrace
 from tests.ledger.kept import PRICED, UNPRICED, Told, finished, ledger_at
 from tests.ledger.test_spending import written

@@ -11,10 +11,11 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from proxy.billing import BudgetCharge
 from proxy.ledger.budgets import NEVER_MS, spent
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Unusable
-from proxy.record import BudgetCharge, Record
+from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types.budget import BudgetQuery
 from proxy.types.limit import Limit

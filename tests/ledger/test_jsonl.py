@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from proxy.billing import BudgetCharge
 from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted, rows_of
 from proxy.ledger.store import Counts, Unusable, Unwritten
-from proxy.record import BudgetCharge
 from tests.ledger.kept import PRICED, finished
 from tests.ledger.test_sqlite import batch
 

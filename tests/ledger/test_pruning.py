@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from proxy.billing import BudgetCharge
 from proxy.ledger import now_ms
 from proxy.ledger.audit import audit
 from proxy.ledger.pruning import AT_ONCE, bound
 from proxy.ledger.rows import joined, noted, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
-from proxy.record import BudgetCharge
 from tests.cli.test_init import headrace
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written

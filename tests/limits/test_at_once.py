@@ -86,7 +86,7 @@ async def gauges(proxy: Proxy) -> dict[str, float]:
 
 
 def really_spent(records: Sequence[Any]) -> int:
-    return sum(bill.cost or 0 for record in records for bill in record.bills())
+    return sum(bill.cost or 0 for record in records for bill in record.billing.bills)
 
 
 @pytest.mark.parametrize("narrow", NARROW)
@@ -198,7 +198,7 @@ async def test_whatever_way_they_go_out_what_was_spent_is_charged_and_nothing_he
     assert len(admitted) == ALLOWED
     assert standing["money"] == really_spent(admitted)
     assert standing["at-once"] == 1.0
-    used = sum(record.tokens.total for record in admitted)
+    used = sum(record.billing.tokens.total for record in admitted)
     assert standing["tokens"] == pytest.approx(1 - used / 100_000, abs=3e-4)  # it drains
     outcomes = {record.outcome for record in admitted}
     assert outcomes == {OUTCOMES.get(way, "success")}

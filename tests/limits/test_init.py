@@ -229,7 +229,7 @@ async def test_as_many_as_allowed_pass_however_many_come_at_once(
 
     assert sum(status == 200 for status, _, _ in outcomes) == 37
     assert len(upstream.requests) == 37
-    assert sum(record.tokens.total for record in records) == 37 * 8
+    assert sum(record.billing.tokens.total for record in records) == 37 * 8
     assert int(headers["x-ratelimit-remaining-tokens"]) == pytest.approx(100_000 - 37 * 8, abs=50)
 
 

@@ -63,7 +63,7 @@ class Instances:
     def spent(self) -> int:
         """What all calls together have cost, in nano-USD, as their records say."""
         records = [record for proxy in self.proxies for record in proxy.sink.records]
-        return sum(bill.cost or 0 for record in records for bill in record.bills())
+        return sum(bill.cost or 0 for record in records for bill in record.billing.bills)
 
 
 @asynccontextmanager

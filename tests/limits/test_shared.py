@@ -54,7 +54,7 @@ async def test_together_they_admit_exactly_what_is_allowed(
         records = [*await first.sink.wait(250), *await second.sink.wait(250)]
 
     assert len(upstream.requests) == 41
-    assert sum(record.tokens.total for record in records) == 41 * 8
+    assert sum(record.billing.tokens.total for record in records) == 41 * 8
 
 
 async def test_without_it_each_keeps_to_its_share_and_both_come_back_to_it(
@@ -115,7 +115,7 @@ async def test_a_stop_tells_a_server_that_comes_back_in_time_what_was_spent(
     [budget] = [key for key in server.told("KEYS", "*").split() if "usd:money" in key]
     with server.admin as admin:
         spent = sum(int(each) for name, each in admin.hgetall(budget).items() if name.isdigit())
-    assert spent == sum(bill.cost or 0 for record in records for bill in record.bills()) > 0
+    assert spent == sum(bill.cost or 0 for record in records for bill in record.billing.bills) > 0
 
 
 async def test_a_server_that_was_never_there_does_not_keep_a_proxy_from_starting(

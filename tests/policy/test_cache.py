@@ -72,5 +72,5 @@ async def test_a_policy_that_says_so_has_answers_kept(
 
     assert said == ["miss", "hit", "refresh", "bypass"]
     assert len(upstream.requests) == 3
-    assert [record.cost for record in records][1] == 0
+    assert [record.billing.cost for record in records][1] == 0
     assert records[1].saved is not None

@@ -232,7 +232,7 @@ async def test_a_stale_pooled_connection_is_replaced_once_without_the_client_not
         ("first", "upstream_stale"),
         ("retry", None),
     ]
-    assert len(second.bills()) == 1
+    assert len(second.billing.bills) == 1
 
 
 async def test_connections_are_reused_after_whole_and_streamed_answers(

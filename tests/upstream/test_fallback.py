@@ -59,9 +59,9 @@ async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
-    [served] = [bill for bill in record.bills() if bill.fate.served]
+    [served] = [bill for bill in record.billing.bills if bill.fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
-    assert bool(record.lost) == record.attempts[0].is_counted
+    assert bool(record.billing.lost) == record.attempts[0].is_counted
     async with client.get(f"{proxy.admin}/metrics") as scraped:
         counted = await scraped.text()
     labels = 'deployment="resilient",to_upstream="scale",upstream="openai"'
@@ -115,7 +115,7 @@ async def test_when_all_fail_the_last_failure_is_told(
 
     [record] = await proxy.sink.wait()
     assert len(record.attempts) == 2
-    assert record.tokens.total == 0
+    assert record.billing.tokens.total == 0
 
 
 async def test_a_client_whose_time_is_over_waits_for_no_fallback(

@@ -34,8 +34,8 @@ async def test_a_slow_target_is_joined_by_the_next_and_cut(
         ("first", True),
         ("hedge", False),
     ]
-    assert [bill.fate.served for bill in record.bills()] == [False, True]
-    assert record.lost == 10 * 150
+    assert [bill.fate.served for bill in record.billing.bills] == [False, True]
+    assert record.billing.lost == 10 * 150
     assert (
         'headrace_lost_cost_usd_total{cause="hedge",deployment="resilient",model="primary"'
         in metrics
@@ -47,7 +47,7 @@ async def test_a_fast_target_is_asked_alone(tmp_path: Path, upstream: ScriptedUp
         await ask(client)
         [record] = await proxy.sink.wait()
 
-    assert (models(upstream), record.lost) == (["primary"], 0)
+    assert (models(upstream), record.billing.lost) == (["primary"], 0)
 
 
 async def test_a_target_that_fails_early_is_followed_at_once(

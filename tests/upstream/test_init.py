@@ -99,7 +99,7 @@ async def test_any_client_is_served_by_any_upstream(
         assert asked.headers[name] == form.format("sk-upstream-secret")
     assert KEY not in str(asked.headers)
     [record] = await proxy.sink.wait()
-    assert (record.tokens.input, record.tokens.output) == (5, 3)
+    assert (record.billing.tokens.input, record.billing.tokens.output) == (5, 3)
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -209,8 +209,8 @@ async def test_several_models_answer_side_by_side_with_their_own_usage(
     assert [c["usage"]["completion_tokens"] for c in said["choices"]] == [3, 3, 11]
     assert said["usage"]["completion_tokens"] == 17
     [record] = await proxy.sink.wait()
-    assert record.tokens.completion_total == 17
-    assert record.cost is None  # one of the three has no known price
+    assert record.billing.tokens.completion_total == 17
+    assert record.billing.cost is None  # one of the three has no known price
     assert len(record.attempts) == 3
 
 

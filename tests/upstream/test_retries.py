@@ -204,7 +204,7 @@ async def test_when_every_circuit_is_open_the_call_is_refused_at_once_and_told_w
     assert (status, said["error"]["code"]) == (503, "upstream_circuit_open")
     assert 0 < int(headers["retry-after"]) <= 30
     assert record.attempts == []
-    assert record.cost == 0
+    assert record.billing.cost == 0
     assert len(upstream.requests) == 1
 
 

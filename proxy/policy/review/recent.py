@@ -188,7 +188,7 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         too_large=too_large,
         ended=f"{record.outcome}, status {record.status}",
         error=_error_text(record.error),
-        cost=record.cost if record.attempts else None,
+        cost=record.billing.cost if record.attempts else None,
         attempts=tuple(few(_tried(record))),
         skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
         limits=tuple(few(_counted(record))),
