@@ -20,6 +20,7 @@ from bench.decide import BODY, microseconds
 from proxy.app.context import new_record
 from proxy.limits import Admission
 from proxy.limits.claims import claims_of
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.memory import MemoryStore
@@ -37,12 +38,12 @@ CALLS, AT_ONCE, MOST = 5000, 32, 10**9
 UP = Upstream("up", "openai", "http://127.0.0.1:9")
 TARGET = Target(UP, "m", prices=(Price(Decimal(1), Decimal(2)),))
 BOUNDS = (
-    ScopedLimit(Limit("calls", "requests", MOST, 86_400), ("key",)),
-    ScopedLimit(Limit("burst", "requests", MOST, 60), ()),
-    ScopedLimit(Limit("tokens", "tokens", MOST, 86_400), ("tag.team",)),
-    ScopedLimit(Limit("user", "tokens", MOST, 86_400), ("user",)),
-    ScopedLimit(Limit("at-once", "concurrency", MOST), ("deployment",)),
-    ScopedLimit(Limit("month", "usd", MOST, Calendar("month")), ("tag.team",)),
+    ScopedLimit(Limit("calls", KINDS["requests"], MOST, 86_400), ("key",)),
+    ScopedLimit(Limit("burst", KINDS["requests"], MOST, 60), ()),
+    ScopedLimit(Limit("tokens", KINDS["tokens"], MOST, 86_400), ("tag.team",)),
+    ScopedLimit(Limit("user", KINDS["tokens"], MOST, 86_400), ("user",)),
+    ScopedLimit(Limit("at-once", KINDS["concurrency"], MOST), ("deployment",)),
+    ScopedLimit(Limit("month", KINDS["usd"], MOST, Calendar("month")), ("tag.team",)),
 )
 PLAN = Plan("1", "widget", "chat", {"team": "support"}, (ModelCall("m", (TARGET,)),), bounds=BOUNDS)
 

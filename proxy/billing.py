@@ -111,8 +111,11 @@ def bill(
     """
     found = []
     for attempt, fate in zip(attempts, fates, strict=True):
-        used = _usage(attempt, call, hidden_tokens) if attempt.is_counted else None
-        found.append(Billed(attempt, fate, used and _priced(attempt.target, used, fate, day)))
+        made = None
+        if attempt.is_counted:
+            usage = _usage(attempt, call, hidden_tokens)
+            made = _priced(attempt.target, usage, fate, day)
+        found.append(Billed(attempt, fate, made))
     return Billing(found)
 
 

@@ -45,7 +45,7 @@ ERROR_TABLE = (
     ErrorRow(errors.NotFound),
     ErrorRow(errors.MethodNotAllowed),
     ErrorRow(errors.RequestTimeout),
-    ErrorRow(errors.LimitExceeded, types=("`requests`", "`tokens`", "`concurrency`")),
+    ErrorRow(errors.LimitExceeded),
     ErrorRow(errors.BudgetExceeded, types=("`insufficient_quota`",)),
     ErrorRow(errors.TooLarge),
     ErrorRow(errors.UnsupportedMedia),

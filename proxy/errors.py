@@ -159,7 +159,7 @@ class RequestTimeout(Refused):
 
 
 class LimitExceeded(Refused):
-    """A limit of the policy is reached. ``kind`` is requests, tokens, concurrency or usd.
+    """A limit of the policy is reached; ``kind`` is what it counts.
     Without ``retry_after_s`` the call is larger than the limit, and another try never helps."""
 
     status = 429
@@ -186,8 +186,7 @@ class BudgetExceeded(LimitExceeded):
             message = f"The budget {limit} is spent."
         else:
             message = f"The call may cost more than what is left of the budget {limit}."
-        super().__init__(message, limit, "usd", retry_after_s)
-        self.type = "insufficient_quota"
+        super().__init__(message, limit, "insufficient_quota", retry_after_s)
         self.should_retry = False
 
 

@@ -20,6 +20,8 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.openai import PATHS
 from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
+from proxy.errors import LimitExceeded, ProxyError
+from proxy.limits.kinds import KINDS
 from tools import guards, hidden, losses
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -37,9 +39,14 @@ def codes() -> Iterator[str]:
     yield "|---|---|---|---|"
     for row in ERROR_TABLE:
         listed = ", ".join(f"`{code}`" for code in row.codes)
-        types = ", ".join(row.types or (f"`{row.error.type}`",))
+        types = ", ".join(row.types or _types(row.error))
         when = row.when or (row.error.__doc__ or "").splitlines()[0]
         yield f"| {listed} | {row.status or row.error.status} | {types} | {when} |"
+
+
+def _types(error: type[ProxyError]) -> list[str]:
+    kinds = [kind.name for kind in KINDS.values() if kind.counting != "budget"]
+    return [f"`{name}`" for name in (kinds if error is LimitExceeded else [error.type])]
 
 
 def routes() -> Iterator[str]:
@@ -91,6 +98,14 @@ def _row(*cells: str) -> str:
     return "".join(f"| {cell} " if cell else "| " for cell in cells) + "|"
 
 
+def limits() -> Iterator[str]:
+    yield "| key | what it counts | counted as | a refusal |"
+    yield "|---|---|---|---|"
+    for name, kind in KINDS.items():
+        code = "budget_exceeded" if kind.counting == "budget" else "rate_limit_exceeded"
+        yield f"| `{name}` | {kind.__doc__} | a {kind.counting} | 429 `{code}` |"
+
+
 def panels(board: Board) -> Iterator[str]:
     yield "| question | panel |"
     yield "|---|---|"
@@ -127,7 +142,7 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "silent": guards.silent,
     },
     "metrics.md": {"metrics": metrics},
-    "policies.md": {"dialects": dialects},
+    "policies.md": {"dialects": dialects, "limits": limits},
 }
 
 

@@ -28,7 +28,6 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
 from proxy.settings import Address, BadSetting
 from proxy.types.outcome import Standing
-from proxy.usage import NANO
 
 LOG_EVERY_S = 60.0
 Log = structlog.typing.FilteringBoundLogger
@@ -129,8 +128,8 @@ def warn(context: Context) -> Callable[[Standing], None]:
         context.metrics.limit_warned(limit.name)
         used: float = standing.used
         capacity: float = limit.capacity
-        if limit.kind == "usd":  # money is read in USD
-            used, capacity = used / NANO, capacity / NANO
+        if limit.kind.scale > 1:  # money is read in USD
+            used, capacity = used / limit.kind.scale, capacity / limit.kind.scale
         whose = context.metrics.roster.owners(standing.scope)
         context.log.warning("limit.warned", limit=limit.name, whose=whose, used=used, of=capacity)
 

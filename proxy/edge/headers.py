@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from proxy.dialects.base import Client
 from proxy.errors import ProxyError
+from proxy.limits.kinds import KINDS
 from proxy.record import Record
 from proxy.types import Head, Json
 from proxy.types.outcome import Standing
@@ -14,18 +15,6 @@ from proxy.usage import usd_text
 MAX_WARNING = 1024
 ERROR = "x-headrace-error"
 FLAGGED = "flagged by a guard of the upstream"
-OF_LIMITS = {  # by kind of limit: its size, what is left, and when all of it is free again
-    "requests": (
-        "x-ratelimit-limit-requests",
-        "x-ratelimit-remaining-requests",
-        "x-ratelimit-reset-requests",
-    ),
-    "tokens": (
-        "x-ratelimit-limit-tokens",
-        "x-ratelimit-remaining-tokens",
-        "x-ratelimit-reset-tokens",
-    ),
-}
 
 
 def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
@@ -67,11 +56,12 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
 
 
 def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
-    """Return the headers of the client's tightest rate of requests, and of tokens."""
+    """Return the headers of the client's tightest rate of each kind that has some."""
     headers: dict[str, str] = {}
-    for kind, (size, remaining, reset) in OF_LIMITS.items():
-        rates = [rate for rate in standings if rate.limit.kind == kind and not rate.limit.shadow]
-        if rates:
+    for kind in KINDS.values():
+        rates = [rate for rate in standings if rate.limit.kind is kind and not rate.limit.shadow]
+        if rates and kind.headers is not None:
+            size, remaining, reset = kind.headers
             tightest = min(rates, key=lambda rate: rate.remaining / rate.limit.capacity)
             headers[size] = str(tightest.limit.capacity)
             headers[remaining] = str(tightest.remaining)

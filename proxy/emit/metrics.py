@@ -104,7 +104,7 @@ class Metrics:
             labels = (each.limit.name, each.scope or "all")
             left = each.remaining / each.limit.capacity
             shown["headrace_limit_remaining_ratio"][labels] = left
-            if each.limit.kind == "usd":
+            if each.limit.is_budget:
                 for name, value in _budget(each, now):
                     shown[name][labels] = value
         for name, values in shown.items():

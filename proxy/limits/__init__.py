@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from proxy.errors import BudgetExceeded, LimitExceeded, LimitStoreUnavailable, ProxyError
+from proxy.errors import LimitStoreUnavailable, ProxyError
 from proxy.limits import economics
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
@@ -23,11 +23,10 @@ from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.guard import is_service
-from proxy.types.limit import Claim, Limit, rate_text
+from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import FLAGS, FRESH, READING, LimitRefusal, Outcome, Standing
 
 T = TypeVar("T")
-USED = ("tokens", "usd")  # what is counted of an upstream's work, and not of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class Admitted:
         rules = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
-        free = tuple(claim for claim in claims if claim.limit.kind not in USED)
+        free = tuple(claim for claim in claims if not claim.limit.kind.estimated)
         self.record.admission = None
         if not free:
             return replace(NOTHING, refusal=error, refused=decided)
@@ -213,10 +212,4 @@ def _refused(refusal: LimitRefusal, *, store_away: bool) -> ProxyError:
     limit = refusal.limit
     if store_away and limit.on_store_error == "closed":
         return LimitStoreUnavailable(limit.name, refusal.retry_after_s)
-    if limit.kind == "usd":
-        return BudgetExceeded(limit.name, refusal.retry_after_s, spent=not refusal.remaining)
-    if refusal.retry_after_s is None:
-        text = f"The call asks for more {limit.kind} than {limit.name} ever allows at once."
-    else:
-        text = f"The limit {limit.name} of {rate_text(limit)} is reached."
-    return LimitExceeded(text, limit.name, limit.kind, refusal.retry_after_s)
+    return limit.kind.refusal(limit, refusal.retry_after_s, refusal.remaining)

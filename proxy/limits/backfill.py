@@ -70,7 +70,7 @@ class Backfill:
         if one of them turned out to be used."""
         if not self._under_way and not self._missed:
             return False
-        names = {_name(claim): claim for claim in claims if claim.limit.kind == "usd"}
+        names = {_name(claim): claim for claim in claims if claim.limit.is_budget}
         for name in names.keys() & self._missed.keys():
             self._try_again(names[name])
         tasks = [self._under_way[name] for name in names.keys() & self._under_way.keys()]

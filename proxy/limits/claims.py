@@ -9,8 +9,6 @@ not used is given back when the call ends.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
-from typing import NamedTuple
 
 from proxy.attempts import Attempt
 from proxy.billing import BudgetCharge
@@ -20,26 +18,14 @@ from proxy.dialects.translation import Translated
 from proxy.dialects.upstream_request import answered, parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
-from proxy.limits.most_expensive import most_cost
+from proxy.limits.most_expensive import highest_cost
 from proxy.record import Record
 from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target
-from proxy.types.limit import MOST, Claim
+from proxy.types.limit import MOST, CallSize, Claim, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
-from proxy.usage import in_force
 
 WRITTEN_PER_SECOND = 50  # tokens: what models of today write, of a whole second
-
-
-class Size(NamedTuple):
-    """The tokens of a prompt and the most that its answers may have, by the body that is sent."""
-
-    prompt: int
-    answers: int
-    body: Json
-
-
-Sizes = list[tuple[Target, Size]]
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
@@ -85,17 +71,13 @@ def _labels(plan: Plan, call: Call) -> dict[str, str]:
     return labels
 
 
-def _weights(plan: Plan, call: Call) -> dict[str, list[int]]:
-    """Return what each leg may use, in tokens and in nano-USD, by the kind of limit: estimated once
-    for all limits, and not at all where no limit counts it."""
-    kinds = {bound.limit.kind for bound in plan.bounds}
-    if kinds.isdisjoint(("tokens", "usd")):
-        return {}
-    sizes = [_sizes(call, plan, leg) for leg in plan.model_calls]
-    weights = {"tokens": [_tokens(leg_sizes) for leg_sizes in sizes]}
-    if "usd" in kinds:
-        weights["usd"] = [_cost(call, leg_sizes) or 0 for leg_sizes in sizes]
-    return weights
+def _weights(plan: Plan, call: Call) -> dict[LimitKind, list[int]]:
+    """Return what each leg may use, by the kind of limit: estimated once for all limits, and not at
+    all where no limit counts it."""
+    kinds = {bound.limit.kind for bound in plan.bounds if bound.limit.kind.estimated}
+    sizes = [_sizes(call, plan, leg) for leg in plan.model_calls] if kinds else []
+    day = call.head.at.date()
+    return {kind: [kind.weigh(leg_sizes, day) for leg_sizes in sizes] for kind in kinds}
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
@@ -103,31 +85,32 @@ def predicted(plan: Plan, call: Call) -> int | None:
 
     None as soon as a leg has no target with a known price.
     """
-    costs = [_cost(call, _sizes(call, plan, leg)) for leg in plan.model_calls]
+    day = call.head.at.date()
+    costs = [highest_cost(_sizes(call, plan, leg), day) for leg in plan.model_calls]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
 
 
-def _sizes(call: Call, plan: Plan, leg: ModelCall) -> Sizes:
+def _sizes(call: Call, plan: Plan, leg: ModelCall) -> list[CallSize]:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
-    sizes: dict[tuple[str | None, ...], Size | None] = {}
-    found: Sizes = []
+    sizes: dict[tuple[str | None, ...], CallSize | None] = {}
+    found: list[CallSize] = []
     targets = (*leg.targets, *plan.guards.detours)
     for target in targets:
         own = target.title if target.title in leg.others else None
         form = target.upstream.name, target.endpoint, own  # its bodies differ in the model's name
         if form not in sizes:
-            sizes[form] = _size(call, _sent(call, target, leg.changes_for(target)))
+            sizes[form] = _size(call, target, leg.changes_for(target))
         if (size := sizes[form]) is not None:
-            found.append((target, size))
-    return found or [(target, Size(0, 0, {})) for target in targets]
+            found.append(size._replace(target=target))
+    return found or [CallSize(target, prompt=0, answers=0, body={}) for target in targets]
 
 
 def estimated(call: Call, target: Target, changes: Changes = UNCHANGED) -> tuple[int, int] | None:
     """Return the tokens of the prompt and the most that the answers may have, by the very body that
     the target would get; None where it cannot be asked."""
-    size = _size(call, _sent(call, target, changes))
+    size = _size(call, target, changes)
     return (size.prompt, size.answers) if size else None
 
 
@@ -139,11 +122,13 @@ def _sent(call: Call, target: Target, changes: Changes) -> Translated | None:
         return None
 
 
-def _size(call: Call, sent: Translated | None) -> Size | None:
+def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
+    sent = _sent(call, target, changes)
     if sent is None:
         return None
     prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
-    return Size(prompt, min(answered(call, sent), MOST), sent.body)
+    answers = min(answered(call, sent), MOST)
+    return CallSize(target, prompt, answers=answers, body=sent.body)
 
 
 def _known(call: Call, body: Json) -> Mapping[str, int]:
@@ -179,32 +164,13 @@ def _unseen(attempt: Attempt) -> int:
     return int(attempt.ended - attempt.sent) * WRITTEN_PER_SECOND
 
 
-def _tokens(sizes: Sizes) -> int:
-    return min(max([size.prompt + size.answers for _, size in sizes], default=0), MOST)
-
-
-def _cost(call: Call, sizes: Sizes) -> int | None:
-    """Return the nano-USD of the most expensive target; None where no target has a known price."""
-    day = call.head.at.date()
-    costs = [_most_cost(target, day, size) for target, size in sizes]
-    return max([cost for cost in costs if cost is not None], default=None)
-
-
-def _most_cost(target: Target, day: date, size: Size) -> int | None:
-    price = in_force(target.prices, day)
-    if price is None:
-        return None
-    cost = most_cost(price, size.prompt, size.answers, target.model, size.body)
-    return None if cost is None else min(cost, MOST)
-
-
 def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:
     """Return what a call was charged of budgets that no user has for itself, by what it has used of
     each claim. A budget in shadow that would have refused it was not charged."""
     return [
         BudgetCharge(claim.limit.name, claim.scope, used[index])
         for index, claim in enumerate(decided.claims)
-        if claim.limit.kind == "usd"
+        if claim.limit.is_budget
         and used[index]
         and not claim.personal
         and not decided.readings[index * READING + WAIT]
@@ -214,15 +180,12 @@ def charges_of(decided: Outcome, used: Sequence[int]) -> list[BudgetCharge]:
 def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
     """Return what a call used of each claim, now that it has ended.
 
-    A request stays one whatever became of it. Where a cost is unknown its estimate stands.
+    Where that is unknown its estimate stands.
     """
-    bills = record.billing.bills
-    used = {
-        "requests": 1,
-        "concurrency": 0,
-        "tokens": sum([bill.usage.tokens.total for bill in bills]),
-    }
-    known = [bill.cost for bill in bills if bill.cost is not None]
-    if len(known) == len(bills):
-        used["usd"] = sum(known)
-    return [used.get(claim.limit.kind, claim.amount) for claim in claims]
+    billing = record.billing
+    tokens, cost = billing.tokens, billing.cost
+    used = [claim.limit.kind.used(tokens, cost) for claim in claims]
+    return [
+        claim.amount if amount is None else amount
+        for claim, amount in zip(claims, used, strict=True)
+    ]

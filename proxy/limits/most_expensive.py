@@ -6,19 +6,35 @@ cache, or fell in a tier.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from itertools import product
 from typing import Any
 
+from proxy.types.limit import MOST, CallSize
 from proxy.types.reasoning import may_reason
-from proxy.usage import Price, Tokens
+from proxy.usage import Price, Tokens, in_force
 
 _PROMPT = ("cached_input", "cache_write")
 _WISHES = ("modalities", "response_modalities", "output_modalities")
 _ASKED_IN = ("messages", "input", "prompt")
 _RECORDED = ("audio", "video", "file", "media", "document")
 """Words in the names of parts that a model may hear, files of an unknown kind among them."""
+
+
+def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
+    """Return the nano-USD of the most expensive target; None where no target has a known price."""
+    costs = [_cost_of(size, day) for size in sizes]
+    return max([cost for cost in costs if cost is not None], default=None)
+
+
+def _cost_of(size: CallSize, day: date) -> int | None:
+    price = in_force(size.target.prices, day)
+    if price is None:
+        return None
+    cost = most_cost(price, size.prompt, size.answers, size.target.model, size.body)
+    return None if cost is None else min(cost, MOST)
 
 
 def most_cost(

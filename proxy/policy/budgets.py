@@ -56,7 +56,7 @@ def budgets(snapshot: Snapshot) -> dict[str, BudgetQuery]:
             scopes=frozenset(scopes.get(name, ())),
         )
         for name, bound in found.items()
-        if bound.limit.kind == "usd"
+        if bound.limit.is_budget
     }
 
 

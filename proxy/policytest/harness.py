@@ -43,7 +43,6 @@ from proxy.types.limit import Claim, Limit
 from proxy.upstream import Upstreams
 from proxy.upstream.health import Health
 from proxy.upstream.reply import nothing
-from proxy.usage import NANO
 
 REQUEST = "policytest"
 DEFAULT = ScriptedAnswer(text="Hello.")
@@ -97,7 +96,7 @@ async def play(snapshot: Snapshot, given: Given) -> Played:
     await pipeline.run(exchange)
     for standing in await store.read(claims):
         limit, charged = standing.limit, standing.used - _used(given, standing.limit)
-        played.charged[limit.name] = Decimal(charged) / (NANO if limit.kind == "usd" else 1)
+        played.charged[limit.name] = Decimal(charged) / limit.kind.scale
     return played
 
 
@@ -113,7 +112,7 @@ async def _claims(policies: _Policies, exchange: _Exchange) -> Sequence[Claim]:
 def _used(given: Given, limit: Limit) -> int:
     """Return what the test says was used before; money is in USD there."""
     used = given.used.get(limit.name, Decimal(0))
-    return int(used * NANO if limit.kind == "usd" else used)
+    return int(used * limit.kind.scale)
 
 
 def _raise(sink: object, error: BaseException) -> None:

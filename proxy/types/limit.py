@@ -1,22 +1,26 @@
-"""What may be used: a limit, and a call's claim on one of its counters.
+"""What may be used: a limit of some kind, and a call's claim on one of its counters.
 
-Amounts are whole: requests, tokens, calls at once, or nano-USD. All arithmetic on them is exact
-in 53 bits, as the shared store has no more; a limit that would need more is a ``ValueError``.
-That holds 9,007,199 USD.
+Amounts are whole, money in nano-USD. All arithmetic on them is exact in 53 bits, as the shared
+store has no more; a limit that would need more is a ``ValueError``. That holds 9,007,199 USD.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from decimal import Decimal
 from math import ceil, gcd
-from typing import Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from proxy.errors import LimitExceeded
 from proxy.plural import counted
+from proxy.types.target import Target
 from proxy.types.windows import Calendar
+from proxy.usage import Tokens
 
-Kind = Literal["requests", "tokens", "concurrency", "usd"]
+Counting = Literal["rate", "budget", "lease"]
 OnStoreError = Literal["local", "open", "closed"]
 MOST = 2**53 - 1
 SPANS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
@@ -25,22 +29,91 @@ RENEW_S = LEASE_S / 3  # two of them may fail
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 
 
+class CallSize(NamedTuple):
+    """What one target may use of a call: the tokens of its prompt, and the most that its answers
+    may have, by the ``body`` that it is sent."""
+
+    target: Target
+    prompt: int
+    answers: int
+    body: Mapping[str, Any]
+
+
+class LimitKind:
+    """What differs between kinds of limits: each is a class of its own in ``proxy/limits/kinds``,
+    and its docstring is what editors and pages say of it.
+
+    ``name`` is its key in policies, and the ``type`` that a refused client reads; people read so
+    many of a ``unit``. A ``rate`` drains, a ``budget`` is money by the windows of a calendar, and
+    what is held by a ``lease`` comes back when the call has ended. One that is ``estimated`` counts
+    the work of upstreams, of which a kept answer costs none; of any other a call claims one.
+    ``counter`` begins the names of its counters, where that is not its own name, and ``scale`` says
+    how many of what is counted a policy counts as one. By ``headers`` clients read of their
+    tightest rate its size, what is left, and when all of it is free again.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    counting: ClassVar[Counting] = "rate"
+    estimated: ClassVar[bool] = False
+    counter: ClassVar[str | None] = None
+    scale: ClassVar[int] = 1
+    headers: ClassVar[tuple[str, str, str] | None] = None
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+        """Return the most that one model call may use, by what each of its targets may."""
+        return 1
+
+    def used(self, tokens: Tokens, cost: int | None) -> int | None:
+        """Return what a call has used that has ended, by all its tokens and nano-USD; None where
+        that is unknown, and its estimate stands."""
+        return 1
+
+    def figure(self, amount: int) -> str:
+        """Return so much of it, where the unit is known."""
+        return str(amount)
+
+    def amount_text(self, amount: int) -> str:
+        """Return so much of it, with its unit."""
+        return counted(amount, self.unit)
+
+    def allowance(self, limit: Limit) -> str:
+        """Return what a limit allows, in words: ``600 requests per minute, 100 at once``. A rate
+        lets its ``burst`` come at once, and no more of its amount before that drains."""
+        window = limit.window if isinstance(limit.window, int) else 1
+        seconds, unit = next(span for span in SPANS if window % span[0] == 0)
+        span = unit if window == seconds else counted(window // seconds, unit)
+        rate = f"{self.amount_text(limit.amount)} per {span}"
+        return rate if limit.capacity == limit.amount else f"{rate}, {limit.capacity} at once"
+
+    def refusal(self, limit: Limit, retry_after_s: float | None, left: int) -> LimitExceeded:
+        """Return the error of a call that a limit refuses; so much is left of it."""
+        if retry_after_s is None:
+            text = f"The call asks for more {self.name} than {limit.name} ever allows at once."
+        else:
+            text = f"The limit {limit.name} of {self.allowance(limit)} is reached."
+        return LimitExceeded(text, limit.name, self.name, retry_after_s)
+
+
 @dataclass(frozen=True, slots=True)
 class Limit:
     """A bound by name; each scope that claims it has a counter of its own.
 
-    ``requests`` and ``tokens`` are rates: ``amount`` per ``window`` whole seconds, and at most
-    ``burst`` (by default the amount) at once. ``usd`` is a budget: ``amount`` nano-USD in each
-    window of a ``Calendar``. ``concurrency`` is ``amount`` calls at once; a call whose
-    process has ended without settling it gives its place back after ``lease_s`` seconds: a process
-    that runs leases those of its calls anew, every ``RENEW_S`` seconds.
+    A rate is an ``amount`` per ``window`` whole seconds, and at most ``burst`` (by default the
+    amount) at once. A budget is an ``amount`` of nano-USD in each window of a ``Calendar``. What is
+    leased is an ``amount`` at once; a call whose process has ended without settling it gives its
+    place back after ``lease_s`` seconds: a process that runs leases those of its calls anew, every
+    ``RENEW_S`` seconds.
 
     A limit in ``shadow`` refuses nothing: it counts the calls that it would have let through.
     ``warn_at`` is the share of the capacity at which to warn, above 0 and up to 1.
     """
 
     name: str
-    kind: Kind
+    kind: LimitKind
     amount: int
     window: int | Calendar | None = None
     burst: int | None = None
@@ -67,11 +140,11 @@ class Limit:
         self._derive()
 
     def _check_window(self) -> None:
-        if self.kind == "usd" and not isinstance(self.window, Calendar):
+        if self.is_budget and not isinstance(self.window, Calendar):
             raise ValueError(f"{self.name}: a budget needs a window of the calendar")
-        if self.kind == "concurrency" and self.window is not None:
-            raise ValueError(f"{self.name}: concurrency has no window")
-        rate = self.kind in ("requests", "tokens")
+        if self.is_leased and self.window is not None:
+            raise ValueError(f"{self.name}: {self.kind.name} has no window")
+        rate = self.kind.counting == "rate"
         if rate and (not isinstance(self.window, int) or self.window < 1):
             raise ValueError(f"{self.name}: a rate needs a window of whole seconds")
         if self.burst is not None and (not rate or not 0 < self.burst <= MOST):
@@ -91,28 +164,25 @@ class Limit:
             object.__setattr__(self, "drain", self.amount // common)
         if capacity * self.unit_debt > MOST:
             raise ValueError(f"{self.name}: too fine to count: round the amount or the burst")
-        unit = "nano_usd" if self.kind == "usd" else self.kind  # counters of micro-USD are not read
-        object.__setattr__(self, "key", f"{unit}:{self.name}")
+        object.__setattr__(self, "key", f"{self.kind.counter or self.kind.name}:{self.name}")
         object.__setattr__(self, "capacity", capacity)
         object.__setattr__(self, "warn", ceil(share * capacity))
+
+    @property
+    def is_budget(self) -> bool:
+        """True if it is money by the windows of a calendar, as the ledger knows it too."""
+        return self.kind.counting == "budget"
+
+    @property
+    def is_leased(self) -> bool:
+        """True if what a call holds comes back when it has ended."""
+        return self.kind.counting == "lease"
 
     @property
     def calendar(self) -> Calendar:
         """The window of a budget."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
         return self.window
-
-
-def rate_text(limit: Limit) -> str:
-    """Return what a limit that is no budget allows, in words: ``600 requests per minute, 100 at
-    once``. A rate lets its ``burst`` come at once, and no more of its amount before that drains."""
-    if limit.kind == "concurrency":
-        return f"{counted(limit.amount, 'call')} at once"
-    window = limit.window if isinstance(limit.window, int) else 1
-    seconds, unit = next(span for span in SPANS if window % span[0] == 0)
-    span = unit if window == seconds else counted(window // seconds, unit)
-    rate = f"{counted(limit.amount, limit.kind.removesuffix('s'))} per {span}"
-    return rate if limit.capacity == limit.amount else f"{rate}, {limit.capacity} at once"
 
 
 @dataclass(frozen=True, slots=True)

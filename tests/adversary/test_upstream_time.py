@@ -262,7 +262,7 @@ async def test_time_that_the_client_allowed_has_one_name_and_says_nothing_of_the
         "client_error",
         ["client_left"],
     )
-    assert late.cost >= PROMPT_COST
+    assert late.billing.cost >= PROMPT_COST
     assert last.error.code == "upstream_circuit_open"  # the second failure in a row opened it
 
 

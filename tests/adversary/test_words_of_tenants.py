@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from proxy.limits.kinds import KINDS
 from proxy.types import Json
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
@@ -102,7 +103,8 @@ async def test_a_made_up_name_of_a_model_counts_as_the_model_that_is_asked(
 
 def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
     store = replace(Clock().memory(), most=100)
-    calls, users = Limit("calls", "requests", 1, 86_400), Limit("users", "requests", 1, 86_400)
+    calls = Limit("calls", KINDS["requests"], 1, 86_400)
+    users = Limit("users", KINDS["requests"], 1, 86_400)
     victims = (Claim(calls, "key:victim", 1), Claim(users, "key:victim|user:anna", 1))
 
     def admitted(name: str, *asked: Claim) -> bool:
@@ -121,10 +123,10 @@ def test_who_makes_up_many_names_loses_its_own_counters_first() -> None:
 @pytest.mark.parametrize("flood", ["rates", "budgets", "both"])
 def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
     store = replace(Clock().memory(), most=1000)
-    calls = Limit("calls", "requests", 10, 86_400)
-    house = Limit("house", "usd", 100, Calendar("month"))
-    rate = Limit("user-calls", "requests", 10, 86_400)
-    budget = Limit("user-money", "usd", 100, Calendar("month"))
+    calls = Limit("calls", KINDS["requests"], 10, 86_400)
+    house = Limit("house", KINDS["usd"], 100, Calendar("month"))
+    rate = Limit("user-calls", KINDS["requests"], 10, 86_400)
+    budget = Limit("user-money", KINDS["usd"], 100, Calendar("month"))
     honest = [Claim(calls, f"key:honest-{n}", 10) for n in range(50)]
     honest += [Claim(budget, f"key:victim|user:{n}", 100) for n in range(20)]
     honest += [Claim(rate, f"key:victim|user:{n}", 10) for n in range(20)]
@@ -146,8 +148,8 @@ def test_who_makes_up_many_names_takes_no_counter_of_others(flood: str) -> None:
 
 def test_of_one_key_rates_go_before_budgets() -> None:
     store = replace(Clock().memory(), most=100)
-    rate = Limit("calls", "requests", 10, 86_400)
-    budget = Limit("money", "usd", 100, Calendar("month"))
+    rate = Limit("calls", KINDS["requests"], 10, 86_400)
+    budget = Limit("money", KINDS["usd"], 100, Calendar("month"))
     for number in range(50):
         store.admit_now(f"paid-{number}", [Claim(budget, f"key:one|user:{number}", 5)])
         store.settle_now(f"paid-{number}", [5])

@@ -195,7 +195,11 @@ async def test_a_leader_that_leaves_takes_the_answer_from_nobody(
     assert len(upstream.requests) == 1
     records = await cached.sink.wait(21)
     [paid] = [record for record in records if record.billing.cost]
-    assert (paid.outcome, paid.cost, paid.source) == ("client_abort", COST, "provider")
+    assert (paid.outcome, paid.billing.cost, paid.billing.source) == (
+        "client_abort",
+        COST,
+        "provider",
+    )
     assert (await ask(cached, streamed=streamed))[1] == "hit"
 
 

@@ -99,9 +99,9 @@ async def test_a_hit_counts_as_a_call_costs_nothing_and_says_what_it_saved(
         said = response.headers
 
     miss, hit = await cached.sink.wait(2)
-    assert (miss.cost, miss.saved) == (COST, None)
-    assert (hit.outcome, hit.status, hit.cost, hit.attempts) == ("success", 200, 0, [])
-    assert (hit.saved.cost, hit.saved.tokens) == (COST, miss.tokens)
+    assert (miss.billing.cost, miss.saved) == (COST, None)
+    assert (hit.outcome, hit.status, hit.billing.cost, hit.attempts) == ("success", 200, 0, [])
+    assert (hit.saved.cost, hit.saved.tokens) == (COST, miss.billing.tokens)
     assert said["x-headrace-cost-usd"] == "0"
     assert cached.counted('headrace_cache_lookups_total{result="hit"}') == 1
     assert cached.counted('headrace_cache_lookups_total{result="miss"}') == 1

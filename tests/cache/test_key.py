@@ -11,6 +11,7 @@ import pytest
 
 from proxy.cache.key import BYTES, PARTS, digest, secret_of
 from proxy.dialects import DIALECTS
+from proxy.limits.kinds import KINDS
 from proxy.types import (
     CacheRule,
     Call,
@@ -115,7 +116,9 @@ SAME: dict[str, Callable[[], bytes]] = {
     "the upstream's credential": lambda: key(plan=aimed(api_key=Secret("sk-2"))),
     "the revision": lambda: key(plan=replace(PLAN, revision="r2")),
     "how long it is kept": lambda: key(rule=replace(RULE, ttl=9, max_bytes=9)),
-    "limits": lambda: key(plan=replace(PLAN, bounds=(ScopedLimit(Limit("c", "concurrency", 2)),))),
+    "limits": lambda: key(
+        plan=replace(PLAN, bounds=(ScopedLimit(Limit("c", KINDS["concurrency"], 2)),))
+    ),
     "retries and hedges": lambda: key(
         plan=replace(PLAN, retry=Retry(1, frozenset(), 0.1, 1.0), hedge_after=1.0)
     ),

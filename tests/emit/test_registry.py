@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from proxy.emit.declared import METRICS
 from proxy.emit.declared.metric import OTHER
 from proxy.emit.registry import RETIRED_S, Registry
+from proxy.limits.kinds import KINDS
 from proxy.types import Target, Upstream
 from proxy.types.limit import Limit
 from proxy.types.roster import ListedDeployment, Roster
@@ -17,7 +18,7 @@ from proxy.usage import Price
 OPENAI = Upstream("openai", "openai", "http://here", provider="openai")
 PRICED = Target(OPENAI, "gpt-4o-mini", prices=(Price(input=None, output=None),))
 LOCAL = Target(Upstream("local", "openai", "http://there"), "smol")
-MINUTE = Limit("per-minute", "requests", 60, 60)
+MINUTE = Limit("per-minute", KINDS["requests"], 60, 60)
 
 
 def roster(*deployments: str) -> Roster:

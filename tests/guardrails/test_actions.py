@@ -49,7 +49,7 @@ async def test_a_finding_sends_the_call_elsewhere(
     assert (verdicts(one, "input"), verdicts(other, "input")) == (["passed"], ["routed"])
     assert [attempt.target.model for attempt in other.attempts] == ["spare"]
     assert [target.model for target in other.plan.model_calls[0].targets] == ["spare"]
-    assert other.cost == 5 * 10_000 + 3 * 30_000
+    assert other.billing.cost == 5 * 10_000 + 3 * 30_000
     labels = 'guard="keywords",shadow="false",stage="input",verdict="routed"'
     assert f"headrace_guard_decisions_total{{{labels}}} 1.0" in metrics
 

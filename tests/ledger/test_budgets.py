@@ -15,6 +15,7 @@ from proxy.billing import BudgetCharge
 from proxy.ledger.budgets import NEVER_MS, spent
 from proxy.ledger.rows import Row, Rows
 from proxy.ledger.store import Unusable
+from proxy.limits.kinds import KINDS
 from proxy.record import Record
 from proxy.settings import LedgerAt
 from proxy.types.budget import BudgetQuery
@@ -31,7 +32,7 @@ BUDGET = """
 policies:
   default: {limits: [{name: month, usd: 0.0001 per month, unpriced: allow, per: [key, tag.team]}]}
 """
-MONTH = Limit("month", "usd", 10**9, Calendar("month"))
+MONTH = Limit("month", KINDS["usd"], 10**9, Calendar("month"))
 NOON = datetime(2026, 1, 15, 12, tzinfo=UTC)
 NOON_MS = int(NOON.timestamp() * 1000)
 COST = 22_000  # of each finished record, in nano-USD

@@ -17,6 +17,7 @@ from proxy.errors import LimitExceeded
 from proxy.ledger.audit import audit
 from proxy.ledger.budgets import spent
 from proxy.limits import Admission
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.policy.budgets import budgets
 from proxy.policy.store import read_folder
@@ -98,11 +99,11 @@ async def test_a_restart_recalls_what_rules_let_a_budget_count(
 
 MONTH = Calendar("month")
 LIMITS = {
-    ScopedLimit(Limit("all", "usd", 10**7, MONTH)),
-    ScopedLimit(Limit("teams", "usd", 10**6, MONTH), ("tag.team",)),
-    ScopedLimit(Limit("models", "usd", 10**7, MONTH), ("key", "model")),
-    ScopedLimit(Limit("shadow", "usd", 300_000, MONTH, shadow=True), ("key",)),
-    ScopedLimit(Limit("tiny", "usd", 200_000, MONTH), ("key",)),
+    ScopedLimit(Limit("all", KINDS["usd"], 10**7, MONTH)),
+    ScopedLimit(Limit("teams", KINDS["usd"], 10**6, MONTH), ("tag.team",)),
+    ScopedLimit(Limit("models", KINDS["usd"], 10**7, MONTH), ("key", "model")),
+    ScopedLimit(Limit("shadow", KINDS["usd"], 300_000, MONTH, shadow=True), ("key",)),
+    ScopedLimit(Limit("tiny", KINDS["usd"], 200_000, MONTH), ("key",)),
 }
 
 

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.limits.kinds import KINDS
 from proxy.types.limit import Claim, Limit
 from proxy.types.windows import Calendar
 from tests.conftest import Proxy, running_proxy, world
@@ -111,22 +112,22 @@ async def test_as_many_as_a_limit_allows_are_under_way_at_once(
     assert standing["at-once"] == 1.0
 
 
-KINDS = {
-    "requests": Limit("calls", "requests", ALLOWED, 86_400),
-    "tokens": Limit("tokens", "tokens", ALLOWED * TOKENS, 86_400),
-    "usd": Limit("money", "usd", ALLOWED * NANO_USD, Calendar("month")),
-    "concurrency": Limit("at-once", "concurrency", ALLOWED),
+LIMITS = {
+    "requests": Limit("calls", KINDS["requests"], ALLOWED, 86_400),
+    "tokens": Limit("tokens", KINDS["tokens"], ALLOWED * TOKENS, 86_400),
+    "usd": Limit("money", KINDS["usd"], ALLOWED * NANO_USD, Calendar("month")),
+    "concurrency": Limit("at-once", KINDS["concurrency"], ALLOWED),
 }
 CLAIMED = {"requests": 1, "tokens": TOKENS, "usd": NANO_USD, "concurrency": 1}
 USED = {"requests": 1, "tokens": 8, "usd": 2550, "concurrency": 0}
 
 
 @pytest.mark.parametrize("instances", [1, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", LIMITS)
 async def test_instances_that_share_their_counters_admit_no_more_together(
     kind: str, instances: int, shared_server: Server
 ) -> None:
-    clock, prefix, claims = Clock(), uuid4().hex, [Claim(KINDS[kind], "", CLAIMED[kind])]
+    clock, prefix, claims = Clock(), uuid4().hex, [Claim(LIMITS[kind], "", CLAIMED[kind])]
     async with AsyncExitStack() as opened:
         views = [shared(shared_server, clock, prefix) for _ in range(instances)]
         stores = [await opened.enter_async_context(view) for view in views]

@@ -15,6 +15,7 @@ import pytest
 from proxy.errors import BudgetExceeded, LimitExceeded
 from proxy.limits import Admission
 from proxy.limits.backfill import AGAIN_S, Backfill, BackfillUnavailable
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.limits.stores.redis import TIMEOUT_S, RedisStore
 from proxy.limits.stores.store import StoreUnavailable
@@ -32,8 +33,8 @@ DEAR = Target(
     "gpt-4o-mini",
     prices=(Price(Decimal(1), Decimal(1)),),
 )
-MONTH = Limit("month", "usd", 10**9, Calendar("month"))
-DAY = Limit("day", "usd", 10**9, Calendar("day"))
+MONTH = Limit("month", KINDS["usd"], 10**9, Calendar("month"))
+DAY = Limit("day", KINDS["usd"], 10**9, Calendar("day"))
 ALL, LEFT = 10**12, 10**9 - 10**5  # nano-USD: more than a month may cost, and nearly so much
 
 
@@ -127,7 +128,7 @@ async def test_a_crowd_asks_the_ledger_once_and_is_decided_by_what_it_knows(worl
 
 
 async def test_calls_of_other_budgets_and_of_none_do_not_wait(world: World) -> None:
-    calls = Limit("calls", "requests", 100, 60)
+    calls = Limit("calls", KINDS["requests"], 100, 60)
     async with world.admission() as admission:
         first = asyncio.ensure_future(world.call(admission, MONTH))
         await world.ledger.came.wait()
@@ -199,7 +200,7 @@ async def test_where_nobody_will_know_nobody_is_asked_again(world: World) -> Non
 
 async def test_a_call_that_another_limit_refuses_begins_no_budget(world: World) -> None:
     world.ledger.go.set()
-    full = Limit("full", "requests", 1, 86_400)
+    full = Limit("full", KINDS["requests"], 1, 86_400)
     async with world.admission() as admission:
         await admission.store.admit("before", claims((full, 1), scope=""))
         for _ in range(3):

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from proxy.dialects.bounds import ASSUMED_TOKENS
+from proxy.guardrails.kinds.length import Length
 from proxy.limits.claims import actuals, claims_of, estimated, hidden_tokens
+from proxy.limits.kinds import KINDS
 from proxy.policy.review.sample_call import suppose
 from proxy.record import Record, TraceIds
 from proxy.types import Call, Changes, Chunk, ModelCall, Plan, ScopedLimit, Target, Upstream
@@ -25,9 +27,9 @@ CHEAP, DEAR = (
     for name, price in (("cheap", 1), ("dear", 5))
 )
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-REQUESTS, TOKENS = Limit("r", "requests", 5, 60), Limit("t", "tokens", 5000, 60)
-MONEY = Limit("m", "usd", 1_000_000, Calendar("month"))
-AT_ONCE = Limit("c", "concurrency", 2)
+REQUESTS, TOKENS = Limit("r", KINDS["requests"], 5, 60), Limit("t", KINDS["tokens"], 5000, 60)
+MONEY = Limit("m", KINDS["usd"], 1_000_000, Calendar("month"))
+AT_ONCE = Limit("c", KINDS["concurrency"], 2)
 
 
 def asked(**body: Any) -> Call:
@@ -65,6 +67,13 @@ def test_tokens_are_estimated_on_the_high_side(
     body: dict[str, Any], changes: Changes, tokens: tuple[int, int]
 ) -> None:
     assert estimated(asked(**body), CHEAP, changes) == tokens
+
+
+def test_a_claim_and_the_length_guard_count_a_text_alike() -> None:
+    text = "日本語の文章" * 40
+
+    assert estimated(asked(prompt=text), CHEAP) == (240, ASSUMED_TOKENS)
+    assert [bool(Length(tokens=most).find(text)) for most in (239, 240)] == [True, False]
 
 
 def test_embeddings_have_no_answer_to_estimate() -> None:

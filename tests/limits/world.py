@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
@@ -12,10 +13,10 @@ from proxy.types.windows import Calendar
 
 SUPPORT = "key:support-widget"
 NOON = 1_768_478_400_000  # 2026-01-15 12:00 UTC
-REQUESTS = Limit("per-minute", "requests", 100, 60)
-TOKENS = Limit("tokens", "tokens", 100, 60)
-PLACES = Limit("at-once", "concurrency", 100)
-MONTH = Limit("month", "usd", 100, Calendar("month"))
+REQUESTS = Limit("per-minute", KINDS["requests"], 100, 60)
+TOKENS = Limit("tokens", KINDS["tokens"], 100, 60)
+PLACES = Limit("at-once", KINDS["concurrency"], 100)
+MONTH = Limit("month", KINDS["usd"], 100, Calendar("month"))
 
 
 @dataclass

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from proxy.limits.kinds import KINDS
 from proxy.types.limit import MOST, Limit
 from proxy.types.windows import Calendar
 
@@ -22,10 +23,10 @@ DAY = Calendar("day")
         ({"window": None}, "whole seconds"),
         ({"window": DAY}, "whole seconds"),
         ({"burst": 0}, "burst"),
-        ({"kind": "usd"}, "calendar"),
-        ({"kind": "usd", "window": DAY, "burst": 3}, "burst"),
-        ({"kind": "concurrency"}, "no window"),
-        ({"kind": "concurrency", "window": None, "lease_s": 0}, "lease"),
+        ({"kind": KINDS["usd"]}, "calendar"),
+        ({"kind": KINDS["usd"], "window": DAY, "burst": 3}, "burst"),
+        ({"kind": KINDS["concurrency"]}, "no window"),
+        ({"kind": KINDS["concurrency"], "window": None, "lease_s": 0}, "lease"),
         ({"warn_at": 0.0}, "share"),
         ({"warn_at": 80}, "share"),
         ({"amount": 999_999_937, "window": 2_592_000}, "too fine"),
@@ -34,11 +35,11 @@ DAY = Calendar("day")
 )
 def test_what_cannot_be_counted_is_refused(fields: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        Limit(**{"name": "team", "kind": "requests", "amount": 60, "window": 60, **fields})
+        Limit(**{"name": "team", "kind": KINDS["requests"], "amount": 60, "window": 60, **fields})
 
 
 def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
-    limit = Limit("team", "requests", 7, 60)
+    limit = Limit("team", KINDS["requests"], 7, 60)
 
     assert (limit.unit_debt, limit.drain) == (60_000, 7)
 
@@ -48,9 +49,9 @@ def test_a_rate_is_kept_in_lowest_terms_so_that_nothing_is_rounded() -> None:
     [(60, 200_000), (86_400, 100_000_000), (2_592_000, 1_000_000_000), (60, 1_234_567)],
 )
 def test_the_limits_that_people_write_can_be_counted(window: int, amount: int) -> None:
-    assert Limit("team", "tokens", amount, window).capacity == amount
+    assert Limit("team", KINDS["tokens"], amount, window).capacity == amount
 
 
 @pytest.mark.parametrize(("share", "warn"), [(0.8, 80), (0.07, 7), (0.001, 1), (1.0, 100)])
 def test_a_share_is_taken_as_it_was_written(share: float, warn: int) -> None:
-    assert Limit("team", "requests", 100, 60, warn_at=share).warn == warn
+    assert Limit("team", KINDS["requests"], 100, 60, warn_at=share).warn == warn

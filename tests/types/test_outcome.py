@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from proxy.limits.kinds import KINDS
 from proxy.types.limit import Limit
 from proxy.types.outcome import FRESH, NEVER, WARNED, outcome
 from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, claims, would_refuse
@@ -42,7 +43,7 @@ def test_a_limit_in_shadow_only_says_that_it_would_refuse() -> None:
 
 
 def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> None:
-    seven = Limit("seven", "requests", 7, 60)
+    seven = Limit("seven", KINDS["requests"], 7, 60)
     asked = claims((seven, 1), (MONTH, 5), (PLACES, 1))
     readings = [60_001, -1, 0, WARNED, 120, 5000, 0, FRESH, 3, -1, 0, 0]
 

@@ -141,7 +141,7 @@ async def test_a_fault_has_its_status_and_the_next_call_is_fine(
     assert response.headers.get("retry-after") == ("7" if status == 429 else None)
     failed, _ = await proxy.sink.wait(2)
     if failed.attempts[0].status != 200 and status != 504:
-        assert (failed.tokens.total, failed.cost) == (0, 0)
+        assert (failed.billing.tokens.total, failed.billing.cost) == (0, 0)
 
 
 STREAM_FAULTS = {

@@ -155,7 +155,7 @@ def _budgets(roster: Roster) -> set[Values]:
         (limit.name, scope or "all")
         for listed in roster.deployments.values()
         for limit, scope in listed.scopes
-        if limit.kind == "usd"
+        if limit.is_budget
     }
 
 

@@ -8,9 +8,10 @@ of the call. Moments are milliseconds, ``now`` of a clock that only goes forward
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from proxy.types.limit import MOST, Claim, Limit
+from proxy.types.limit import MOST, Claim, Counting, Limit
 from proxy.types.outcome import FRESH, NEVER, WARNED
 from proxy.types.windows import Bounds, Calendar
 
@@ -203,8 +204,9 @@ class Leases:
 Counter = Rate | Budget | Leases
 
 
+COUNTERS: Mapping[Counting, type[Counter]] = {"rate": Rate, "budget": Budget, "lease": Leases}
+
+
 def new_counter(limit: Limit) -> Counter:
-    """Make a counter of the limit's kind."""
-    if limit.kind == "usd":
-        return Budget()
-    return Leases() if limit.kind == "concurrency" else Rate()
+    """Make a counter for what the limit counts."""
+    return COUNTERS[limit.kind.counting]()

@@ -262,7 +262,7 @@ class FailoverStore:
         """Add up money by budget and window; of rates, nothing is worth telling so late."""
         wall = int(self.fallback.utc() * 1000)
         for claim, actual in zip(call.claims, actuals, strict=True):
-            if claim.limit.kind != "usd" or not actual:
+            if not claim.limit.is_budget or not actual:
                 continue
             _, begin, ends, _ = claim.limit.calendar.around(wall)
             name = (claim.limit.key, claim.scope, begin)

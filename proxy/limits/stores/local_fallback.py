@@ -48,7 +48,7 @@ class LocalFallback:
         now, readings = int(self.monotonic() * 1000), decided.readings
         for index, claim in enumerate(decided.claims):
             limit = claim.limit
-            if limit.on_store_error == "local" and limit.kind != "concurrency":
+            if limit.on_store_error == "local" and not limit.is_leased:
                 level, reset = readings[index * READING], readings[index * READING + 1]
                 name = limit.key, claim.scope
                 self._seen[name] = level, reset, now
@@ -64,7 +64,7 @@ class LocalFallback:
         for index, (claim, actual) in enumerate(zip(decided.claims, actuals, strict=True)):
             limit, name = claim.limit, (claim.limit.key, claim.scope)
             _, reset, wait, _ = decided.readings[index * READING : (index + 1) * READING]
-            if limit.kind != "usd" or wait or name not in self._seen:
+            if not limit.is_budget or wait or name not in self._seen:
                 continue
             level, left, seen_ms = self._seen[name]
             if abs(seen_ms + left - at_ms - reset) < CLOSE_MS:  # in the same window
@@ -74,7 +74,7 @@ class LocalFallback:
         """Take over the places of a call that the shared store has admitted, until it is settled.
         Those of a call that has its places here already stay as they are."""
         local = [self._shared(claim) for claim in claims if claim.limit.on_store_error == "local"]
-        if any(claim.limit.kind == "concurrency" for claim in local):
+        if any(claim.limit.is_leased for claim in local):
             self.local.hold_now(request_id, local)
 
     def admit(self, request_id: str, claims: Sequence[Claim]) -> Outcome:
@@ -129,7 +129,7 @@ class LocalFallback:
         self._seeded.add(name)
         level, reset, at = seen
         passed = int(self.monotonic() * 1000) - at
-        if limit.kind == "usd":
+        if limit.is_budget:
             used = level if passed < reset else 0
         else:
             whole = self._shares.get(limit.key, (limit, limit))[0]

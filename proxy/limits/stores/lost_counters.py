@@ -26,7 +26,7 @@ class LostCounters:
         lost: list[Claim] = []
         for index, claim in enumerate(decided.claims):
             limit = claim.limit
-            if limit.kind != "usd":
+            if not limit.is_budget:
                 continue
             now, name = int(self.monotonic() * 1000), (limit.key, claim.scope)
             _, reset, _, flags = decided.readings[index * READING : (index + 1) * READING]

@@ -158,7 +158,7 @@ class MemoryStore:
             return
         now, wall = self._clocks()
         taken: list[Charge | None] = [
-            self._take(request_id, claim, now, wall) if claim.limit.kind == "concurrency" else None
+            self._take(request_id, claim, now, wall) if claim.limit.is_leased else None
             for claim in claims
         ]
         self._hold(request_id, taken)

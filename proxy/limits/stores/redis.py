@@ -79,7 +79,7 @@ class RedisStore:
         settled, and must be."""
         keys = self._wire.keys(request_id, claims)
         text = self._wire.claims(claims)
-        leased = any(claim.limit.kind == "concurrency" for claim in claims)
+        leased = any(claim.limit.is_leased for claim in claims)
         try:
             readings = await self._batches.put(ScriptCall(keys, wire.admit(text)))
         except (StoreUnavailable, asyncio.CancelledError):

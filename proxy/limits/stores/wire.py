@@ -45,10 +45,10 @@ class Wire:
     def _learn(self, limit: Limit, now: int) -> tuple[Limit, int, str]:
         """Write what is the same for all claims on a limit till a window ends."""
         until = 2**63
-        if limit.kind == "usd":
+        if limit.is_budget:
             rest: tuple[int, ...] = limit.calendar.around(now)
             kind, until = BUDGET, rest[2]
-        elif limit.kind == "concurrency":
+        elif limit.is_leased:
             kind, rest = CONCURRENCY, (limit.lease_s * 1000,)
         else:
             kind, rest = RATE, (limit.unit_debt, limit.drain)

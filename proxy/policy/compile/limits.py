@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from proxy.policy import schema
 from proxy.policy.compile.context import CompileContext
@@ -52,9 +51,8 @@ class LimitCompiler:
             if tag != per and tag not in self._context.rules:
                 self._context.unknown((*path, "per", index), "tags", "tag", tag)
         try:
-            amounts = self._amounts(config, shadow=self._in_shadow(path))
-            limit = Limit(config.name, **amounts)
-            needs_prices = limit.kind == "usd" and config.unpriced != "allow"
+            limit = self._limit(config, shadow=self._in_shadow(path))
+            needs_prices = limit.is_budget and config.unpriced != "allow"
             return ScopedLimit(limit, self._whose(config), needs_prices)
         except ValueError as error:
             self._context.complain(path, str(error).removeprefix(f"{config.name}: "))
@@ -78,18 +76,17 @@ class LimitCompiler:
         section, name = path[:2]
         return section == "policies" and self._context.policies.policies[str(name)].mode == "shadow"
 
-    def _amounts(self, config: schema.LimitConfig, shadow: bool) -> dict[str, Any]:
-        common: dict[str, Any] = {
-            "shadow": config.mode == "shadow" or shadow,
-            "warn_at": config.warn_at,
-            "on_store_error": config.on_store_error,
-        }
-        if config.usd is not None:
-            amount, unit = config.usd
-            window = Calendar(unit, config.zone or "UTC")  # type: ignore[arg-type]  # a unit by schema
-            return {"kind": "usd", "amount": amount, "window": window, **common}
-        if config.concurrency is not None:
-            return {"kind": "concurrency", "amount": config.concurrency, **common}
-        kind = "requests" if config.requests is not None else "tokens"
-        amount, seconds = config.requests or config.tokens or (0, 0)
-        return {"kind": kind, "amount": amount, "window": seconds, "burst": config.burst, **common}
+    def _limit(self, config: schema.LimitConfig, *, shadow: bool) -> Limit:
+        amount, window = config.amount
+        if isinstance(window, str):
+            window = Calendar(window, config.zone or "UTC")  # type: ignore[arg-type]  # a unit
+        return Limit(
+            config.name,
+            config.kind,
+            amount=amount,
+            window=window,
+            burst=config.burst,
+            shadow=config.mode == "shadow" or shadow,
+            warn_at=config.warn_at,
+            on_store_error=config.on_store_error,
+        )

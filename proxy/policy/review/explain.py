@@ -17,7 +17,6 @@ from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.types import Call, Plan, ScopedLimit, Target
-from proxy.types.limit import Limit, rate_text
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
 
@@ -81,7 +80,7 @@ def _limits(plan: DecidedPlan, call: Call) -> Reason:
     parts = []
     for bound in plan.bounds:
         limit = bound.limit
-        claimed = amount_text(limit, sum(c.amount for c in claims if c.limit is limit))
+        claimed = limit.kind.figure(sum(c.amount for c in claims if c.limit is limit))
         at = plan.place_of_limit(limit.name)
         why = f"the call claims {claimed}" if texts else None
         parts.append(Reason(about="limit", decided=bound_text(bound), why=why, at=at))
@@ -193,18 +192,7 @@ def bound_text(bound: ScopedLimit) -> str:
     limit = bound.limit
     per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
     shadow = ", in shadow" if limit.shadow else ""
-    return f"{limit.name}: {_amount(limit)}{per}{shadow}"
-
-
-def amount_text(limit: Limit, amount: int) -> str:
-    """Return so much of what a limit counts, money in USD."""
-    return f"{usd_text(amount)} USD" if limit.kind == "usd" else str(amount)
-
-
-def _amount(limit: Limit) -> str:
-    if limit.kind == "usd":
-        return f"{amount_text(limit, limit.amount)} each {limit.calendar.unit}"
-    return rate_text(limit)
+    return f"{limit.name}: {limit.kind.allowance(limit)}{per}{shadow}"
 
 
 def _titles(targets: Sequence[Target]) -> str:

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from proxy.errors import ProxyError
 from proxy.limits.claims import claims_of
-from proxy.plural import counted
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.snapshot import Deployment, Snapshot
@@ -21,9 +20,6 @@ from proxy.policy.files.source import Path_
 from proxy.policy.review.sample_call import example, suppose
 from proxy.types import Call
 from proxy.types.limit import Claim
-from proxy.usage import usd_text
-
-USED = ("tokens", "usd")
 
 
 def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
@@ -37,15 +33,15 @@ def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
                 if (
                     limit.name not in reported
                     and claim.amount > limit.capacity
-                    and limit.kind in USED
+                    and limit.kind.estimated
                 ):
                     reported.add(limit.name)
-                    yield (*snapshot.limits[limit.name], limit.kind), _finding(deployment, claim)
+                    at = (*snapshot.limits[limit.name], limit.kind.name)
+                    yield at, _finding(deployment, claim)
 
 
 def _finding(deployment: Deployment, claim: Claim) -> str:
-    money = claim.limit.kind == "usd"
-    amount = f"{usd_text(claim.amount)} USD" if money else counted(claim.amount, "token")
+    amount = claim.limit.kind.amount_text(claim.amount)
     call = f"one call of {deployment.name} that bounds nothing"
     return f"is smaller than {call}: {amount} are claimed"
 

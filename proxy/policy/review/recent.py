@@ -18,7 +18,7 @@ from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences, other_key
-from proxy.policy.review.explain import amount_text, explain
+from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
@@ -272,8 +272,9 @@ def _limits(limits: tuple[CountedLimit, ...]) -> Iterator[Reason]:
     for limit, claimed, amount, refuses in limits:
         refused = "would refuse, in shadow" if limit.shadow else "refused"
         text = refused if refuses else fits
-        used = f"{amount_text(limit, amount)} of {amount_text(limit, limit.capacity)} used"
-        why = f"the call claimed {amount_text(limit, claimed)}, {used}"
+        figure = limit.kind.figure
+        used = f"{figure(amount)} of {figure(limit.capacity)} used"
+        why = f"the call claimed {figure(claimed)}, {used}"
         yield Reason("limit", f"{limit.name}: {text}", why)
 
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    create_model,
+)
 
 from proxy.config import units
 from proxy.config.scalars import Name, Section, Zone, listed, one_or_several
 from proxy.config.shapes import Requirement, ShapeCondition, each, has, needs, no, one, some
+from proxy.limits.kinds import KINDS
+from proxy.types.limit import Counting, LimitKind
 
-KINDS = ("requests", "tokens", "concurrency", "usd")
 PER = r"^(key|deployment|model|user|tag\.[a-z][a-z0-9_]{0,63})$"
 
 
@@ -89,33 +97,41 @@ def _once(value: list[str]) -> list[str]:
     return value
 
 
-class LimitConfig(Section):
+AMOUNTS: dict[Counting, Any] = {"rate": Rate, "budget": Budget, "lease": Count}
+
+
+def _only_for(key: str, called: str, counting: Counting) -> Requirement:
+    kinds = [name for name, kind in KINDS.items() if kind.counting == counting]
+    condition = needs(has(key), some(*map(has, kinds)) if kinds[1:] else has(kinds[0]))
+    return Requirement(condition, f"must not say {called} but for {' or '.join(kinds)}")
+
+
+class _Named(Section):
+    name: Name
+    """Its name, one of its own in the whole folder: counters, metrics and refusals go by it."""
+
+
+_FIELDS: dict[str, Any] = {
+    name: (AMOUNTS[kind.counting] | None, Field(None, description=kind.__doc__))
+    for name, kind in KINDS.items()
+}
+_Amounts = create_model("_Amounts", __base__=_Named, **_FIELDS)
+
+
+class LimitConfig(_Amounts):
     """How much may be used: requests, tokens, calls at once, or money."""
 
     REQUIREMENTS = (
         Requirement(one(*map(has, KINDS)), f"must say one of {', '.join(KINDS)}"),
-        Requirement(
-            needs(has("burst"), some(has("requests"), has("tokens"))),
-            "must not say a burst but for requests or tokens",
-        ),
-        Requirement(needs(has("zone"), has("usd")), "must not say a zone but for usd"),
-        Requirement(needs(has("unpriced"), has("usd")), "must not say unpriced but for usd"),
+        _only_for("burst", "a burst", "rate"),
+        _only_for("zone", "a zone", "budget"),
+        _only_for("unpriced", "unpriced", "budget"),
         Requirement(
             needs(has("across"), each(_per_what_callers_set(), no(_per_key()))),
             "must not say across but per user or tag, without key",
         ),
     )
 
-    name: Name
-    """Its name, one of its own in the whole folder: counters, metrics and refusals go by it."""
-    requests: Rate | None = None
-    """Calls per time."""
-    tokens: Rate | None = None
-    """Tokens per time, of prompts and answers."""
-    concurrency: Count | None = None
-    """Calls at once."""
-    usd: Budget | None = None
-    """Money in each second, minute, hour, day, week or month of the calendar."""
     per: Annotated[
         list[Per],
         BeforeValidator(listed),
@@ -139,3 +155,14 @@ class LimitConfig(Section):
     counts 0 for them."""
     on_store_error: Literal["local", "open", "closed"] = "local"
     """Without its store: count in this process alone, let all pass, or refuse all."""
+
+    @property
+    def kind(self) -> LimitKind:
+        """What it counts: the one of the kinds that it says."""
+        return next(kind for name, kind in KINDS.items() if getattr(self, name) is not None)
+
+    @property
+    def amount(self) -> tuple[int, Any]:
+        """How much of that, and in which time: whole seconds, a unit of the calendar, or None."""
+        value = getattr(self, self.kind.name)
+        return value if isinstance(value, tuple) else (value, None)

@@ -7,6 +7,7 @@ import signal
 import time
 from uuid import uuid4
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore
 from proxy.limits.stores.wire import Wire
 from proxy.types.limit import Limit
@@ -16,7 +17,7 @@ from tests.limits.stores.test_failover import instance
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
 from tests.servers import Cluster, Member
 
-BUDGET = Limit("budget", "usd", 1_000_000, Calendar("month"))
+BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
 CALLS = 500
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import MemoryStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome
@@ -51,7 +52,7 @@ def test_retry_after_is_exact_to_the_millisecond(
     amount: int, window: int, burst: int, asked: list[int]
 ) -> None:
     clock = Clock()
-    store, limit = clock.memory(), Limit("team", "tokens", amount, window, burst)
+    store, limit = clock.memory(), Limit("team", KINDS["tokens"], amount, window, burst)
     for number, one in enumerate(asked):
         outcome = admit(store, f"call-{number}", limit, min(one, burst))
         if outcome.admitted:
@@ -67,7 +68,7 @@ def test_retry_after_is_exact_to_the_millisecond(
 def test_no_stretch_of_time_lets_more_through_than_a_burst_and_the_rate(
     steps: list[tuple[int, int]],
 ) -> None:
-    clock, limit = Clock(), Limit("team", "tokens", 7, 1, burst=11)
+    clock, limit = Clock(), Limit("team", KINDS["tokens"], 7, 1, burst=11)
     store, let = clock.memory(), []
     for number, (passes, amount) in enumerate(steps):
         clock.ms += passes
@@ -81,7 +82,7 @@ def test_no_stretch_of_time_lets_more_through_than_a_burst_and_the_rate(
             assert total * 1000 <= 11 * 1000 + 7 * (at - begin)
 
 
-@pytest.mark.parametrize("limit", [TOKENS, MONTH, PLACES], ids=lambda limit: limit.kind)
+@pytest.mark.parametrize("limit", [TOKENS, MONTH, PLACES], ids=lambda limit: limit.kind.name)
 def test_a_claim_larger_than_the_limit_is_refused_for_good(limit: Limit) -> None:
     outcome = admit(Clock().memory(), "call", limit, 101)
 
@@ -91,7 +92,7 @@ def test_a_claim_larger_than_the_limit_is_refused_for_good(limit: Limit) -> None
 
 def test_a_rate_is_settled_to_what_was_used() -> None:
     clock = Clock()
-    store, limit = clock.memory(), Limit("team", "tokens", 100, 60)
+    store, limit = clock.memory(), Limit("team", KINDS["tokens"], 100, 60)
     admit(store, "less", limit, 50)
     admit(store, "more", limit, 20)
     store.settle_now("less", [10])
@@ -103,7 +104,7 @@ def test_a_rate_is_settled_to_what_was_used() -> None:
 
 def test_what_has_drained_is_not_given_back_for_others_may_have_used_it() -> None:
     clock = Clock()
-    store, limit = clock.memory(), Limit("team", "requests", 100, 60)
+    store, limit = clock.memory(), Limit("team", KINDS["requests"], 100, 60)
     admit(store, "slow", limit, 100)
     clock.ms += 60_000
     admit(store, "others", limit, 100)
@@ -146,7 +147,7 @@ def test_a_budget_begins_anew_with_its_window_and_says_when() -> None:
 
 def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
     clock = Clock()
-    store, limit = clock.memory(), Limit("day", "usd", 100, Calendar("day"))
+    store, limit = clock.memory(), Limit("day", KINDS["usd"], 100, Calendar("day"))
     admit(store, "late", limit, 10)
     clock.ms += DAY_MS
     admit(store, "today", limit, 50)
@@ -160,7 +161,7 @@ def test_a_late_call_is_settled_in_the_window_it_was_charged_in() -> None:
 
 def test_a_budget_never_grants_a_window_twice() -> None:
     clock = Clock()
-    store, limit = clock.memory(), Limit("day", "usd", 100, Calendar("day"))
+    store, limit = clock.memory(), Limit("day", KINDS["usd"], 100, Calendar("day"))
     admit(store, "today", limit, 100)
     clock.ms += DAY_MS
     admit(store, "tomorrow", limit, 100)
@@ -192,7 +193,7 @@ def test_money_known_from_a_ledger_makes_a_counter_whole() -> None:
 
 
 def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
-    clock, limit = Clock(), Limit("at-once", "concurrency", 2, lease_s=30)
+    clock, limit = Clock(), Limit("at-once", KINDS["concurrency"], 2, lease_s=30)
     store = clock.memory()
     admit(store, "lost", limit)
     clock.ms += 10_000
@@ -209,7 +210,7 @@ def test_a_place_is_given_back_when_its_lease_ends_or_its_call_does() -> None:
 
 
 def test_a_place_is_kept_for_as_long_as_its_lease_is_renewed() -> None:
-    clock, limit = Clock(), Limit("at-once", "concurrency", 2, lease_s=30)
+    clock, limit = Clock(), Limit("at-once", KINDS["concurrency"], 2, lease_s=30)
     store = clock.memory()
     admit(store, "long", limit)
     for _ in range(5):
@@ -252,7 +253,7 @@ def test_spent_money_is_the_sum_of_what_calls_really_cost(
 
 def test_a_refusal_charges_none_of_the_limits() -> None:
     store = Clock().memory()
-    tight = Limit("tight", "requests", 1, 60)
+    tight = Limit("tight", KINDS["requests"], 1, 60)
     asked = claims((REQUESTS, 1), (MONTH, 10), (PLACES, 1), (tight, 1))
     store.admit_now("first", asked)
 

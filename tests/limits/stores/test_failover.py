@@ -15,6 +15,7 @@ import pytest
 
 from proxy.background import running_beside
 from proxy.limits.claims import charges_of
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.failover import FailoverStore
 from proxy.limits.stores.local_fallback import LocalFallback
 from proxy.limits.stores.redis import RedisStore
@@ -24,7 +25,7 @@ from tests.limits.conftest import shared
 from tests.limits.world import MONTH, PLACES, REQUESTS, claims
 from tests.servers import Cluster, Server, eventually
 
-BUDGET = Limit("budget", "usd", 1_000_000, Calendar("month"))
+BUDGET = Limit("budget", KINDS["usd"], 1_000_000, Calendar("month"))
 TIMEOUT_S = 0.1
 
 

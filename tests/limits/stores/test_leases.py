@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.leases import renewing
 from proxy.types.limit import LEASE_S, RENEW_S, Limit
 from tests.cli.test_init import serving
@@ -23,7 +24,7 @@ ONE = "\npolicies: {default: {limits: [{name: at-once, concurrency: 1}]}}\n"
 
 
 async def test_a_call_that_outlasts_its_lease_keeps_its_place() -> None:
-    clock, asked = Clock(), claims((Limit("at-once", "concurrency", 1), 1))
+    clock, asked = Clock(), claims((Limit("at-once", KINDS["concurrency"], 1), 1))
     store = clock.memory()
     await store.admit("long", asked)
     passed = asyncio.Event()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.memory import SWEEP_FROM
 from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
@@ -64,7 +65,7 @@ def test_calls_that_nobody_settles_are_bounded_and_stay_charged() -> None:
 
 @pytest.mark.parametrize(("hours", "kept"), [(1, 10), (30, 0)])
 def test_money_is_forgotten_long_after_its_window_only(hours: int, kept: int) -> None:
-    clock, hour = Clock(), Limit("hour", "usd", 100, Calendar("hour"))
+    clock, hour = Clock(), Limit("hour", KINDS["usd"], 100, Calendar("hour"))
     store = clock.memory()
     store.admit_now("call", claims((hour, 10)))
     store.settle_now("call", [10])

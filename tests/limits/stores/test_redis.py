@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.redis import RedisStore
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.redis import connect
@@ -26,16 +27,16 @@ from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims
 from tests.servers import Cluster, Server
 
 LIMITS = (
-    Limit("odd", "requests", 7, 60),
-    Limit("bursty", "requests", 3, 10, burst=5, warn_at=0.5),
-    Limit("tokens", "tokens", 1000, 60, warn_at=0.8),
-    Limit("many-tokens", "tokens", 1_234_567, 3600),
-    Limit("shadow-tokens", "tokens", 50, 60, shadow=True),
-    Limit("minute-money", "usd", 500, Calendar("minute"), warn_at=0.8),
-    Limit("day-money", "usd", 900, Calendar("day", "Europe/Berlin")),
-    Limit("shadow-money", "usd", 100, Calendar("hour"), shadow=True, warn_at=0.9),
-    Limit("places", "concurrency", 3, lease_s=30, warn_at=1.0),
-    Limit("shadow-places", "concurrency", 1, lease_s=5, shadow=True),
+    Limit("odd", KINDS["requests"], 7, 60),
+    Limit("bursty", KINDS["requests"], 3, 10, burst=5, warn_at=0.5),
+    Limit("tokens", KINDS["tokens"], 1000, 60, warn_at=0.8),
+    Limit("many-tokens", KINDS["tokens"], 1_234_567, 3600),
+    Limit("shadow-tokens", KINDS["tokens"], 50, 60, shadow=True),
+    Limit("minute-money", KINDS["usd"], 500, Calendar("minute"), warn_at=0.8),
+    Limit("day-money", KINDS["usd"], 900, Calendar("day", "Europe/Berlin")),
+    Limit("shadow-money", KINDS["usd"], 100, Calendar("hour"), shadow=True, warn_at=0.9),
+    Limit("places", KINDS["concurrency"], 3, lease_s=30, warn_at=1.0),
+    Limit("shadow-places", KINDS["concurrency"], 1, lease_s=5, shadow=True),
 )
 CHANGED = {limit.key: replace(limit, amount=limit.amount * 3 // 2) for limit in LIMITS}
 CALLS = st.integers(0, 3)
@@ -153,7 +154,7 @@ async def test_a_server_that_forgot_the_script_is_given_it_again(shared_server: 
 
 
 async def test_the_servers_clock_counts(shared_server: Server) -> None:
-    limit = Limit("fast", "requests", 10, 1)
+    limit = Limit("fast", KINDS["requests"], 10, 1)
     async with shared(shared_server) as store:
         begun = time.monotonic()
         await store.admit("first", claims((limit, 10)))

@@ -67,7 +67,7 @@ async def call(store: FailoverStore, name: str, asked: Sequence[Claim], used: in
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-@pytest.mark.parametrize("limit", [MONTH, HOURLY, WORDS], ids=lambda limit: limit.kind)
+@pytest.mark.parametrize("limit", [MONTH, HOURLY, WORDS], ids=lambda limit: limit.kind.name)
 async def test_trips_that_fail_one_at_a_time_do_not_add_up(
     limit: Limit, replicas: int, slow: Slow, clock: Clock
 ) -> None:

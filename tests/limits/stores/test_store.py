@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from proxy.limits.kinds import KINDS
 from proxy.limits.stores.store import CounterStore
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import Outcome, Standing
@@ -19,8 +20,8 @@ from tests.limits.world import MONTH, PLACES, REQUESTS, TOKENS, Clock, claims, w
 from tests.servers import Cluster, Server
 
 CALLS = 500
-WIDE = Limit("wide", "requests", 10_000, 60)
-BUDGET = Limit("budget", "usd", 10_000, Calendar("day"))
+WIDE = Limit("wide", KINDS["requests"], 10_000, 60)
+BUDGET = Limit("budget", KINDS["usd"], 10_000, Calendar("day"))
 WAYS: dict[str, Sequence[int] | None] = {
     "done": (1, 700, 0),
     "cancelled": (1, 250, 0),
@@ -79,7 +80,7 @@ async def instances(request: pytest.FixtureRequest) -> AsyncIterator[Instances]:
 @pytest.mark.parametrize(
     ("limit", "amount", "fit"),
     [(REQUESTS, 1, 100), (TOKENS, 7, 14), (MONTH, 9, 11), (PLACES, 1, 100)],
-    ids=lambda value: value.kind if isinstance(value, Limit) else "",
+    ids=lambda value: value.kind.name if isinstance(value, Limit) else "",
 )
 async def test_of_500_at_once_exactly_as_many_are_admitted_as_fit(
     instances: Instances, limit: Limit, amount: int, fit: int
@@ -137,7 +138,7 @@ async def test_a_refund_never_goes_below_zero(instances: Instances) -> None:
     assert [standing.used for standing in await instances.standings(asked)] == [0, 0]
 
 
-@pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind)
+@pytest.mark.parametrize("limit", [REQUESTS, TOKENS, MONTH, PLACES], ids=lambda it: it.kind.name)
 async def test_a_negative_claim_is_refused_for_good_and_changes_nothing(
     instances: Instances, limit: Limit
 ) -> None:
@@ -168,7 +169,7 @@ async def test_a_negative_use_gives_back_no_more_than_was_claimed(instances: Ins
 async def test_a_limit_in_shadow_counts_as_if_in_force_and_refuses_nobody(
     instances: Instances,
 ) -> None:
-    shadow = Limit("shadow", "requests", 60, 60, shadow=True)
+    shadow = Limit("shadow", KINDS["requests"], 60, 60, shadow=True)
     asked = claims((WIDE, 1), (shadow, 1))
 
     outcomes = await instances.admit_all(asked)
@@ -179,7 +180,7 @@ async def test_a_limit_in_shadow_counts_as_if_in_force_and_refuses_nobody(
 
 
 async def test_exactly_one_call_reaches_the_warning(instances: Instances) -> None:
-    limit = Limit("warned", "usd", 1000, Calendar("day"), warn_at=0.8)
+    limit = Limit("warned", KINDS["usd"], 1000, Calendar("day"), warn_at=0.8)
 
     outcomes = await instances.admit_all(claims((limit, 2)))
 

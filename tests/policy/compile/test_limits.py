@@ -50,9 +50,9 @@ def test_a_limit_is_read_as_it_is_said(tmp_path: Path) -> None:
     found = bounds(tmp_path)
     house, public, month = (found[name].limit for name in ("house", "public", "month"))
 
-    assert (house.kind, house.amount, house.window, house.burst) == ("requests", 600, 60, 10)
-    assert (public.kind, public.amount, public.window) == ("tokens", 200_000, 600)
-    assert (month.kind, month.amount, month.window) == (
+    assert (house.kind.name, house.amount, house.window, house.burst) == ("requests", 600, 60, 10)
+    assert (public.kind.name, public.amount, public.window) == ("tokens", 200_000, 600)
+    assert (month.kind.name, month.amount, month.window) == (
         "usd",
         500 * 10**9,
         Calendar("month", "Europe/Berlin"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from proxy.errors import Unauthorized
+from proxy.limits.kinds import KINDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.recent import MAX_CALLS, CallHistory, facts_of
 from proxy.policy.store import read_folder
@@ -170,8 +171,8 @@ def test_an_unknown_id_is_told_as_such() -> None:
 
 
 def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot: Snapshot) -> None:
-    month = Limit("month", "usd", 500 * NANO, Calendar("month"))
-    rate = Limit("rate", "tokens", 9000, 60)
+    month = Limit("month", KINDS["usd"], 500 * NANO, Calendar("month"))
+    rate = Limit("rate", KINDS["tokens"], 9000, 60)
     claims = (Claim(month, "all", 1_350), Claim(rate, "all", 90))
     record = recorded(snapshot)
     record.admission = outcome(claims, (1_234_567_891_350, 1000, 0, 0, 0, 0, 0, 0))
@@ -198,7 +199,8 @@ def test_a_call_of_before_is_told_with_what_it_claimed_and_money_in_usd(snapshot
 def test_each_limit_is_told_as_what_became_of_the_call(
     waits: tuple[int, int], shadow: bool, words: list[str], snapshot: Snapshot
 ) -> None:
-    limits = Limit("calls", "requests", 10, 60, shadow=shadow), Limit("tokens", "tokens", 900, 60)
+    calls = Limit("calls", KINDS["requests"], 10, 60, shadow=shadow)
+    limits = calls, Limit("tokens", KINDS["tokens"], 900, 60)
     record = recorded(snapshot)
     claims = [Claim(limit, "all", 1) for limit in limits]
     readings = [number for wait in waits for number in (0, 0, wait, 0)]

@@ -1,0 +1,20 @@
+"""Calls at once: each holds its place until it has ended."""
+
+from __future__ import annotations
+
+from proxy.types.limit import Limit, LimitKind
+from proxy.usage import Tokens
+
+
+class Concurrency(LimitKind):
+    """Calls at once."""
+
+    name = "concurrency"
+    unit = "call"
+    counting = "lease"
+
+    def used(self, tokens: Tokens, cost: int | None) -> int:
+        return 0
+
+    def allowance(self, limit: Limit) -> str:
+        return f"{self.amount_text(limit.amount)} at once"

@@ -1,0 +1,17 @@
+"""Calls per time: a call is one, whatever becomes of it."""
+
+from __future__ import annotations
+
+from proxy.types.limit import LimitKind
+
+
+class RequestRate(LimitKind):
+    """Calls per time."""
+
+    name = "requests"
+    unit = "request"
+    headers = (
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-reset-requests",
+    )

@@ -1,0 +1,28 @@
+"""Tokens per time, by the largest prompt and answers of a model call's targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from proxy.types.limit import MOST, CallSize, LimitKind
+from proxy.usage import Tokens
+
+
+class TokenRate(LimitKind):
+    """Tokens per time, of prompts and answers."""
+
+    name = "tokens"
+    unit = "token"
+    headers = (
+        "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-tokens",
+    )
+    estimated = True
+
+    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+        return min(max([size.prompt + size.answers for size in sizes], default=0), MOST)
+
+    def used(self, tokens: Tokens, cost: int | None) -> int:
+        return tokens.total
