@@ -1,0 +1,28 @@
+"""What holds in a copy to which a kind of limit was added: run by its test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.doubles import ScriptedUpstream
+from tests.limits.test_init import ask, counted, limited
+
+
+async def test_the_new_kind_is_claimed_settled_refused_and_counted(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    async with limited(tmp_path, upstream, "{name: written, acme: 22 per day}") as (proxy, client):
+        first = await ask(client, max_tokens=20)  # of which it uses 3
+        second = await ask(client, max_tokens=20)
+        third = await ask(client, max_tokens=23)
+        decided = 'headrace_limit_decisions_total{decision="deny",limit="written"} 2.0'
+        assert await counted(proxy, client, decided)
+        left = 'headrace_limit_remaining_ratio{limit="written",scope="all"} 0.8636363636363636'
+        assert await counted(proxy, client, left)
+
+    assert [first[0], second[0], third[0]] == [200, 429, 429]
+    assert first[1]["x-ratelimit-limit-acme"] == "22"
+    assert second[2]["error"]["type"] == "acme"
+    limit = "The limit written of 22 written tokens per day is reached."
+    assert second[2]["error"]["message"] == limit
+    assert "asks for more acme than written ever allows" in third[2]["error"]["message"]

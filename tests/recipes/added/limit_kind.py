@@ -1,0 +1,24 @@
+"""Tokens that models write, per time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+from proxy.types.limit import MOST, CallSize, LimitKind
+from proxy.usage import Tokens
+
+
+class AcmeRate(LimitKind):
+    """Tokens per time, of answers alone."""
+
+    name = "acme"
+    unit = "written token"
+    headers = ("x-ratelimit-limit-acme", "x-ratelimit-remaining-acme", "x-ratelimit-reset-acme")
+    estimated = True
+
+    def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
+        return min(max([size.answers for size in sizes], default=0), MOST)
+
+    def used(self, tokens: Tokens, cost: int | None) -> int:
+        return tokens.completion_total
