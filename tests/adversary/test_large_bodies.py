@@ -238,4 +238,4 @@ async def test_what_a_large_call_may_cost_unseen_is_known_before_it_is_left(
     told: list[int] = []
     assert lines(lambda: told.extend(map(record.hidden_tokens, record.attempts))) < 500
     assert told == [7]
-    assert [bill.usage.tokens.output for bill in record.bills()] == [7]
+    assert [bill.usage.tokens.output for bill in record.billing.bills] == [7]
