@@ -1,6 +1,6 @@
 """What a kind of guard is: its keys in YAML, and how a detector is made of them.
 
-Other distributions bring the same: ``Keys`` and ``make``, see ``proxy.policy.schema.plugged``.
+Other distributions bring ``Keys`` and ``make`` as well, see ``proxy.policy.schema.plugged``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tools.hidden import detector
 
 FINDERS = {
     "keywords": detector(
-        "keywords", words=["forbidden"], words_from="", patterns=[r"\d{3}-\d{2}"], whole_words=True
+        "keywords", words=["forbidden"], patterns=[r"\d{3}-\d{2}"], whole_words=True
     ),
     "secrets": detector("secrets", reach=1200),
     "pii": detector("pii", entities=["card", "email", "iban", "ip"], regions=[], threshold=0.5),

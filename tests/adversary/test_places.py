@@ -31,9 +31,7 @@ from tools.hidden import detector
 
 Json = dict[str, Any]
 FINDERS = {
-    "words": detector(
-        "keywords", words=[PLANTS["words"]], words_from="", patterns=[], whole_words=False
-    ),
+    "words": detector("keywords", words=[PLANTS["words"]], patterns=[], whole_words=False),
     "secrets": detector("secrets", reach=1200),
     "cards": detector("pii", entities=["card"], regions=[], threshold=0.5),
 }

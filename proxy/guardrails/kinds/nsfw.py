@@ -20,7 +20,6 @@ from proxy.guardrails.matching.phrases import phrase
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
-KINDS = ("sexual", "minors")
 LONGEST = 80  # characters of a finding
 _SEX = r"(?:sexual(?:ly|ised|ized)?|sex|nude|nudes|naked|porn\w*|erotic\w*|explicit)"
 _MINOR = (

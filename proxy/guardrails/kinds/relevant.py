@@ -16,7 +16,6 @@ from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
 
-KINDS = ("irrelevant",)
 TELLING = 4  # stems below which an answer says too little to judge: a name, a number, a yes
 LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
 ENOUGH = 2  # of the question's stems, in an answer, are all that can be asked of it

@@ -1,8 +1,9 @@
-"""Guards that others bring, beside ours: distributions with an entry point of ``headrace.guards``.
+"""All guards that policies may have: ours, by the table of kinds, and those that others bring.
 
-The entry's name is the word that policies use. It leads to an object with two attributes: ``Keys``,
+Others are distributions with an entry point under ``headrace.guards``. The entry's name is the word
+that policies use. It leads to an object with two attributes, as a ``GuardKind`` has them: ``Keys``,
 a pydantic model of the keys that its guards have in YAML beside those of all guards, and ``make``,
-which gives a way of looking (``proxy.types.guard``) for them, or raises ``ValueError``.
+which gives a way of looking (``proxy.types.guard``) for them alone, or raises ``ValueError``.
 """
 
 from __future__ import annotations
