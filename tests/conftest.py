@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import sys
@@ -36,6 +37,14 @@ sys.addaudithook(_stay_here)
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected files anew")
     parser.addoption("--examples", default=60, type=int, help="what the adversary draws")
+
+
+def pytest_collection_finish() -> None:
+    """Have garbage collected as `headrace serve` does, and never in what pytest itself holds of
+    all tests: each collection would go through it."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture

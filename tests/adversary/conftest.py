@@ -4,7 +4,6 @@ night."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -28,13 +27,8 @@ def examples(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def collected() -> Iterator[None]:
+def collected() -> None:
     """Have garbage collected as where the proxy is served: what a test run has gathered in memory
     is not gone through while the loop is measured."""
-    usual = gc.get_threshold()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-    yield
-    gc.set_threshold(*usual)
-    gc.unfreeze()

@@ -9,7 +9,7 @@ import io
 import json
 import os
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import CellType, FrameType, MappingProxyType, MethodType
@@ -203,12 +203,10 @@ CONTAINERS = (dict, list, tuple, set, frozenset, deque, MappingProxyType, CellTy
 
 
 @pytest.fixture
-def new_objects() -> Iterator[None]:
+def new_objects() -> None:
     """Let ``gc.get_objects`` return nothing that other tests have left behind."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.mark.usefixtures("new_objects")
