@@ -21,7 +21,7 @@ run: install ## Start the proxy in front of a small model on this machine
 
 test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check and test everything
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 adversary: .venv/.dev debian ## Draw hostile calls for long: EXAMPLES=20000, and SEED=n to repeat
 	$(BIN)/python -m pytest tests/adversary -p no:xdist --timeout 0 --examples $(EXAMPLES) \

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -142,7 +143,7 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         self._now = loop.time
         names = Names(Resolver(self._look_up), loop.time)
-        dialer = Dialer(self._trust or trusted(), names)
+        dialer = Dialer(self._trust or _system_trust(), names)
         self._pool = Pool(dialer, self._connections, linger_s=self._linger_s)
         return self
 
@@ -216,3 +217,9 @@ class HttpClient:
             if left < timeouts.connect:
                 raise UpstreamTimeout("total") from None
             raise
+
+
+@cache
+def _system_trust() -> ssl.SSLContext:
+    """Return what trusts what the system trusts: read once in a process, as it takes 25 ms."""
+    return trusted()

@@ -1,4 +1,4 @@
-"""Four megabytes in every place where a client or an upstream may choose the words: what is kept,
+"""A megabyte in every place where a client or an upstream may choose the words: what is kept,
 written, counted, traced or shown of the call stays small, and nobody else waits for it."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tests.doubles import (
 )
 from tests.test_pipeline import BEARER, ROUTES, Route
 
-HUGE = 4 * 1024 * 1024
+HUGE = 1024 * 1024
 MOST_KEPT = 64 * 1024
 MOST_SHOWN = 16 * 1024
 MOST_METRICS = 256 * 1024

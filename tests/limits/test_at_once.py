@@ -1,4 +1,4 @@
-"""500 calls at once: as many are admitted as a limit allows, whatever way they then go out, and in
+"""250 calls at once: as many are admitted as a limit allows, whatever way they then go out, and in
 the end budgets have what was really spent and nothing is held."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.limits.test_init import ask
 from tests.limits.world import Clock
 from tests.servers import Server
 
-CALLS, ALLOWED = 500, 40
+CALLS, ALLOWED = 250, 40
 TOKENS, NANO_USD = 30, 13_500  # what one call claims: 10 tokens in, 20 out
 WIDE = {
     "calls": "requests: 100k per day",

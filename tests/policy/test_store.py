@@ -364,7 +364,7 @@ def blocks(stored: Stored) -> int:
     return sys.getallocatedblocks()
 
 
-async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
+async def test_hundreds_of_reloads_disturb_no_decision_and_leak_nothing(stored: Stored) -> None:
     texts = [stored.file.read_text().replace("gpt-4o-mini", model) for model in ("odd", "even")]
     call = Call(replace(HEAD, refresh=False), {}, models=("support-chat",))
     served: dict[str, set[str]] = {}
@@ -385,11 +385,11 @@ async def test_a_thousand_reloads_disturb_no_decision_and_leak_nothing(stored: S
         group.create_task(decide())
         await reload(100)
         before = blocks(stored)
-        await reload(1000)
+        await reload(300)
         done.set()
 
-    assert stored.told.count("in_force") >= 1099
+    assert stored.told.count("in_force") >= 399
     assert all(len(models) == 1 for models in served.values())
     assert {model for models in served.values() for model in models} >= {"odd", "even"}
     grown = blocks(stored) - before
-    assert grown < 1000, f"{grown} blocks are left of 1000 reloads"
+    assert grown < 300, f"{grown} blocks are left of 300 reloads"

@@ -71,4 +71,4 @@ def test_sentences_are_in_order_short_and_within_the_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a", "a ", ". ", "A.", "1,", "\n", "it's "])
 def test_time_grows_with_the_text_and_no_faster(text: str) -> None:
-    assert ratio(lambda t: list(word_overlap.sentences(t)), text * (15_000 // len(text))) < LINEAR
+    assert ratio(lambda t: list(word_overlap.sentences(t)), text * (4_000 // len(text))) < LINEAR
