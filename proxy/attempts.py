@@ -74,6 +74,14 @@ class Attempt:
         return self.began is not None or self.is_given_up
 
 
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A target that was not asked, and why: its circuit is open, or it is busy."""
+
+    target: Target
+    reason: str
+
+
 Money = Literal["useful", "retried", "abandoned", "blocked", "shadow", "cached"]
 Loss = Literal["client_left", "upstream_broke", "guard", "retry", "hedge", "stopped"]
 

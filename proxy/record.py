@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Literal
 
-from proxy.attempts import Attempt, Outcome, Why, fates
+from proxy.attempts import Attempt, Outcome, Skip, Why, fates
 from proxy.billing import Billing, BudgetCharge, Saved, bill
+from proxy.call_facts import CacheResult, CallFacts
 from proxy.errors import (
     ClientGone,
     GuardBlocked,
@@ -37,17 +37,6 @@ class TraceIds:
     trace_id: str
     server_span: str
     model_span: str
-
-
-@dataclass(frozen=True, slots=True)
-class Skip:
-    """A target that was not asked, and why: its circuit is open, or it is busy."""
-
-    target: Target
-    reason: str
-
-
-CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +66,8 @@ class Record:
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
     ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
     counts how often a guard has wanted another answer. ``plan`` is what was done, and ``decided``
-    what policy had decided where a guard has led the call elsewhere. ``hidden_tokens`` gives the
+    what policy had decided where a guard has led the call elsewhere. ``facts`` are what
+    ``summary.facts_of`` has worked out. ``hidden_tokens`` gives the
     tokens that a model may have written for an attempt without showing any.
     """
 
@@ -117,6 +107,7 @@ class Record:
     unreported: int = 0
     sample_id: str = ""
     hidden_tokens: Callable[[Attempt], int] | None = None
+    facts: CallFacts | None = None
     _final: Billing | None = None
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from proxy import errors
 from proxy.attempts import Loss, Money, Outcome, Why
+from proxy.call_facts import CacheResult
 from proxy.cli import main
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
@@ -24,7 +25,6 @@ from proxy.policy.review.check_report import check
 from proxy.policy.review.compare import KINDS
 from proxy.policy.schema.deployments import Cause
 from proxy.policy.schema.rules import Cap, Set
-from proxy.record import CacheResult
 from proxy.settings import (
     LOG_LEVELS,
     LOG_SCHEMAS,

@@ -1,4 +1,4 @@
-"""What spans say of a record: their attributes and events; texts only as policy lets them.
+"""What spans say of a call: their attributes and events; texts only as policy lets them.
 
 What a client or an upstream writes freely, as the name of a model that has answered, is cut.
 """
@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 import orjson
 
 from proxy.attempts import Attempt
+from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.dialects.upstream_request import parameters
-from proxy.emit import semconv, summary
-from proxy.errors import LimitExceeded, LimitStoreUnavailable, UpstreamFinding
+from proxy.emit import semconv
+from proxy.errors import UpstreamFinding
 from proxy.record import CapturedText, Record
-from proxy.types import Json, Plan
+from proxy.summary import facts_of
+from proxy.types import Json
 from proxy.types.guard import GuardResult, Stage
 from proxy.usage import NANO
 from proxy.words import MAX_NAME, few, word, word_of
@@ -36,33 +38,31 @@ ASKED: Mapping[str, str] = {
 """Parameters of a request that are numbers, by what spans call them."""
 
 
-def server(record: Record, method: str, route: str) -> Attributes:
+def server(facts: CallFacts, method: str, route: str) -> Attributes:
     """Return the attributes of the span of a client's call."""
-    plan, cost, saved = record.plan, record.billing.cost, record.saved
+    saved = facts.saved
     return known(
         {
             semconv.HTTP_METHOD: method,
             semconv.HTTP_ROUTE: route,
             semconv.URL_PATH: route,
             semconv.URL_SCHEME: "http",
-            semconv.HTTP_STATUS: record.status,
-            semconv.ERROR_TYPE: record.error.code if record.error else None,
-            semconv.REQUEST_ID: record.request_id,
-            semconv.DIALECT: summary.dialect(record),
-            semconv.KEY: record.key,
-            semconv.DEPLOYMENT: plan.deployment if plan else None,
-            semconv.TAGS: tags_of(plan) if plan else None,
-            semconv.POLICY: record.revision,
-            semconv.RULES: (list(plan.rules) or None) if plan else None,
-            semconv.WOULD: (list(plan.would) or None) if plan else None,
-            semconv.CACHE_STATUS: record.cache,
-            semconv.CACHE_SCORE: record.likeness,
-            semconv.OUTCOME: record.outcome,
-            semconv.ATTEMPTS: len(record.attempts),
-            semconv.OVERHEAD_MS: round(summary.overhead(record) * 1000, 3),
-            semconv.USAGE_ESTIMATED: _estimated(record),
-            semconv.COST_SOURCE: _cost_source(record),
-            semconv.COST_USD: usd(cost) if record.attempts else None,
+            semconv.HTTP_STATUS: facts.status,
+            semconv.ERROR_TYPE: facts.error,
+            semconv.REQUEST_ID: facts.request_id,
+            semconv.DIALECT: facts.dialect or UNKNOWN,
+            semconv.KEY: facts.key,
+            semconv.DEPLOYMENT: facts.deployment,
+            semconv.TAGS: tags_of(facts.tags) if facts.tags is not None else None,
+            semconv.POLICY: facts.policy,
+            semconv.RULES: list(facts.rules) or None,
+            semconv.WOULD: list(facts.would) or None,
+            semconv.CACHE_STATUS: facts.cache,
+            semconv.CACHE_SCORE: facts.likeness,
+            semconv.OUTCOME: facts.outcome,
+            semconv.ATTEMPTS: len(facts.attempts),
+            semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
+            **(_cost(facts) if facts.attempts else {}),
             # Not under the names of usage: what adds those up would count a cached answer again.
             semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
             semconv.SAVED_USD: usd(saved.cost) if saved else None,
@@ -70,33 +70,32 @@ def server(record: Record, method: str, route: str) -> Attributes:
     )
 
 
-def tags_of(plan: Plan) -> list[str]:
+def tags_of(tags: Mapping[str, str]) -> list[str]:
     """Return the tags of a call, the values of which a caller may have written."""
-    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in plan.tags.items()]
+    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags.items()]
 
 
-def _estimated(record: Record) -> bool | None:
-    return record.billing.source == "partial_estimate" if record.attempts else None
-
-
-def _cost_source(record: Record) -> str | None:
-    if not record.attempts:
-        return None
-    return "unknown" if record.billing.cost is None else "table"
+def _cost(facts: CallFacts) -> dict[str, Value | None]:
+    return {
+        semconv.USAGE_ESTIMATED: facts.source == "partial_estimate",
+        semconv.COST_SOURCE: "unknown" if facts.cost is None else "table",
+        semconv.COST_USD: usd(facts.cost),
+    }
 
 
 def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
     """Return the attributes of the span of a model call, which is all attempts together."""
-    upstream, tokens, meter = last.target.upstream, record.billing.tokens, last.meter
+    facts, upstream, meter = facts_of(record), last.target.upstream, last.meter
+    tokens = facts.tokens
     attributes: dict[str, Value | None] = {
         semconv.OPERATION: operation,
         semconv.PROVIDER: upstream.provider or upstream.dialect,
         semconv.REQUEST_MODEL: last.target.model,
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
-        semconv.RESPONSE_FINISH_REASONS: summary.finish_reasons(record) or None,
-        semconv.RESPONSE_FIRST_CHUNK: summary.first_token(record),
-        semconv.ERROR_TYPE: record.error.code if record.error else None,
+        semconv.RESPONSE_FINISH_REASONS: facts.finish_reasons or None,
+        semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s,
+        semconv.ERROR_TYPE: facts.error,
         **_asked(record, last),
         **_address(last),
     }
@@ -104,7 +103,7 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
         shown = record.captured()
         attributes[semconv.INPUT_MESSAGES] = _messages(shown.asked)
         attributes[semconv.OUTPUT_MESSAGES] = _messages(shown.answered)
-    if record.billing.source != "none":
+    if facts.source != "none":
         attributes |= {
             semconv.INPUT_TOKENS: tokens.prompt_total,
             semconv.OUTPUT_TOKENS: tokens.completion_total,
@@ -173,29 +172,24 @@ def _address(made: Attempt) -> dict[str, Value | None]:
     return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}
 
 
-def decisions(record: Record) -> list[tuple[str, Attributes]]:
+def decisions(facts: CallFacts) -> list[tuple[str, Attributes]]:
     """Return what was decided during the call, as names and attributes of events."""
-    verdicts = summary.verdicts(record)
-    events = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in verdicts]
-    events += few(
-        (semconv.GUARD_EVENT, _finding(attempt, each))
-        for attempt in record.attempts
-        for each in attempt.findings
-    )
-    if isinstance(record.error, LimitExceeded | LimitStoreUnavailable):
-        events.append((semconv.LIMIT_EVENT, {semconv.LIMIT: record.error.limit}))
-    if record.plan is not None and record.plan.cache is not None:
-        events.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: record.cache}))
-    for skip in few(record.skips):
+    events = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in facts.verdicts]
+    events += [(semconv.GUARD_EVENT, _finding(*each)) for each in facts.upstream_findings]
+    if facts.failure is not None and facts.failure.limit is not None:
+        events.append((semconv.LIMIT_EVENT, {semconv.LIMIT: facts.failure.limit}))
+    if facts.cache_store is not None:
+        events.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: facts.cache}))
+    for skip in few(facts.skips):
         names = skip.target.title
         skipped: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
         events.append((semconv.SKIP_EVENT, skipped))
     return events
 
 
-def _finding(attempt: Attempt, finding: UpstreamFinding) -> Attributes:
+def _finding(upstream: str, finding: UpstreamFinding) -> Attributes:
     return {
-        semconv.UPSTREAM: attempt.target.upstream.name,
+        semconv.UPSTREAM: upstream,
         semconv.GUARD: finding.detector,
         semconv.GUARD_STAGE: finding.stage,
         semconv.GUARD_VERDICT: "flagged" if finding.found else "passed",

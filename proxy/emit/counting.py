@@ -1,4 +1,4 @@
-"""What one record adds to the metrics.
+"""What one call adds to the metrics.
 
 The series that a call adds to are looked up together, once for all calls that come the same way,
 and kept until the policies change.
@@ -11,13 +11,11 @@ from typing import Any, Protocol, TypeVar
 
 from proxy.attempts import Attempt
 from proxy.billing import Bill, Saved
-from proxy.emit import summary
+from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER
-from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError
-from proxy.record import Record
-from proxy.types import Plan, Target
+from proxy.types import Target
 from proxy.types.guard import GuardResult
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import Standing
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"
@@ -94,7 +92,7 @@ class UpstreamSeries:
 
 
 class Counting:
-    """Counts records under one revision of the policies, by their ``tags``."""
+    """Counts calls under one revision of the policies, by their ``tags``."""
 
     def __init__(self, child: Child, tags: Tags) -> None:
         self._child = child
@@ -115,76 +113,65 @@ class Counting:
             lambda key: child("headrace_key_cost_usd_total", key)
         )
 
-    def count(self, record: Record) -> None:
-        """Count a record that is complete."""
-        deployment, trace_id, plan = summary.deployment(record), record.ids.trace_id, record.plan
-        stream = "true" if record.call is not None and record.call.stream else "false"
+    def count(self, facts: CallFacts) -> None:
+        """Count a call that has ended."""
+        deployment, trace_id = facts.deployment or UNKNOWN, facts.trace_id
+        stream = "true" if facts.is_stream else "false"
         request = self._requests[
-            deployment, summary.dialect(record), summary.endpoint(record), stream
+            deployment, facts.dialect or UNKNOWN, facts.endpoint or UNKNOWN, stream
         ]
-        request.outcomes[record.outcome].inc()
-        if record.key is None:
-            self._unauthorized(record.error)
-        elif record.credential is not None:
-            ended = record.started_at.timestamp() + summary.duration(record)
-            self._credentials[record.key, record.credential].set(ended)
-        request.duration.observe(summary.duration(record), trace_id)
-        request.overhead.observe(summary.overhead(record), trace_id)
-        tokens, cost = 0, 0
-        if record.attempts:
-            tokens, cost = self._used(deployment, request, record)
-        self._tag(deployment, plan, tokens, cost / NANO)
-        if plan is not None:
-            self._ruled(deployment, plan)
-            self._cached(deployment, record, plan)
-        if record.admission is not None:
-            self._limited(record.admission)
-        for stage, result in record.verdicts():
-            self._guarded(stage, result)
-        self._oddities(deployment, record)
+        request.outcomes[facts.outcome].inc()
+        if facts.key is None:
+            self._unauthorized(facts.failure)
+        elif facts.credential is not None:
+            ended = facts.started_at.timestamp() + facts.duration_s
+            self._credentials[facts.key, facts.credential].set(ended)
+        request.duration.observe(facts.duration_s, trace_id)
+        request.overhead.observe(facts.overhead_s, trace_id)
+        tokens, cost = self._used(deployment, request, facts) if facts.attempts else (0, 0)
+        self._tag(deployment, facts.tags or {}, tokens, cost / NANO)
+        self._decided(deployment, facts)
+        self._cached(deployment, facts)
+        self._oddities(deployment, facts)
 
     def _series(self, deployment: str, target: Target) -> UpstreamSeries:
         upstream = target.upstream
-        provider = upstream.provider or summary.UNKNOWN
+        provider = upstream.provider or UNKNOWN
         return self._upstreams[deployment, upstream.name, provider, target.model]
 
-    def _used(self, deployment: str, request: RequestSeries, record: Record) -> tuple[int, int]:
+    def _used(self, deployment: str, request: RequestSeries, facts: CallFacts) -> tuple[int, int]:
         """Count attempts, tokens and money. Return all tokens and the nano-USD that are known."""
-        trace_id, ended = record.ids.trace_id, record.error is None
-        bills: list[tuple[Bill, int | None]] = []
-        for attempt, fate, bill in record.billing.attempts:
+        trace_id, used = facts.trace_id, False
+        cost = 0
+        for attempt, fate, bill in facts.attempts:
             series = self._series(deployment, attempt.target)
             self._attempt(series, attempt, trace_id)
-            if bill is None or bill.usage.source == "none":
+            if bill is None:
                 continue
-            whole = bill.cost
-            bills.append((bill, whole))
-            self._bill(deployment, series, bill, whole)
-            if whole:
-                request.uses[fate.use].inc(whole / NANO)
-            if fate.served and ended:
+            used = True
+            self._bill(deployment, series, bill)
+            if bill.cost:
+                cost += bill.cost
+                request.uses[fate.use].inc(bill.cost / NANO)
+            if fate.served and facts.failure is None:
                 _pace(series, attempt, bill, trace_id)
-        first, served = summary.first_token(record), summary.served(record)
-        if first is not None and served is not None:
-            self._series(deployment, served.target).first.observe(first, trace_id)
-        return self._sums(request, record, bills)
+        if facts.ttft_s is not None and facts.served is not None:
+            first = self._series(deployment, facts.served.target).first
+            first.observe(facts.ttft_s, trace_id)
+        return (self._sums(request, facts, cost) if used else 0), cost
 
-    def _sums(
-        self, request: RequestSeries, record: Record, bills: Sequence[tuple[Bill, int | None]]
-    ) -> tuple[int, int]:
-        if not bills:
-            return 0, 0
-        trace_id, costs = record.ids.trace_id, [whole for _, whole in bills]
-        prompt = sum([bill.usage.tokens.prompt_total for bill, _ in bills])
-        completion = sum([bill.usage.tokens.completion_total for bill, _ in bills])
-        cost = sum([whole for whole in costs if whole is not None])
+    def _sums(self, request: RequestSeries, facts: CallFacts, cost: int) -> int:
+        """Count what all attempts have used, and the part of their cost that is known. Return the
+        tokens."""
+        trace_id = facts.trace_id
+        prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
         request.input.observe(prompt, trace_id)
         request.output.observe(completion, trace_id)
-        if None not in costs:
-            request.cost.observe(cost / NANO, trace_id)
+        if facts.cost is not None:
+            request.cost.observe(facts.cost / NANO, trace_id)
         if cost:
-            self._keys[record.key or summary.UNKNOWN].inc(cost / NANO)
-        return prompt + completion, cost
+            self._keys[facts.key or UNKNOWN].inc(cost / NANO)
+        return prompt + completion
 
     def _attempt(self, series: UpstreamSeries, attempt: Attempt, trace_id: str) -> None:
         series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].inc()
@@ -199,9 +186,9 @@ class Counting:
             invalid = self._child("headrace_usage_invalid_total", *names)
             invalid.inc(attempt.meter.invalid_usage)
 
-    def _bill(self, deployment: str, series: UpstreamSeries, bill: Bill, whole: int | None) -> None:
+    def _bill(self, deployment: str, series: UpstreamSeries, bill: Bill) -> None:
         target = bill.target
-        served = (deployment, target.upstream.provider or summary.UNKNOWN, target.model)
+        served = (deployment, target.upstream.provider or UNKNOWN, target.model)
         estimated = bill.usage.source == "partial_estimate"
         label = "true" if estimated else "false"
         for token_type in TOKEN_TYPES:
@@ -210,32 +197,31 @@ class Counting:
                 series.tokens[token_type, label].inc(number)
         if estimated:
             self._child("headrace_usage_estimated_total", deployment, target.model).inc()
-        if whole is None:
+        if bill.cost is None:
             self._child("headrace_unpriced_requests_total", *served).inc()
             return
         for cost_type, part in bill.parts().items():
             series.costs[cost_type].inc(part / NANO)
         if bill.fate.loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, bill.fate.loss)
-            lost.inc(whole / NANO)
+            lost.inc(bill.cost / NANO)
 
-    def _unauthorized(self, error: ProxyError | None) -> None:
+    def _unauthorized(self, failure: Failure | None) -> None:
         """Count a call without a known key, some of which end before the key is looked at."""
         lapse, key = "not_checked", None
-        if isinstance(error, Unauthorized):
-            lapse, key = error.lapse, error.key
+        if failure is not None and failure.lapse is not None:
+            lapse, key = failure.lapse, failure.lapsed_key
         self._child("headrace_unauthenticated_requests_total", lapse, key or NONE).inc()
 
-    def _tag(self, deployment: str, plan: Plan | None, tokens: int, usd: float) -> None:
+    def _tag(self, deployment: str, tags: Mapping[str, str], tokens: int, usd: float) -> None:
         """Count by every tag that the policies know, also where the call has none of it."""
-        tags: Mapping[str, str] = plan.tags if plan is not None else {}
         for requests, used, cost in self._tagged[deployment, *map(tags.get, self._tags)]:
             requests.inc()
             used.inc(tokens)
             cost.inc(usd)
 
     def _tag_series(self, key: tuple[str | None, ...]) -> list[tuple[Any, Any, Any]]:
-        found, deployment = [], key[0] or summary.UNKNOWN
+        found, deployment = [], key[0] or UNKNOWN
         for (tag, values), given in zip(self._tags.items(), key[1:], strict=True):
             value = NONE if given is None else given if given in values else OTHER
             names = (f"headrace_tagged_{what}_total" for what in ("requests", "tokens", "cost_usd"))
@@ -243,11 +229,16 @@ class Counting:
             found.append((requests, tokens, cost))
         return found
 
-    def _ruled(self, deployment: str, plan: Plan) -> None:
-        for rule in plan.rules:
+    def _decided(self, deployment: str, facts: CallFacts) -> None:
+        """Count what rules, limits and guards have decided."""
+        for rule in facts.rules:
             self._child("headrace_policy_rules_total", deployment, rule).inc()
-        for rule in plan.would:
+        for rule in facts.would:
             self._child("headrace_policy_would_total", deployment, rule).inc()
+        for standing in facts.standings:
+            self._limited(standing)
+        for stage, result in facts.each_verdict:
+            self._guarded(stage, result)
 
     def _guarded(self, stage: str, result: GuardResult) -> None:
         shadow = "true" if result.shadow else "false"
@@ -256,21 +247,20 @@ class Counting:
         spent = self._child("headrace_guard_duration_seconds", result.guard, stage)
         spent.observe(result.seconds)
 
-    def _limited(self, admission: Outcome) -> None:
-        for standing in admission.standings:
-            decision = "allow"
-            if standing.refuses:
-                decision = "would_deny" if standing.limit.shadow else "deny"
-            self._child("headrace_limit_decisions_total", standing.limit.name, decision).inc()
+    def _limited(self, standing: Standing) -> None:
+        decision = "allow"
+        if standing.refuses:
+            decision = "would_deny" if standing.limit.shadow else "deny"
+        self._child("headrace_limit_decisions_total", standing.limit.name, decision).inc()
 
-    def _cached(self, deployment: str, record: Record, plan: Plan) -> None:
-        if plan.cache is not None:
-            self._child("headrace_cache_lookups_total", deployment, record.cache).inc()
-            if record.looked is not None:
-                looked = self._child("headrace_cache_lookup_duration_seconds", plan.cache.store)
-                looked.observe(record.looked)
-        if record.saved is not None:
-            self._saved(deployment, record.saved)
+    def _cached(self, deployment: str, facts: CallFacts) -> None:
+        if facts.cache_store is not None:
+            self._child("headrace_cache_lookups_total", deployment, facts.cache).inc()
+            if facts.lookup_s is not None:
+                spent = self._child("headrace_cache_lookup_duration_seconds", facts.cache_store)
+                spent.observe(facts.lookup_s)
+        if facts.saved is not None:
+            self._saved(deployment, facts.saved)
 
     def _saved(self, deployment: str, saved: Saved) -> None:
         tokens = saved.tokens
@@ -281,32 +271,37 @@ class Counting:
             usd = saved.cost / NANO
             self._child("headrace_cache_saved_usd_total", deployment).inc(usd)
 
-    def _oddities(self, deployment: str, record: Record) -> None:
-        for skip in record.skips:
+    def _oddities(self, deployment: str, facts: CallFacts) -> None:
+        for skip in facts.skips:
             names = (skip.target.upstream.name, skip.target.model)
             self._child("headrace_upstream_skipped_total", *names, skip.reason).inc()
-        if record.plan is not None and record.plan.dropped_tags:
+        if facts.dropped_tags:
             dropped = self._child("headrace_dropped_tags_total", deployment)
-            dropped.inc(record.plan.dropped_tags)
-        if len(record.attempts) > 1:
-            for failed, next_one in summary.fallbacks(record):
+            dropped.inc(facts.dropped_tags)
+        if len(facts.attempts) > 1:
+            for failed, next_one in _fallbacks([each.attempt for each in facts.attempts]):
                 names = (failed.target.upstream.name, next_one.target.upstream.name)
                 self._child("headrace_fallbacks_total", deployment, *names).inc()
-        if record.error is not None and record.attempts:
-            self._aborted(deployment, record)
+        if facts.failure is not None and facts.attempts and facts.is_stream:
+            phase = "before_first" if facts.first_sent is None else "after_first"
+            labels = (deployment, facts.failure.side, phase)
+            self._child("headrace_stream_aborts_total", *labels).inc()
 
-    def _aborted(self, deployment: str, record: Record) -> None:
-        if record.call is None or not record.call.stream:
-            return
-        phase = "before_first" if record.first_sent is None else "after_first"
-        labels = (deployment, _side(record), phase)
-        self._child("headrace_stream_aborts_total", *labels).inc()
+
+def _fallbacks(attempts: Sequence[Attempt]) -> list[tuple[Attempt, Attempt]]:
+    """Return the pairs of attempts of one leg of which the second stepped in for the first."""
+    pairs = []
+    for number, attempt in enumerate(attempts):
+        before = [other for other in attempts[:number] if other.leg == attempt.leg]
+        if attempt.why == "fallback" and before:
+            pairs.append((before[-1], attempt))
+    return pairs
 
 
 def _pace(series: UpstreamSeries, attempt: Attempt, bill: Bill, trace_id: str) -> None:
     """Observe how fast an answer came that reached its end."""
     tokens = bill.usage.tokens.completion_total
-    between = summary.between_tokens(attempt, tokens)
+    between = _between_tokens(attempt, tokens)
     if between is not None:
         series.between.observe(between, trace_id)
     took = (attempt.ended or attempt.started) - attempt.started
@@ -314,7 +309,9 @@ def _pace(series: UpstreamSeries, attempt: Attempt, bill: Bill, trace_id: str) -
         series.speed.observe(tokens / took, trace_id)
 
 
-def _side(record: Record) -> str:
-    if record.outcome == "client_abort":
-        return "client"
-    return "upstream" if isinstance(record.error, (UpstreamError, UpstreamDenied)) else "proxy"
+def _between_tokens(attempt: Attempt, tokens: int) -> float | None:
+    """Return the mean seconds between tokens; None where the answer came as a whole."""
+    first, last = attempt.meter.first_token_at, attempt.meter.last_token_at
+    if tokens < 2 or first is None or last is None or last <= first:
+        return None
+    return (last - first) / (tokens - 1)

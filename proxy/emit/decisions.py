@@ -13,10 +13,11 @@ from typing import ClassVar
 
 import structlog
 
-from proxy.emit import summary
+from proxy.call_facts import CallFacts
 from proxy.emit.chain import BadChain, ChainFile, Entry
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
+from proxy.summary import facts_of
 from proxy.types.guard import GuardResult
 from proxy.types.outcome import Standing
 from proxy.words import MAX_NAME, word
@@ -30,25 +31,24 @@ TELL_EVERY = 10_000
 Log = structlog.typing.FilteringBoundLogger
 
 
-def decision(record: Record) -> Entry:
+def decision(facts: CallFacts) -> Entry:
     """Return what was decided about a call, without any text of it."""
-    plan, admission = record.plan, record.admission
     return {
-        "time": record.started_at.isoformat(timespec="milliseconds"),
+        "time": facts.started_at.isoformat(timespec="milliseconds"),
         "event": "call",
-        "request_id": word(record.request_id, MAX_NAME) if record.request_id else None,
-        "trace_id": record.ids.trace_id,
-        "policy": record.revision,
-        "key": record.key,
-        "deployment": plan.deployment if plan else None,
-        "rules": list(plan.rules) if plan else [],
-        "would": list(plan.would) if plan else [],
-        "limits": [_limit(each) for each in admission.standings] if admission else [],
-        "guards": [_guard(stage, result) for stage, result in summary.verdicts(record)],
-        "cache": record.cache,
-        "outcome": record.outcome,
-        "status": record.status,
-        "error": record.error.code if record.error else None,
+        "request_id": word(facts.request_id, MAX_NAME) if facts.request_id else None,
+        "trace_id": facts.trace_id,
+        "policy": facts.policy,
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "rules": list(facts.rules),
+        "would": list(facts.would),
+        "limits": [_limit(standing) for standing in facts.standings],
+        "guards": [_guard(stage, result) for stage, result in facts.verdicts],
+        "cache": facts.cache,
+        "outcome": facts.outcome,
+        "status": facts.status,
+        "error": facts.error,
     }
 
 
@@ -98,7 +98,7 @@ class Decisions:
 
     def end(self, record: Record) -> None:
         if record.reported:
-            self.put(decision(record))
+            self.put(decision(facts_of(record)))
 
     def policy(self, result: str, revision: str) -> None:
         """Note that policies were read, and which are in force then."""

@@ -7,7 +7,7 @@ left never holds up a call.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -16,78 +16,94 @@ import orjson
 import structlog
 
 from proxy.attempts import Attempt
-from proxy.emit import summary
+from proxy.call_facts import UNKNOWN, Failure
+from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
 from proxy.emit.levels import LogLevel
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
-from proxy.errors import ProxyError, Unauthorized, UpstreamDenied, UpstreamError, UpstreamFinding
+from proxy.errors import UpstreamFinding
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
+from proxy.summary import facts_of
 from proxy.types.guard import GuardResult
+from proxy.usage import TOKEN_TYPES, Tokens
 from proxy.words import MAX_NAME, few, word
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
+SIZES = (
+    *TOKEN_BOUNDS, "n", "best_of", "temperature", "top_p", "frequency_penalty", "presence_penalty",
+    "seed",
+)  # fmt: skip
+"""The parameters of a request that are numbers and that a rule may set or cap."""
 LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
 def canonical(record: Record) -> dict[str, Any]:
     """Return the one line of a call as data. Unknown is null, never zero."""
-    call, plan, head = record.call, record.plan, record.head
-    attempt, first = summary.served(record), summary.first_token(record)
-    error, cost = record.error, record.billing.cost
-    saved = record.saved
-    answered = bool(record.attempts) or saved is not None
+    facts, call = facts_of(record), record.call
+    target = facts.served.target if facts.served else None
+    saved, failure = facts.saved, facts.failure
+    answered = bool(facts.attempts) or saved is not None
     return {
-        "time": record.started_at.isoformat(timespec="milliseconds"),
-        "level": LEVEL_OF.get(record.outcome, "info"),
+        "time": facts.started_at.isoformat(timespec="milliseconds"),
+        "level": LEVEL_OF.get(facts.outcome, "info"),
         "event": "call",
-        "request_id": record.request_id,
-        "trace_id": record.ids.trace_id,
-        "span_id": record.ids.server_span,
-        "key": record.key,
-        "deployment": plan.deployment if plan else None,
-        "tags": {tag: word(value, MAX_NAME) for tag, value in plan.tags.items()} if plan else {},
-        "policy": record.revision,
-        "rules": list(plan.rules) if plan else [],
-        "would": list(plan.would) if plan else [],
-        "dialect": summary.dialect(record),
-        "route": head.route if head else None,
-        "endpoint": summary.endpoint(record),
-        "stream": call.stream if call else False,
-        "models": [word(model) for model in few(call.models)] if call else [],
-        "parameters": summary.parameters(record),
-        "provider": attempt.target.upstream.provider if attempt else None,
-        "upstream": attempt.target.upstream.name if attempt else None,
-        "model": attempt.target.model if attempt else None,
-        "status": record.status,
-        "outcome": record.outcome,
-        "error": error.code if error else None,
-        "upstream_status": _upstream_status(error),
-        "duration_ms": _ms(summary.duration(record)),
-        "ttft_ms": None if first is None else _ms(first),
-        "overhead_ms": _ms(summary.overhead(record)),
-        "tokens": summary.token_counts(record) if answered else None,
-        "usage_source": record.billing.source,
-        "cost_usd": usd(cost) if answered else None,
-        "lost_cost_usd": usd(record.billing.lost) if answered else None,
-        "cache": record.cache,
-        "cache_score": None if record.likeness is None else round(record.likeness, 3),
-        "guards": [_verdict(stage, result) for stage, result in summary.verdicts(record)],
-        "upstream_guards": few(
-            _finding(attempt, each) for attempt in record.attempts for each in attempt.findings
-        ),
+        "request_id": facts.request_id,
+        "trace_id": facts.trace_id,
+        "span_id": facts.server_span,
+        "key": facts.key,
+        "deployment": facts.deployment,
+        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
+        "policy": facts.policy,
+        "rules": list(facts.rules),
+        "would": list(facts.would),
+        "dialect": facts.dialect or UNKNOWN,
+        "route": facts.route,
+        "endpoint": facts.endpoint or UNKNOWN,
+        "stream": bool(facts.is_stream),
+        "models": facts.models or [],
+        "parameters": parameters(call.body) if call else {},
+        "provider": target.upstream.provider if target else None,
+        "upstream": target.upstream.name if target else None,
+        "model": target.model if target else None,
+        "status": facts.status,
+        "outcome": facts.outcome,
+        "error": facts.error,
+        "upstream_status": failure.upstream_status if failure else None,
+        "duration_ms": _ms(facts.duration_s),
+        "ttft_ms": None if facts.ttft_s is None else _ms(facts.ttft_s),
+        "overhead_ms": _ms(facts.overhead_s),
+        "tokens": _counts(facts.tokens) if answered else None,
+        "usage_source": facts.source,
+        "cost_usd": usd(facts.cost) if answered else None,
+        "lost_cost_usd": usd(facts.lost_cost) if answered else None,
+        "cache": facts.cache,
+        "cache_score": None if facts.likeness is None else round(facts.likeness, 3),
+        "guards": [_verdict(stage, result) for stage, result in facts.verdicts],
+        "upstream_guards": [_finding(*each) for each in facts.upstream_findings],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
-        "attempts": len(record.attempts),
-        "skipped": [skip.target.title for skip in few(record.skips)],
-        "finish_reasons": summary.finish_reasons(record),
-        "warnings": [*(record.call.warnings if record.call else ()), *record.warnings],
-        **_unauthorized(error),
+        "attempts": len(facts.attempts),
+        "skipped": [skip.target.title for skip in few(facts.skips)],
+        "finish_reasons": facts.finish_reasons,
+        "warnings": [*(call.warnings if call else ()), *record.warnings],
+        **_unauthorized(failure),
     }
+
+
+def parameters(body: Mapping[str, Any]) -> dict[str, int | float]:
+    """Return the ``SIZES`` that a request has: numbers, never a text."""
+    sizes = {name: body[name] for name in SIZES if name in body}
+    return {name: value for name, value in sizes.items() if type(value) in (int, float)}
+
+
+def _counts(tokens: Tokens) -> dict[str, int]:
+    """Return the disjoint counts that are not zero."""
+    return {name: count for name in TOKEN_TYPES if (count := getattr(tokens, name))}
 
 
 def shortened(line: dict[str, Any]) -> dict[str, Any]:
@@ -104,15 +120,11 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **empty, "cut": cut}
 
 
-def _unauthorized(error: ProxyError | None) -> dict[str, Any]:
+def _unauthorized(failure: Failure | None) -> dict[str, Any]:
     """Return which key was refused and why, for a call that ended so."""
-    if not isinstance(error, Unauthorized):
+    if failure is None or failure.lapse is None:
         return {}
-    return {"unauthorized": {"reason": error.lapse, "key": error.key}}
-
-
-def _upstream_status(error: ProxyError | None) -> int | None:
-    return error.upstream_status if isinstance(error, (UpstreamError, UpstreamDenied)) else None
+    return {"unauthorized": {"reason": failure.lapse, "key": failure.lapsed_key}}
 
 
 def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
@@ -122,9 +134,9 @@ def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
     return {**named, **counts, "shadow": result.shadow, "error": result.error}
 
 
-def _finding(attempt: Attempt, finding: UpstreamFinding) -> dict[str, Any]:
+def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:
     """Return what a guard of an upstream found: its name and its verdict."""
-    guard = {"upstream": attempt.target.upstream.name, "guard": finding.detector}
+    guard = {"upstream": upstream, "guard": finding.detector}
     return {**guard, "stage": finding.stage, "verdict": "flagged" if finding.found else "passed"}
 
 

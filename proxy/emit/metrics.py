@@ -12,6 +12,7 @@ from prometheus_client.exposition import choose_encoder
 from proxy.emit.counting import Counting
 from proxy.emit.registry import Registry
 from proxy.record import Record
+from proxy.summary import facts_of
 from proxy.types import Endpoint, Target
 from proxy.types.outcome import Standing
 from proxy.types.roster import Roster
@@ -155,7 +156,7 @@ class Metrics:
 
     def end(self, record: Record) -> None:
         self._inflight.dec()
-        self._counting.count(record)
+        self._counting.count(facts_of(record))
 
     def retire(self) -> None:
         """Drop the series of names that are long out of force."""

@@ -12,6 +12,7 @@ from typing import Literal
 from proxy.emit import semconv
 from proxy.emit.attributes import Attributes, Value, known, tags_of, usd
 from proxy.record import Record
+from proxy.summary import facts_of
 from proxy.words import MAX_ID, MAX_NAME, word, word_of
 
 SpanOf = Literal["server", "model", "attempt"]
@@ -22,18 +23,19 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
     """Return OpenInference's names, as Phoenix reads them."""
     if of != "model":
         return {semconv.OPENINFERENCE_KIND: "CHAIN"}
-    tokens = record.billing.tokens
+    facts = facts_of(record)
+    tokens = facts.tokens
     added: dict[str, Value | None] = {
         semconv.OPENINFERENCE_KIND: _kind(record),
         semconv.LLM_MODEL: attributes.get(semconv.RESPONSE_MODEL)
         or attributes[semconv.REQUEST_MODEL],
         semconv.LLM_PROVIDER: attributes[semconv.PROVIDER],
-        semconv.LLM_COST: usd(record.billing.cost),
+        semconv.LLM_COST: usd(facts.cost),
         semconv.INPUT_VALUE: attributes.get(semconv.INPUT_MESSAGES),
         semconv.OUTPUT_VALUE: attributes.get(semconv.OUTPUT_MESSAGES),
         **_who(record),
     }
-    if record.billing.source != "none":
+    if facts.source != "none":
         added |= {
             semconv.LLM_PROMPT: tokens.prompt_total,
             semconv.LLM_COMPLETION: tokens.completion_total,
@@ -47,14 +49,14 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
 
 def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
     """Return Langfuse's names, which it wants on every span."""
-    plan = record.plan
+    facts = facts_of(record)
     added: dict[str, Value | None] = {**_who(record)}
     if of == "model":
-        added[semconv.USAGE_COST] = usd(record.billing.cost)
-    if plan is not None:
-        added[semconv.LANGFUSE_METADATA + "deployment"] = plan.deployment
-        added[semconv.LANGFUSE_TAGS] = tags_of(plan) or None
-        for name, value in plan.tags.items():
+        added[semconv.USAGE_COST] = usd(facts.cost)
+    if facts.deployment is not None and facts.tags is not None:
+        added[semconv.LANGFUSE_METADATA + "deployment"] = facts.deployment
+        added[semconv.LANGFUSE_TAGS] = tags_of(facts.tags) or None
+        for name, value in facts.tags.items():
             added[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
     return known(added)
 

@@ -17,10 +17,11 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy.attempts import Attempt
-from proxy.emit import attributes, semconv, summary
+from proxy.emit import attributes, semconv
 from proxy.emit.attributes import Attributes
 from proxy.emit.profiles import Profile, SpanOf
 from proxy.record import Record
+from proxy.summary import facts_of
 
 ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
@@ -86,14 +87,14 @@ class Traces:
             f"{method} {route}",
             (record.ids.trace_id, record.ids.server_span, parent),
             (_ns(record, record.started), _ns(record, record.ended)),
-            self._profiled("server", record, attributes.server(record, method, route)),
+            self._profiled("server", record, attributes.server(facts_of(record), method, route)),
             failed=_failed(record),
             events=_events(record),
         )
 
     def _model_call(self, record: Record) -> ReadableSpan:
         first, last = record.attempts[0], record.attempts[-1]
-        operation = semconv.OPERATIONS.get(summary.endpoint(record), "chat")
+        operation = semconv.OPERATIONS.get(record.head.endpoint if record.head else "", "chat")
         return self._span(
             f"{operation} {last.target.model}",
             (record.ids.trace_id, record.ids.model_span, record.ids.server_span),
@@ -160,7 +161,7 @@ def _failed(record: Record) -> bool:
 def _events(record: Record) -> list[Event]:
     """Return what was decided, each at the call's end: a record holds no moments of it."""
     at = _ns(record, record.ended)
-    return [Event(name, named, at) for name, named in attributes.decisions(record)]
+    return [Event(name, named, at) for name, named in attributes.decisions(facts_of(record))]
 
 
 def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:

@@ -5,20 +5,21 @@ What a client wrote is cut and made printable; no prompt, no answer and no key t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from hashlib import sha256
 from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
 
-from proxy.attempts import Outcome
-from proxy.billing import Billed, BudgetCharge, Saved
-from proxy.record import Record, TraceIds
+from proxy.billing import Billed, Saved
+from proxy.call_facts import CallFacts
+from proxy.record import Record
+from proxy.summary import facts_of
 from proxy.types import EPOCH
 from proxy.usage import TOKEN_TYPES
-from proxy.words import Word, few, word
+from proxy.words import word
 
 Value = str | int | None
 Row = tuple[Value, ...]
@@ -92,65 +93,15 @@ def joined(batch: Iterable[Rows]) -> Rows:
 
 
 class CallEntry(NamedTuple):
-    """What is left of a record on the event loop: references, so that noting it costs little.
-
-    ``attempts`` come with what became of them, as the record has it.
-    """
+    """A call that ended, by its number in this run of the process."""
 
     seq: int
-    started_at: datetime
-    seconds: float
-    ids: TraceIds
-    request_id: str | None
-    dialect: str | None
-    endpoint: str | None
-    key: str | None
-    policy: str | None
-    deployment: str | None
-    tags: Mapping[str, str] | None
-    stream: bool | None
-    models: list[Word] | None
-    status: int | None
-    outcome: Outcome
-    error: str | None
-    cache: str
-    attempts: Sequence[Billed]
-    saved: Saved | None = None
-    model: str = ""
-    charges: Sequence[BudgetCharge] = ()
-
-    @property
-    def rows(self) -> int:
-        """How many rows of attempts it has: an answer that was kept has one without an upstream."""
-        return len(self.attempts) + (self.saved is not None)
+    facts: CallFacts
 
 
 def noted(seq: int, record: Record) -> CallEntry:
     """Note a record that is complete. The call's body is let go here."""
-    head, call, plan, error = record.head, record.call, record.plan, record.error
-    return CallEntry(
-        seq=seq,
-        started_at=record.started_at,
-        seconds=(record.ended or record.started) - record.started,
-        ids=record.ids,
-        request_id=record.request_id,
-        dialect=head.dialect if head else None,
-        endpoint=head.endpoint if head else None,
-        key=record.key,
-        policy=record.revision,
-        deployment=plan.deployment if plan else None,
-        tags=plan.tags if plan else None,
-        stream=call.stream if call else None,
-        models=[word(model) for model in few(call.models)] if call else None,
-        status=record.status,
-        outcome=record.outcome,
-        error=error.code if error else None,
-        cache=record.cache,
-        attempts=record.billing.attempts,
-        saved=record.saved,
-        model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
-        charges=record.charges,
-    )
+    return CallEntry(seq, facts_of(record))
 
 
 def rows_of(entry: CallEntry) -> Rows:
@@ -161,10 +112,10 @@ def rows_of(entry: CallEntry) -> Rows:
 
 def charge_rows(entry: CallEntry) -> list[Row]:
     """Return a row for each counter of a budget that the call was charged to."""
-    started_ms = _started_ms(entry)
+    started_ms = _started_ms(entry.facts)
     return [
         (entry.seq, each.budget, counter_name(each.scope), started_ms, each.cost)
-        for each in entry.charges
+        for each in entry.facts.charges
     ]
 
 
@@ -176,29 +127,31 @@ def counter_name(scope: str) -> str:
     return f"sha256:{sha256(scope.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def _started_ms(entry: CallEntry) -> int:
-    return (entry.started_at - EPOCH) // MILLISECOND
+def _started_ms(facts: CallFacts) -> int:
+    return (facts.started_at - EPOCH) // MILLISECOND
 
 
 def attempt_rows(entry: CallEntry) -> list[Row]:
     """Return a row for each attempt, in the order in which they began."""
-    rows = [_attempt_row(entry, number, billed) for number, billed in enumerate(entry.attempts, 1)]
-    if entry.saved is not None:
-        rows.append(_kept_row(entry, entry.saved))
+    seq, facts = entry
+    rows = [_attempt_row(seq, number, billed) for number, billed in enumerate(facts.attempts, 1)]
+    if facts.saved is not None:
+        rows.append(_kept_row(seq, facts, facts.saved))
     return rows
 
 
-def _kept_row(entry: CallEntry, saved: Saved) -> Row:
+def _kept_row(seq: int, facts: CallFacts, saved: Saved) -> Row:
     """The row of an answer that the cache gave: nothing was used, and this much saved."""
-    asked = (entry.seq, entry.rows, 0, "first", CACHE, None, entry.model, entry.status, None)
+    number, model = len(facts.attempts) + 1, facts.asked_model
+    asked = (seq, number, 0, "first", CACHE, None, model, facts.status, None)
     return (*asked, *_NOTHING, "none", None, saved.cost, 1, "cached", None)
 
 
-def _attempt_row(entry: CallEntry, number: int, billed: Billed) -> Row:
+def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
     attempt, fate, bill = billed
     target = attempt.target
     return (
-        entry.seq,
+        seq,
         number,
         attempt.leg,
         attempt.why,
@@ -222,26 +175,27 @@ _NOTHING = (None,) * len(TOKENS)
 
 def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
     """Return the row of a call; its sums are those of its attempts' rows."""
+    seq, facts = entry
     used = [row for row in attempts if row[_SOURCE] != "none"]
     return (
-        entry.seq,
-        _started_ms(entry),
-        round(entry.seconds * 1_000_000),
-        _word(entry.request_id),
-        entry.ids.trace_id,
-        entry.ids.server_span,
-        entry.key,
-        entry.deployment,
-        _json({k: word(v) for k, v in entry.tags.items()} if entry.tags is not None else None),
-        entry.policy,
-        entry.dialect,
-        entry.endpoint,
-        None if entry.stream is None else int(entry.stream),
-        _json(entry.models),
-        entry.status,
-        entry.outcome,
-        entry.error,
-        entry.cache,
+        seq,
+        _started_ms(facts),
+        round(facts.duration_s * 1_000_000),
+        _word(facts.request_id),
+        facts.trace_id,
+        facts.server_span,
+        facts.key,
+        facts.deployment,
+        _json({k: word(v) for k, v in facts.tags.items()} if facts.tags is not None else None),
+        facts.policy,
+        facts.dialect,
+        facts.endpoint,
+        None if facts.is_stream is None else int(facts.is_stream),
+        _json(facts.models),
+        facts.status,
+        facts.outcome,
+        facts.error,
+        facts.cache,
         len(attempts),
         total(count for row in used for count in row[_FIRST : _FIRST + len(TOKENS)]),
         total(row[_COST] for row in used),

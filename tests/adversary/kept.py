@@ -22,6 +22,7 @@ from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import read_folder
 from proxy.record import Record
+from proxy.summary import facts_of
 from proxy.types import Call, Plan, RequestHead, Target
 from proxy.types.limit import Limit
 from proxy.usage import Price
@@ -96,7 +97,7 @@ class Remains:
             "the record": deep(record, *OF_THE_CALL),
             "a recent call": deep(past),
             "a candidate's examples": deep(candidate),
-            "a decision": len(orjson.dumps(decision(record))),
+            "a decision": len(orjson.dumps(decision(facts_of(record)))),
             "a ledger entry": deep(entry),
             "the rows of a call": deep(call_row(entry, rows)),
             "the spans": deep(spans.taken),

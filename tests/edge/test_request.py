@@ -16,6 +16,7 @@ from proxy.emit.decisions import decision
 from proxy.emit.log import canonical
 from proxy.emit.semconv import REQUEST_ID
 from proxy.ledger.rows import CALL, call_row, noted
+from proxy.summary import facts_of
 from tests.conftest import KEY, Proxy, running_proxy, world
 from tests.doubles import ScriptedUpstream
 from tests.test_pipeline import BEARER, ROUTES
@@ -178,8 +179,8 @@ async def test_what_no_dialect_can_read_has_the_id_that_its_answer_names(
 
     assert (response.status, name) == (status, given or name)
     assert (line["request_id"], row["request_id"]) == (name, name)
-    assert decision(record)["request_id"] == name
-    assert server(record, method, path)[REQUEST_ID] == name
+    assert decision(facts_of(record))["request_id"] == name
+    assert server(facts_of(record), method, path)[REQUEST_ID] == name
 
 
 async def test_a_request_id_is_kept_when_it_is_sane(client: aiohttp.ClientSession) -> None:

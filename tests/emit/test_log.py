@@ -18,9 +18,8 @@ import pytest
 from proxy.app.context import new_record
 from proxy.billing import Saved
 from proxy.emit.levels import LogLevel
-from proxy.emit.log import MAX_LINE, MAX_LINES, CallLog, LineWriter, canonical, events
+from proxy.emit.log import MAX_LINE, MAX_LINES, SIZES, CallLog, LineWriter, canonical, events
 from proxy.emit.schemas import SCHEMAS
-from proxy.emit.summary import SIZES
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
 from proxy.record import Record

@@ -144,7 +144,7 @@ def test_a_call_that_makes_no_row_is_counted_and_hurts_no_other() -> None:
     store, told = Memory(), Told()
     writer, tally = writing(store, told)
     tally.begin()
-    writer.put(noted(tally.end(), finished())._replace(attempts=cast(Any, None)))
+    writer.put(noted(tally.end(), finished())._replace(facts=cast(Any, None)))
     put(writer, tally, 2)
     writer.close(5)
 

@@ -7,16 +7,15 @@ from typing import get_args
 
 from proxy import dialects
 from proxy.attempts import Loss, Money, Outcome
+from proxy.call_facts import UNKNOWN, CacheResult
 from proxy.emit.declared.metric import OTHER, Axis, Values, closed
 from proxy.error_table import CODES
 from proxy.errors import CircuitOpen, UpstreamBusy
-from proxy.record import CacheResult
 from proxy.types import CACHE_STORES, Endpoint, Target
 from proxy.types.guard import Verdict
 from proxy.types.roster import Roster
 from proxy.usage import TOKEN_TYPES
 
-UNKNOWN = "unknown"
 NONE = "none"
 
 

@@ -1,4 +1,4 @@
-"""What all emitters say in the same words."""
+"""What all emitters tell of a call in the same words."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from proxy.app.context import new_record
-from proxy.emit import summary
 from proxy.record import Record
+from proxy.summary import facts_of
 from proxy.types import Target, Upstream
 from proxy.types.guard import GuardResult
+from proxy.usage import Tokens
 from proxy.words import word
 from tests.doubles import legacy
 
@@ -34,7 +35,7 @@ def ended(*attempts: tuple[float, float], total: float) -> Record:
 def test_overhead_is_all_time_but_the_upstreams(
     attempts: tuple[tuple[float, float], ...], total: float, overhead: float
 ) -> None:
-    assert summary.overhead(ended(*attempts, total=total)) == pytest.approx(overhead)
+    assert facts_of(ended(*attempts, total=total)).overhead_s == pytest.approx(overhead)
 
 
 def test_the_first_token_is_counted_from_the_request() -> None:
@@ -42,17 +43,19 @@ def test_the_first_token_is_counted_from_the_request() -> None:
     record.serve(0, record.attempts[0])
     record.attempts[0].meter.feed(legacy(), 100.4)
 
-    assert summary.first_token(record) == pytest.approx(0.4)
-    assert summary.finish_reasons(record) == ["stop"]
-    assert summary.token_counts(record) == {"input": 5, "output": 3}
+    facts = facts_of(record)
+    assert facts.ttft_s == pytest.approx(0.4)
+    assert facts.finish_reasons == ["stop"]
+    assert facts.tokens == Tokens(input=5, output=3)
 
 
 def test_a_call_that_reached_nothing_has_unknowns() -> None:
     record = ended(total=1)
 
-    assert summary.deployment(record) == summary.dialect(record) == "unknown"
-    assert summary.served(record) is None
-    assert summary.first_token(record) is None
+    facts = facts_of(record)
+    assert facts.deployment is facts.dialect is None
+    assert facts.served is None
+    assert facts.ttft_s is None
 
 
 def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
@@ -61,7 +64,7 @@ def test_why_an_answer_ended_is_told_in_known_words_only() -> None:
     for index, why in enumerate(("stop", "length", "because of Paris")):
         record.attempts[0].meter.finish_reasons[index] = word(why)
 
-    assert summary.finish_reasons(record) == ["length", "other", "stop"]
+    assert facts_of(record).finish_reasons == ["length", "other", "stop"]
 
 
 def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
@@ -70,7 +73,16 @@ def test_what_a_guard_says_of_each_answer_of_a_list_is_told_once() -> None:
     masked = passed._replace(verdict="masked", findings={"aws": 1})
     record.guarded("output", [passed, masked, passed, masked, passed])
 
-    assert summary.verdicts(record) == [
+    assert facts_of(record).verdicts == [
         ("output", passed._replace(bytes=30, fields=3, seconds=1.5)),
         ("output", masked._replace(bytes=20, fields=2, seconds=1.0, findings={"aws": 2})),
     ]
+
+
+def test_what_is_told_of_a_call_is_worked_out_once_when_it_has_ended() -> None:
+    record = ended((0.1, 0.9), total=1)
+    record.ended = None
+    running = facts_of(record)
+    record.ended = 101.0
+
+    assert facts_of(record) is facts_of(record) is not running

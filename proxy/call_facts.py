@@ -1,0 +1,97 @@
+"""What is told of a call when it has ended: one value, from which metrics, spans, the log, the
+decision log and the ledger take what they tell.
+
+It holds no text and no header of the call, and names and numbers alone of its error, so that it
+may wait for whoever writes it. Moments are seconds of ``time.monotonic``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from proxy.attempts import Attempt, Outcome, Skip
+from proxy.billing import Billed, BudgetCharge, Saved
+from proxy.errors import Lapse, UpstreamFinding
+from proxy.types.guard import Verdicts
+from proxy.types.outcome import Standing
+from proxy.usage import Source, Tokens
+from proxy.words import Word
+
+UNKNOWN = "unknown"
+CacheResult = Literal["hit", "hit_semantic", "miss", "refresh", "bypass", "coalesced"]
+Side = Literal["client", "upstream", "proxy"]
+
+
+class Failure(NamedTuple):
+    """Why a call ended before its end, and whose doing it was. ``limit`` is the one that refused
+    it; ``lapse`` is why there was no known key, and ``lapsed_key`` whose it was."""
+
+    code: str
+    side: Side
+    upstream_status: int | None
+    limit: str | None
+    lapse: Lapse | None
+    lapsed_key: str | None
+
+
+class CallFacts(NamedTuple):
+    """What is told of a call. Unknown is None, never zero.
+
+    ``asked_model`` is the model of the first target. ``served`` is the attempt whose answer was
+    used, else the last one. ``ttft_s`` are the seconds to the first text of any leg, ``overhead_s``
+    those that the proxy itself took, ``lookup_s`` those spent on looking for a kept answer.
+    ``verdicts`` say each thing once: of a list of models every answer is looked at, and so many
+    have no more to say than one; ``each_verdict`` has them all. ``cost`` and ``lost_cost`` are
+    nano-USD of all attempts.
+    """
+
+    trace_id: str
+    server_span: str
+    started_at: datetime
+    duration_s: float
+    ttft_s: float | None
+    overhead_s: float
+    request_id: str | None
+    key: str | None
+    credential: str | None
+    policy: str | None
+    deployment: str | None
+    tags: Mapping[str, str] | None
+    dropped_tags: int
+    rules: Sequence[str]
+    would: Sequence[str]
+    dialect: str | None
+    endpoint: str | None
+    route: str | None
+    is_stream: bool | None
+    models: list[Word] | None
+    asked_model: str
+    status: int | None
+    outcome: Outcome
+    failure: Failure | None
+    attempts: Sequence[Billed]
+    served: Attempt | None
+    first_sent: float | None
+    source: Source
+    tokens: Tokens
+    cost: int | None
+    lost_cost: int | None
+    finish_reasons: list[str]
+    skips: Sequence[Skip]
+    standings: Sequence[Standing]
+    charges: Sequence[BudgetCharge]
+    verdicts: Verdicts
+    each_verdict: Verdicts
+    upstream_findings: list[tuple[str, UpstreamFinding]]
+    cache: CacheResult
+    cache_store: str | None
+    likeness: float | None
+    lookup_s: float | None
+    saved: Saved | None
+
+    @property
+    def error(self) -> str | None:
+        """The code of why the call ended before its end."""
+        return self.failure.code if self.failure is not None else None

@@ -1,0 +1,159 @@
+"""Works out once what is told of a call: names, durations, sums."""
+
+from __future__ import annotations
+
+from proxy.attempts import Attempt, Outcome
+from proxy.call_facts import CallFacts, Failure, Side
+from proxy.errors import (
+    LimitExceeded,
+    LimitStoreUnavailable,
+    ProxyError,
+    Unauthorized,
+    UpstreamDenied,
+    UpstreamError,
+)
+from proxy.record import Record
+from proxy.types.guard import GuardResult, Stage, Verdicts
+from proxy.usage import Meter
+from proxy.words import MAX_WORDS, word
+
+FINISHES = frozenset(
+    {
+        "content_filter",
+        "end_turn",
+        "eos",
+        "eos_token",
+        "error",
+        "function_call",
+        "length",
+        "max_tokens",
+        "model_length",
+        "stop",
+        "stop_sequence",
+        "tool_calls",
+        "tool_use",
+    }
+)
+
+
+def facts_of(record: Record) -> CallFacts:
+    """Return what is told of a call. Of one that has ended it is worked out once."""
+    if record.facts is not None:
+        return record.facts
+    facts = _worked_out(record)
+    if record.ended is not None:
+        record.facts = facts
+    return facts
+
+
+def _worked_out(record: Record) -> CallFacts:
+    head, call, plan, attempts = record.head, record.call, record.plan, record.attempts
+    billing, meters, verdicts = record.billing, record.meters(), record.verdicts()
+    duration_s = (record.ended or record.started) - record.started
+    return CallFacts(
+        trace_id=record.ids.trace_id,
+        server_span=record.ids.server_span,
+        started_at=record.started_at,
+        duration_s=duration_s,
+        ttft_s=_first_token(meters, record.started),
+        overhead_s=max(0.0, duration_s - record.waited - _upstreams_s(attempts)),
+        request_id=record.request_id,
+        key=record.key,
+        credential=record.credential,
+        policy=record.revision,
+        deployment=plan.deployment if plan else None,
+        tags=plan.tags if plan else None,
+        dropped_tags=plan.dropped_tags if plan else 0,
+        rules=plan.rules if plan else (),
+        would=plan.would if plan else (),
+        dialect=head.dialect if head else None,
+        endpoint=head.endpoint if head else None,
+        route=head.route if head else None,
+        is_stream=call.stream if call else None,
+        models=[word(model) for model in call.models[:MAX_WORDS]] if call else None,
+        asked_model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
+        status=record.status,
+        outcome=record.outcome,
+        failure=_failure(record.error, record.outcome) if record.error is not None else None,
+        attempts=billing.attempts,
+        served=_served(record),
+        first_sent=record.first_sent,
+        source=billing.source,
+        tokens=billing.tokens,
+        cost=billing.cost,
+        lost_cost=billing.lost,
+        finish_reasons=_finish_reasons(meters),
+        skips=record.skips,
+        standings=record.admission.standings if record.admission is not None else (),
+        charges=record.charges,
+        verdicts=_merged(verdicts) if verdicts else verdicts,
+        each_verdict=verdicts,
+        upstream_findings=[
+            (attempt.target.upstream.name, finding)
+            for attempt in attempts
+            for finding in attempt.findings
+        ][:MAX_WORDS],
+        cache=record.cache,
+        cache_store=plan.cache.store if plan and plan.cache else None,
+        likeness=record.likeness,
+        lookup_s=record.looked,
+        saved=record.saved,
+    )
+
+
+def _served(record: Record) -> Attempt | None:
+    if record.serving:
+        return next(reversed(record.serving.values()))
+    return record.attempts[-1] if record.attempts else None
+
+
+def _first_token(meters: list[Meter], started: float) -> float | None:
+    moments = [m.first_token_at for m in meters if m.first_token_at is not None]
+    return min(moments) - started if moments else None
+
+
+def _upstreams_s(attempts: list[Attempt]) -> float:
+    """Return the seconds from the begin of the first attempt to the end of the last."""
+    ends = [attempt.ended for attempt in attempts if attempt.ended is not None]
+    return max(ends) - attempts[0].started if ends else 0.0
+
+
+def _failure(error: ProxyError, outcome: Outcome) -> Failure:
+    upstreams = error if isinstance(error, UpstreamError | UpstreamDenied) else None
+    refused = error if isinstance(error, LimitExceeded | LimitStoreUnavailable) else None
+    unauthorized = error if isinstance(error, Unauthorized) else None
+    side: Side = "upstream" if upstreams else "proxy"
+    return Failure(
+        code=error.code,
+        side="client" if outcome == "client_abort" else side,
+        upstream_status=upstreams.upstream_status if upstreams else None,
+        limit=refused.limit if refused else None,
+        lapse=unauthorized.lapse if unauthorized else None,
+        lapsed_key=unauthorized.key if unauthorized else None,
+    )
+
+
+def _finish_reasons(meters: list[Meter]) -> list[str]:
+    """Return why answers ended, in known words only: an upstream may write anything."""
+    reasons = {why for meter in meters for why in meter.finish_reasons.values()}
+    return sorted({why if why in FINISHES else "other" for why in reasons})
+
+
+def _merged(verdicts: Verdicts) -> Verdicts:
+    merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
+    for stage, result in verdicts:
+        key = stage, result.guard, result.verdict, result.shadow, result.error
+        known = merged.get(key)
+        merged[key] = (stage, result if known is None else _joined(known[1], result))
+    return verdicts if len(merged) == len(verdicts) else list(merged.values())
+
+
+def _joined(one: GuardResult, other: GuardResult) -> GuardResult:
+    kinds = {**one.findings, **other.findings}
+    return one._replace(
+        findings={kind: one.findings.get(kind, 0) + other.findings.get(kind, 0) for kind in kinds},
+        score=max(one.score, other.score),
+        bytes=one.bytes + other.bytes,
+        fields=one.fields + other.fields,
+        seconds=one.seconds + other.seconds,
+    )
