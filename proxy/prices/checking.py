@@ -19,13 +19,12 @@ from proxy.policy import schema
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import Loaded, note, read
-from proxy.policy.files.source import Path_, PolicyError, Problem
+from proxy.policy.files.source import Finding, Path_, PolicyError, Problem
 from proxy.policy.review.check_report import CheckReport, refused
 from proxy.types import Target
 from proxy.usage import in_force
 
 ABSURD_USD = 1_000  # per million tokens; the dearest models cost a few hundred
-Finding = tuple[Path_, str]
 
 
 def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from proxy.embedding.model import problem
 from proxy.policy import schema
 from proxy.policy.decide.rules import CacheDecision
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding
 from proxy.types import CacheRule, Semantic
 
 
@@ -35,19 +35,11 @@ def _semantic(config: schema.SemanticConfig | None) -> Semantic | None:
 
 def missing(
     policies: schema.PoliciesConfig, look: Callable[[str], str | None] = problem
-) -> Iterator[tuple[Path_, str]]:
+) -> Iterator[Finding]:
     """Yield what is missing for the models of a folder's caches, and where they are asked for."""
-    for path, config in _written(policies):
+    for path, part in policies.parts():
+        config = part.cache
         if config is not None and config.semantic is not None and not config.off:
             lacks = look(config.semantic.model)
             if lacks is not None:
                 yield (*path, "cache", "semantic"), lacks
-
-
-def _written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, schema.CacheConfig | None]]:
-    for name, policy in policies.policies.items():
-        yield ("policies", name), policy.cache
-        for number, rule in enumerate(policy.rules):
-            yield ("policies", name, "rules", number), rule.cache
-    for name, deployment in policies.deployments.items():
-        yield ("deployments", name), deployment.cache

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from proxy.policy.decide.snapshot import Deployment
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding, Path_
 from proxy.types import ScopedLimit, Target
 
-Finding = tuple[Path_, str]
 Placed = Mapping[Path_, Target]
 """Every target of a folder, by where it is written."""
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
 from proxy.policy.decide import pricing
-from proxy.policy.decide.conditions import NAMELESS, Facts
+from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
 from proxy.policy.decide.parts import bounds_of, guards_of
 from proxy.policy.decide.provenance import Basis, DecidedPlan
@@ -101,27 +101,23 @@ def decide(snapshot: Snapshot, key: VirtualKey, call: Call) -> Plan:
         tags, dropped = _join_tags(snapshot, reach, head)
         warnings += tuple(f"tag {ascii_word(tag)} dropped" for tag in dropped)
     _check_number(call.models, reach.deployment.max_models)
-    facts = _facts_of(key, call, tags)
+    facts = facts_of(key.name, call, tags)
     ruled = [rule_model_call(reach, call, facts, model) for model in call.models]
-    basis = Basis(
-        snapshot=snapshot,
-        key=key,
-        deployment=reach.deployment,
-        call=call,
-        facts=facts,
-        dropped=dropped,
-        ruled=ruled,
-    )
-    return _plan(basis, reach, warnings)
+    basis = Basis(snapshot=snapshot, key=key, reach=reach, call=call, dropped=dropped, ruled=ruled)
+    return _plan(basis, tags, warnings)
 
 
-def _plan(basis: Basis, reach: Reach, warnings: tuple[str, ...]) -> DecidedPlan:
+def _plan(basis: Basis, tags: Mapping[str, str], warnings: tuple[str, ...]) -> DecidedPlan:
     """Return the plan that follows from what the rules leave of each model of a call."""
-    key, call, ruled, deployment = basis.key, basis.call, basis.ruled, basis.deployment
+    snapshot, key, reach, call, dropped, ruled = basis
+    deployment = reach.deployment
     model_calls = tuple([each.model_call for each in ruled])
-    where = _together(reach, unlike([each.where for each in ruled]))
-    firsts = unlike([effects for each in ruled for effects in each.first])
-    every = unlike([effects for each in ruled for effects in each.every])
+    if len(ruled) == 1:  # nearly every call
+        where, firsts, every = ruled[0].where, ruled[0].first, ruled[0].every
+    else:
+        where = _together(reach, unlike([each.where for each in ruled]))
+        firsts = unlike([effects for each in ruled for effects in each.first])
+        every = unlike([effects for each in ruled for effects in each.every])
     first, any_ = _together(reach, firsts), _together(reach, every)
     refusal = where.refusal
     bounds = bounds_of(deployment.bounds, first, firsts)
@@ -134,12 +130,12 @@ def _plan(basis: Basis, reach: Reach, warnings: tuple[str, ...]) -> DecidedPlan:
         if unpriced:
             refusal = refusal or pricing.refusal(ascii_word(unpriced[0].model), why)
     return DecidedPlan(
-        revision=basis.snapshot.revision,
+        revision=snapshot.revision,
         key=key.name,
         deployment=deployment.name,
-        tags=basis.facts.tags,
+        tags=tags,
         model_calls=model_calls,
-        dropped_tags=len(basis.dropped),
+        dropped_tags=len(dropped),
         warnings=warnings,
         retry=deployment.retry,
         hedge_after=deployment.hedge_after,
@@ -158,21 +154,6 @@ def _check_number(models: Sequence[str], most: int) -> None:
     """Raise ``BadField`` for a list of more models than the policy lets a call have."""
     if len(models) > most:
         raise BadField("model", f"has more models than the {most} that the policy allows")
-
-
-def _facts_of(key: VirtualKey, call: Call, tags: Mapping[str, str]) -> Facts:
-    """Return what rules may know of a call, but for the names of the model that is asked."""
-    head = call.head
-    return Facts(
-        key=key.name,
-        dialect=head.dialect,
-        endpoint=head.endpoint,
-        names=NAMELESS,
-        stream=call.stream,
-        tags=tags,
-        headers=head.headers,
-        at=head.at,
-    )
 
 
 def _together(reach: Reach, effects_list: Sequence[Effects]) -> Effects:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple, Protocol
 
 from proxy.policy.schema.patterns import Glob
+from proxy.types import Call
 
 
 class Facts(NamedTuple):
@@ -31,6 +32,21 @@ class Facts(NamedTuple):
 TWO = 2
 NAMELESS: frozenset[str] = frozenset()
 FIELDS = ("key", "dialect", "endpoint")
+
+
+def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
+    """Return what rules may know of a call, but for the names of the model that is asked."""
+    head = call.head
+    return Facts(
+        key=key,
+        dialect=head.dialect,
+        endpoint=head.endpoint,
+        names=NAMELESS,
+        stream=call.stream,
+        tags=tags,
+        headers=head.headers,
+        at=head.at,
+    )
 
 
 Test = Callable[[Facts], bool]

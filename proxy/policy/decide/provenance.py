@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.policy.decide.conditions import Facts
+from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
-from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
+from proxy.policy.decide.snapshot import Reach, Snapshot, VirtualKey
 from proxy.types import Call, ModelCall, Plan, Target
 
 
@@ -22,9 +22,8 @@ class Basis(NamedTuple):
 
     snapshot: Snapshot
     key: VirtualKey
-    deployment: Deployment
+    reach: Reach
     call: Call
-    facts: Facts
     dropped: tuple[str, ...]
     ruled: list[RuledModelCall]
 
@@ -54,7 +53,7 @@ class DecidedPlan(Plan):
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
 
     def origin_of_deployment(self) -> Provenance:
-        name, call = self.basis.deployment.name, self.basis.call
+        name, call = self.basis.reach.deployment.name, self.basis.call
         if call.head.deployment is not None:
             why = "a header names it"
         elif call.deployment is not None:
@@ -66,7 +65,8 @@ class DecidedPlan(Plan):
         return Provenance(why, self.basis.snapshot.at("deployments", name))
 
     def origin_of_tag(self, tag: str) -> Provenance:
-        snapshot, key, deployment = self.basis[:3]
+        snapshot, key = self.basis.snapshot, self.basis.key
+        deployment = self.basis.reach.deployment
         if tag in key.tags:
             return Provenance("the key says so", snapshot.at("keys", key.name, "tags", tag))
         if tag in deployment.tags:
@@ -80,9 +80,9 @@ class DecidedPlan(Plan):
     def outcomes_of_rules(self, index: int) -> Iterator[RuleOutcome]:
         """Yield every rule that the deployment follows, in order."""
         model_call = self.basis.ruled[index].model_call
-        deployment = self.basis.deployment
+        deployment = self.basis.reach.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
-        facts = self.basis.facts._replace(names=names)
+        facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
         holding = {*model_call.rules, *model_call.would}
         for section in deployment.sections:
             held = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
@@ -115,7 +115,7 @@ class DecidedPlan(Plan):
     def origins_of_targets(self, index: int) -> Iterator[tuple[Target, Provenance]]:
         """Yield the targets of a model in the order in which they are tried."""
         model_call, ruled = self.model_calls[index], self.basis.ruled[index]
-        snapshot, deployment = self.basis.snapshot, self.basis.deployment
+        snapshot, deployment = self.basis.snapshot, self.basis.reach.deployment
         chosen = ruled.model_call.targets[: ruled.chosen]
         first = sum(target in model_call.targets for target in chosen)
         weighed = (ruled.where.routes or deployment.routes).candidates.weights

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Path_ = tuple[str | int, ...]
+Finding = tuple[Path_, str]
+"""Where something is doubtful or wrong, and what."""
 KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 

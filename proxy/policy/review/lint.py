@@ -13,10 +13,9 @@ from proxy.policy import schema
 from proxy.policy.compile.limits import written
 from proxy.policy.decide.snapshot import Deployment, Snapshot, VirtualKey
 from proxy.policy.files.load import Loaded
-from proxy.policy.files.source import Path_, Problem
+from proxy.policy.files.source import Finding, Path_, Problem
 from proxy.policy.review import lint_guards, lint_keys, lint_limits, lint_rules
 
-Finding = tuple[Path_, str]
 ROUTES = sorted(
     {path for each in DIALECTS.values() for path in each.server.paths.values()},
     key=lambda path: (-len(path), path),

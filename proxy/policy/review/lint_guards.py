@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit
 
 from proxy.config.references import references
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of
 from proxy.policy.schema.plugged import AnyGuard
 
 LOOPBACK = ("127.", "localhost", "::1")
-Finding = tuple[Path_, str]
 
 
 def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Finding]:
@@ -38,19 +37,11 @@ def clear(url: str) -> bool:
 
 def written(policies: schema.PoliciesConfig) -> Iterator[tuple[Path_, AnyGuard]]:
     """Yield all guards, with where they are written."""
-    for name, policy in policies.policies.items():
-        yield from _both(("policies", name), policy.input, policy.output)
-        for index, rule in enumerate(policy.rules):
-            path: Path_ = ("policies", name, "rules", index)
-            yield from _both(path, rule.input or (), rule.output or ())
-
-
-def _both(
-    path: Path_, inputs: Sequence[AnyGuard], outputs: Sequence[AnyGuard]
-) -> Iterator[tuple[Path_, AnyGuard]]:
-    for stage, guards in (("input", inputs), ("output", outputs)):
-        for index, guard in enumerate(guards):
-            yield (*path, stage, index), guard
+    for path, part in policies.parts():
+        if isinstance(part, schema.DeploymentConfig):
+            continue
+        for stage, guards in (("input", part.input), ("output", part.output)):
+            yield from (((*path, stage, n), guard) for n, guard in enumerate(guards or ()))
 
 
 def asked(policies: schema.PoliciesConfig) -> set[str]:

@@ -9,9 +9,8 @@ from datetime import datetime
 from proxy.policy import schema
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import maybe
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding, Path_
 
-Finding = tuple[Path_, str]
 REFUSED = "every call is refused"
 NOT_WANTED = (
     "say keys: {} where that is meant, as a process that has keys in force does not take it"

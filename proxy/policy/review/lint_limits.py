@@ -16,13 +16,13 @@ from proxy.limits.claims import claims_of
 from proxy.policy.decide import decide
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.snapshot import Deployment, Snapshot
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding
 from proxy.policy.review.sample_call import example, suppose
 from proxy.types import Call
 from proxy.types.limit import Claim
 
 
-def findings(snapshot: Snapshot, now: datetime) -> Iterator[tuple[Path_, str]]:
+def findings(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
     """Yield a finding for each limit that is less than a call of one of its deployments claims."""
     reported: set[str] = set()
     for deployment in snapshot.deployments.values():

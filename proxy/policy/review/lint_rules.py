@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from proxy.policy.decide.conditions import ALWAYS
 from proxy.policy.decide.rules import PolicyRules, Rule
 from proxy.policy.decide.snapshot import Deployment, Snapshot
-from proxy.policy.files.source import Path_
+from proxy.policy.files.source import Finding
 from proxy.policy.review.implication import covers
-
-Finding = tuple[Path_, str]
 
 
 def findings(

@@ -6,6 +6,7 @@ refuse unknown keys. What is said of a key below it is what an editor shows: see
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import Field
@@ -91,3 +92,13 @@ class PoliciesConfig(Section):
     """What tokens cost, by provider and model; `name*` stands for all that begin so."""
     price_table: PriceTable = Field(default_factory=PriceTable)
     """What is to be known of the prices as a whole."""
+
+    def parts(
+        self,
+    ) -> Iterator[tuple[tuple[str | int, ...], PolicyConfig | RuleConfig | DeploymentConfig]]:
+        """Yield each policy, then its rules, and each deployment, with where it is written."""
+        for name, policy in self.policies.items():
+            yield ("policies", name), policy
+            for number, rule in enumerate(policy.rules):
+                yield ("policies", name, "rules", number), rule
+        yield from ((("deployments", name), each) for name, each in self.deployments.items())
