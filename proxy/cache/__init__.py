@@ -79,7 +79,7 @@ class AnswerCache:
             rule=rule,
             namespace=control.namespace,
         )
-        key = await self.offload.run(call.size, keyed, call.head.digest)
+        key = await self.offload.run(call.size, keyed, call.head.caller)
         question = None
         if self.semantic is not None and control.keep:
             question = await self.semantic.question(

@@ -71,7 +71,7 @@ class SemanticIndex:
             rule=rule,
             namespace=namespace,
         )
-        space = await offload.run(call.size, keyed, call.head.digest)
+        space = await offload.run(call.size, keyed, call.head.caller)
         place = (rule.store, rule.semantic.model, space)
         return SemanticQuery(
             index=self,

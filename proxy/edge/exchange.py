@@ -81,10 +81,10 @@ class HttpExchange:
         if head.endpoint == "models":
             self._call = Call(head, {})
         else:
-            self._share.charge_to(head.digest)
+            self._share.charge_to(head.caller)
             raw = await self._incoming.body()
             make = partial(dialects.read_call, head, size=len(raw))
-            self._call = await self._read(raw, make, head.digest, self._share.take_read)
+            self._call = await self._read(raw, make, head.caller, self._share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -104,7 +104,7 @@ class HttpExchange:
             data = self._writer.feed(chunk)
         else:
             written = partial(self._writer.feed, chunk)
-            data = await self._offload.run(weight, written, self._call.head.digest)
+            data = await self._offload.run(weight, written, self._call.head.caller)
         if self._head.streamed:
             await self._stream(data, chunk)
         elif chunk.last:

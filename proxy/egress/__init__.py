@@ -90,6 +90,7 @@ class HttpGuardEgress:
             nonce=own,
             deployment=deployment,
             guard=guard,
+            caller=f"{ROUTE}/{guard} {outer.key}",
             parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
             via=outer.head.via if outer.head else (),
             at=datetime.now(UTC),

@@ -45,7 +45,9 @@ class RequestHead:
     this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
     kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
     name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
-    guard that asks, where it is the proxy itself that calls.
+    guard that asks, where it is the proxy itself that calls. ``caller`` says in whose
+    turns it is served: those of its key, whichever text that has; of a guard and the key for which
+    it asks, of a guard's call.
     """
 
     dialect: str
@@ -66,6 +68,7 @@ class RequestHead:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     at: datetime = EPOCH
     guard: str | None = None
+    caller: str = ""
 
 
 @dataclass(frozen=True, slots=True)

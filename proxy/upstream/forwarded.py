@@ -159,7 +159,7 @@ class Forwarded:
     async def _aside(self, document: Document) -> list[Chunk]:
         """Return the chunks of a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
-        return await self.offload.run(len(document), read, self.asked.call.head.digest)
+        return await self.offload.run(len(document), read, self.asked.call.head.caller)
 
     def _keepalive_due(self, *, has_content: bool) -> bool:
         """Note that bytes have come. True if a stream that has begun sent only comments, or a part

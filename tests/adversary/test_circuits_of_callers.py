@@ -4,13 +4,24 @@ takes its time."""
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.conftest import KEY, running_proxy, world
-from tests.doubles import Script, ScriptedUpstream, answer, chat, chat_events, hang, stream
+from tests.doubles import (
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    chat,
+    chat_events,
+    hang,
+    stream,
+)
 
 ONE, OTHER = KEY, "hr-search-key"
 TOO_LARGE = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 50000."
@@ -21,13 +32,22 @@ BAD: dict[str, tuple[Script, int]] = {
     "a call that is too long": (hang(), 504),
 }
 
+JUDGED = """
+  judge-smol: {targets: [{upstream: openai, model: smol-judge}], policy: judging}
+policies:
+  judging: {limits: [{name: calls, requests: 900 per minute}]}
+  default: {match: all, input: [{guard: judge, deployment: judge-smol, criteria: No hippos.}]}
+"""
+
 
 def policies(upstream: ScriptedUpstream, more: str) -> str:
     return world(upstream.url).replace("dialect: openai,", f"dialect: openai, {more},", 1)
 
 
-async def ask(client: aiohttp.ClientSession, key: str, *, streamed: bool = False) -> int:
-    body = {"model": "search-answers", "messages": [{"role": "user", "content": "Hi"}]}
+async def ask(
+    client: aiohttp.ClientSession, key: str, *, streamed: bool = False, text: str = "Hi"
+) -> int:
+    body = {"model": "search-answers", "messages": [{"role": "user", "content": text}]}
     headers = {"Authorization": f"Bearer {key}"}
     data = {**body, "stream": streamed}
     async with client.post("/v1/chat/completions", headers=headers, json=data) as response:
@@ -87,3 +107,27 @@ async def test_a_probe_that_streams_keeps_nobody_waiting(
 
         gate.set()
         await probe.read()
+
+
+async def test_what_a_judge_meets_in_the_calls_of_one_key_is_judged_for_another(
+    tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    passes = json.dumps({"reason": "", "verdict": "pass", "score": 0, "where": []})
+
+    async def judge(asked: Asked, wire: Wire) -> None:
+        breaks = "boom" in asked.json["messages"][1]["content"]
+        await (answer({}, 500) if breaks else answer(chat(passes)))(asked, wire)
+
+    upstream.by_model = {"smol-judge": judge}
+    upstream.answer_with(answer(chat()))
+    said = policies(upstream, "breaker: {failures: 3, rest: 60s}") + JUDGED
+    async with (
+        running_proxy(tmp_path / "policies", said) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url) as client,
+    ):
+        assert await ask(client, OTHER) == 200
+        broken = [await ask(client, ONE, text="boom") for _ in range(6)]
+
+        assert await ask(client, OTHER) == 200
+        assert await ask(client, ONE) == 400  # its own judge's way is closed
+    assert broken == [400] * 6

@@ -71,6 +71,28 @@ async def held(proxy: Proxy, client: aiohttp.ClientSession) -> float:
     return float(line.split()[1])
 
 
+async def test_the_texts_of_one_key_have_one_half_together(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    size, keys = 100_000, [KEY, "hr-support-key-of-before"]
+    own, before = (hashlib.sha256(key.encode()).hexdigest() for key in keys)
+    policies = world(upstream.url).replace(f"sha256: {own}", f"sha256: [{own}, {before}]")
+    async with running_proxy(tmp_path / "p", policies, bodies_bytes=4 * size) as proxy:
+        host, port = proxy.url.removeprefix("http://").split(":")
+        opened = []
+        for key in (*keys, *keys):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(half_sent(size, key))
+            await writer.drain()
+            opened.append((reader, writer))
+        refused = [await asyncio.wait_for(reader.readline(), 5) for reader, _ in opened[2:]]
+        for _, writer in opened:
+            writer.transport.abort()
+        await proxy.sink.wait(4)
+
+    assert all(b" 503 " in line for line in refused)
+
+
 async def test_unfinished_bodies_are_turned_away_beyond_the_bound_and_others_served(
     upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
