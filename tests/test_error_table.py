@@ -12,9 +12,11 @@ import proxy
 from proxy.error_table import CODES, ERROR_TABLE
 from proxy.errors import ProxyError, Refused, UpstreamError
 from proxy.guardrails.findings.tally import RetryWanted
+from proxy.upstream.wire.pool import NoPlace
 
-NEVER_READ = [Refused, UpstreamError, RetryWanted]
-"""The first two are only what others are kinds of; the watch of an answer catches the third."""
+NEVER_READ = [Refused, UpstreamError, RetryWanted, NoPlace]
+"""The first two are only what others are kinds of; the watch of an answer catches the third; the
+last reads as any time-out to connect."""
 
 
 def kinds(kind: type[ProxyError]) -> Iterator[type[ProxyError]]:
