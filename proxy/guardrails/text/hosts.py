@@ -1,4 +1,4 @@
-"""TODO."""
+"""The hosts that a URL leads to, in one form whatever the spelling."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from collections.abc import Collection
 from urllib.parse import unquote
 
 DOTS = str.maketrans(dict.fromkeys("\u3002\uff0e\uff61", "."))
-
-
 UNSEEN = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))
-
-
 NUMBER = re.compile(r"0x[0-9a-f]*|[0-9]+")
 
 

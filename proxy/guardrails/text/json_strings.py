@@ -1,4 +1,4 @@
-"""TODO."""
+"""The texts within the arguments of a tool call, which is JSON that may come in pieces."""
 
 from __future__ import annotations
 
@@ -9,26 +9,12 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 Kind = Literal["frame", "string", "bare", "plain", "end"]
-
-
 MOST_BARE = 4096  # characters of one word outside of strings that are held
-
-
 PIECE = 64 * 1024  # characters of one call into C
-
-
 _INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
-
-
 _OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
-
-
 _SPACE = " \t\r\n"
-
-
 _END: tuple[Kind, str] = ("end", "")
-
-
 LITERALS = frozenset({"true", "false", "null"})
 
 
