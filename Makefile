@@ -5,14 +5,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 WORKERS ?= 2
 EXAMPLES ?= 20000
 SEED ?= 0
+# What the fast loop leaves out, by the markers of pyproject.toml; tests/parts.py puts them on.
+FAST := -m "core or not (heavy or model or process or prometheus or redis or sdks or sockets)" \
+  --ignore tests/adversary --ignore tests/sdks
 # Where an init system runs, Debian starts Prometheus as a service too; tests run one of their own.
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test adversary check fix bench docs dashboards lock clean
+.PHONY: help install run test test-fast adversary check fix bench docs dashboards lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
 
 install: .venv/.installed ## Make .venv and install Headrace and its demo model
 
@@ -22,6 +25,9 @@ run: install ## Start the proxy in front of a small model on this machine
 test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check and test everything
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+test-fast: .venv/.dev ## Test in a minute what needs no other program, no model and few sockets
+	$(BIN)/python -m pytest -n $(WORKERS) $(FAST)
 
 adversary: .venv/.dev debian ## Draw hostile calls for long: EXAMPLES=20000, and SEED=n to repeat
 	$(BIN)/python -m pytest tests/adversary -p no:xdist --timeout 0 --examples $(EXAMPLES) \

@@ -19,6 +19,7 @@ from proxy import app
 from proxy.embedding.model import PACKAGED, EmbeddingModel, load, problem
 from proxy.settings import Address, Settings
 from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
+from tests.parts import RunningTest
 
 KEY = "hr-test-key"
 LOOPBACK = ("127.", "::1", "localhost")
@@ -32,6 +33,14 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_stay_here)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have tests marked by the parts that they need, and hold them to it."""
+    running = RunningTest()
+    config.pluginmanager.register(running)
+    if config.option.markexpr:  # some are left out: what is left has to do without their parts
+        sys.addaudithook(running.hear)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,0 +1,139 @@
+"""Which tests need a real part, or take long: each gets a marker by its fixtures, by what its code
+uses, or by its place.
+
+The markers are in pyproject.toml; ``make test-fast`` leaves out what has one, but for ``core``. No
+test is forgotten: where tests are chosen by markers, one that starts a program without one fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Mapping
+from inspect import unwrap
+from types import CodeType, FunctionType
+
+import pytest
+
+FIXTURES: Mapping[str, str] = {
+    "drive": "sdks",
+    "examples": "heavy",
+    "history": "prometheus",
+    "model": "model",
+}
+USES: Mapping[str, str] = {
+    "Popen": "process",
+    "create_subprocess_exec": "process",
+    "grown": "heavy",
+    "growth": "heavy",
+    "perf_counter": "heavy",
+    "ratio": "heavy",
+    "running_cluster": "redis",
+    "running_proxy": "sockets",
+    "running_server": "redis",
+    "scripted_upstream": "sockets",
+    "settrace": "heavy",
+    "subprocess": "process",
+    "thread_time": "heavy",
+    "tracemalloc": "heavy",
+}
+"""Markers by what the code of a test, of its fixtures and of what they call in ``tests`` names."""
+PLACES: tuple[tuple[str, str], ...] = (
+    ("tests/adversary/", "heavy"),
+    ("tests/adversary/", "process"),
+    ("tests/cache/test_merging.py::test_many_pieces_are_joined", "heavy"),
+    ("tests/dashboards/test_boards.py::test_an_expression_parses", "heavy"),
+    ("tests/dashboards/test_edges.py", "prometheus"),
+    ("tests/dashboards/test_live.py", "prometheus"),
+    ("tests/dashboards/test_rules.py", "prometheus"),
+    ("tests/demo/", "process"),
+    ("tests/guardrails/test_coverage.py", "heavy"),
+    ("tests/guardrails/test_engine.py::test_a_body_of_many_small_texts", "heavy"),
+    ("tests/guardrails/text/test_walk.py::test_depth_is_no_bound", "heavy"),
+    ("tests/guardrails/whole/test_sheets.py::test_readings_take_little_memory", "heavy"),
+    ("tests/guardrails/whole/test_sheets.py::test_small_texts_share_a_sheet", "heavy"),
+    ("tests/guardrails/whole/test_threads.py", "heavy"),
+    ("tests/policy/files/test_salvage.py::test_a_part_of_a_wrong_type", "heavy"),
+    ("tests/policy/review/test_editor.py::test_what_an_editor_accepts", "heavy"),
+    ("tests/recipes/", "process"),
+    ("tests/sdks/", "sdks"),
+    ("tests/test_pipeline.py", "core"),
+    ("tests/test_vocabulary.py", "heavy"),
+    ("tests/types/test_spelling.py::test_every_character_is_folded", "heavy"),
+)
+"""Markers by how the names of tests begin."""
+PROGRAMS = frozenset({"model", "process", "prometheus", "redis", "sdks"})
+"""The markers of tests that may start programs."""
+
+
+def markers(name: str, fixtures: Collection[str], used: Collection[str]) -> Iterator[str]:
+    """Yield the markers of a test by its name with its file, its fixtures, and what it uses."""
+    yield from {FIXTURES[each] for each in fixtures if each in FIXTURES}
+    yield from {USES[each] for each in used if each in USES}
+    yield from (marker for begin, marker in PLACES if name.startswith(begin))
+
+
+class Mentions:
+    """Finds what functions of tests mention, each once."""
+
+    def __init__(self) -> None:
+        self._known: dict[FunctionType, frozenset[str]] = {}
+
+    def of(self, function: object) -> frozenset[str]:
+        """Return the names in the code of a function, and of what it calls in ``tests``."""
+        function = unwrap(function) if callable(function) else function
+        if not isinstance(function, FunctionType) or not function.__module__.startswith("tests."):
+            return frozenset()
+        if function not in self._known:
+            self._known[function] = frozenset()  # for one that calls itself
+            names = set(_names(function.__code__))
+            called = [function.__globals__.get(name) for name in names]
+            self._known[function] = frozenset(names).union(*map(self.of, called))
+        return self._known[function]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names that code mentions, that of the functions within it too."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+class RunningTest:
+    """Plugin of pytest: marks tests, and watches what the one that runs now starts."""
+
+    def __init__(self) -> None:
+        self._item: pytest.Item | None = None
+        self._mentions = Mentions()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        for item in items:
+            for marker in self._markers(item):
+                item.add_marker(marker)
+
+    def _markers(self, item: pytest.Item) -> Iterator[str]:
+        if not isinstance(item, pytest.Function):
+            return
+        drawn = getattr(item.function, "hypothesis", None)
+        if drawn is not None:
+            yield "heavy"
+        fixtures = item._fixtureinfo.name2fixturedefs
+        functions = [item.function if drawn is None else drawn.inner_test]
+        functions += [each.func for found in fixtures.values() for each in found]
+        used = frozenset[str]().union(*map(self._mentions.of, functions))
+        yield from markers(item.nodeid, fixtures, used)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._item = item
+        try:
+            return (yield)
+        finally:
+            self._item = None
+
+    def hear(self, event: str, arguments: tuple[object, ...]) -> None:
+        """Raise ``AssertionError`` for a program that the running test starts without a marker."""
+        if event != "subprocess.Popen" or self._item is None:
+            return
+        if PROGRAMS.isdisjoint(mark.name for mark in self._item.iter_markers()):
+            raise AssertionError(f"starts {arguments[0]} without a marker: see tests/parts.py")
