@@ -64,14 +64,14 @@ class KnownFacts:
 
 class Condition(Protocol):
     """``test`` gives a function that says whether it holds, made once and called for every call;
-    ``fixed`` says it where what is known decides, and None where the call does. ``missed`` says
-    why it does not hold, in a few words, or nothing when it does."""
+    ``fixed`` says it where what is known decides, and None where the call does. ``why_not`` says
+    in a few words why it does not hold, and is only asked then."""
 
     def test(self) -> Test: ...
 
     def fixed(self, known: KnownFacts) -> bool | None: ...
 
-    def missed(self, facts: Facts) -> str | None: ...
+    def why_not(self, facts: Facts) -> str: ...
 
 
 class Values(Protocol):
@@ -140,9 +140,7 @@ class Of:
     def fixed(self, known: KnownFacts) -> bool | None:
         return self.values.allow()(known.key) if FIELDS[self.index] == "key" else None
 
-    def missed(self, facts: Facts) -> str | None:
-        if self.test()(facts):
-            return None
+    def why_not(self, facts: Facts) -> str:
         return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
 
 
@@ -159,9 +157,7 @@ class OfModel:
     def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
-    def missed(self, facts: Facts) -> str | None:
-        if self.test()(facts):
-            return None
+    def why_not(self, facts: Facts) -> str:
         return f"model is {', '.join(sorted(facts.names))}, not {self.values.says}"
 
 
@@ -181,9 +177,7 @@ class OfTag:
             return self.values.allow()(known.tags[self.name])
         return None if self.name in known.open else False
 
-    def missed(self, facts: Facts) -> str | None:
-        if self.test()(facts):
-            return None
+    def why_not(self, facts: Facts) -> str:
         if self.name not in facts.tags:
             return f"tag {self.name} is not set"
         return f"tag {self.name} is {facts.tags[self.name]}, not {self.values.says}"
@@ -203,9 +197,7 @@ class OfHeader:
     def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
-    def missed(self, facts: Facts) -> str | None:
-        if self.test()(facts):
-            return None
+    def why_not(self, facts: Facts) -> str:
         if self.name not in facts.headers:
             return f"header {self.name} is not set"
         return f"header {self.name} is not {self.values.says}"
@@ -224,9 +216,7 @@ class Streamed:
     def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
-    def missed(self, facts: Facts) -> str | None:
-        if facts.stream is self.stream:
-            return None
+    def why_not(self, facts: Facts) -> str:
         return "the answer is streamed" if facts.stream else "the answer is not streamed"
 
 
@@ -259,9 +249,7 @@ class Between:
     def fixed(self, known: KnownFacts) -> bool | None:
         return None
 
-    def missed(self, facts: Facts) -> str | None:
-        if self._holds(facts):
-            return None
+    def why_not(self, facts: Facts) -> str:
         local = facts.at.astimezone(self.zone)
         return f"it came at {local:%a %H:%M}, not {self.says}"
 
@@ -285,8 +273,8 @@ class All:
             return False
         return None if None in found else True
 
-    def missed(self, facts: Facts) -> str | None:
-        return next((why for part in self.parts if (why := part.missed(facts))), None)
+    def why_not(self, facts: Facts) -> str:
+        return next(why for part in self.parts if (why := missed(part, facts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,9 +293,8 @@ class AtLeastOne:
             return True
         return None if None in found else False
 
-    def missed(self, facts: Facts) -> str | None:
-        whys = [part.missed(facts) for part in self.parts]
-        return None if None in whys else f"none of these holds: {'; '.join(filter(None, whys))}"
+    def why_not(self, facts: Facts) -> str:
+        return f"none of these holds: {'; '.join(part.why_not(facts) for part in self.parts)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,9 +312,7 @@ class Not:
         found = self.part.fixed(known)
         return None if found is None else not found
 
-    def missed(self, facts: Facts) -> str | None:
-        if self.part.missed(facts) is not None:
-            return None
+    def why_not(self, facts: Facts) -> str:
         return f"what it excludes holds: {self.says}"
 
 
@@ -341,11 +326,16 @@ class Always:
     def fixed(self, known: KnownFacts) -> bool | None:
         return True
 
-    def missed(self, facts: Facts) -> str | None:
-        return None
+    def why_not(self, facts: Facts) -> str:
+        return ""
 
 
 ALWAYS = Always()
+
+
+def missed(condition: Condition, facts: Facts) -> str | None:
+    """Return why a condition does not hold, in a few words; None where it does."""
+    return None if condition.test()(facts) else condition.why_not(facts)
 
 
 def reads_model(condition: Condition) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from proxy.policy.decide.conditions import facts_of
+from proxy.policy.decide.conditions import facts_of, missed
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
 from proxy.policy.decide.snapshot import Reach, Snapshot, VirtualKey
@@ -87,10 +87,10 @@ class DecidedPlan(Plan):
         for section in deployment.sections:
             held = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
             for rule in section.rules:
-                missed = None
+                why = None
                 if rule.name not in holding:
-                    missed = rule.when.missed(facts) or f"{held} came first"
-                yield RuleOutcome(rule, self.basis.snapshot.at(*rule.path), missed)
+                    why = missed(rule.when, facts) or f"{held} came first"
+                yield RuleOutcome(rule, self.basis.snapshot.at(*rule.path), why)
 
     def overruled(self, index: int, rule: Rule, effect: str) -> str | None:
         """Return why an effect of a rule that applies is none, in a few words; None where it is
