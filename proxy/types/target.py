@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from hashlib import sha256
@@ -236,6 +236,10 @@ class Target:
             prices = (price,)
         embeds = "embed" in self.model.lower()
         return min((lack(price, embeds) or "" for price in prices), default=NO_PRICE) or None
+
+
+def titles(targets: Iterable[Target]) -> str:
+    return ", ".join([target.title for target in targets])
 
 
 def lack(price: Price, embeds: bool) -> str | None:

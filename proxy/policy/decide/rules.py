@@ -22,6 +22,7 @@ from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
 from proxy.types.guard import CostCap, GuardRule
+from proxy.types.target import titles
 
 EFFECTS_KEPT = 256
 
@@ -71,9 +72,9 @@ class Rule:
         if self.refusal is not None:
             yield "refusal", f"refuses with {self.refusal.status}: {self.refusal.message}"
         if self.routes is not None:
-            yield "targets", f"targets {_titles(self.routes.candidates.targets)}"
+            yield "targets", f"targets {titles(self.routes.candidates.targets)}"
         if self.fallback is not None:
-            yield "fallback", f"fallback {_titles(self.fallback) or 'none'}"
+            yield "fallback", f"fallback {titles(self.fallback) or 'none'}"
         if self.model is not None:
             yield "model", f"model {self.model}"
         if self.cache is not None:
@@ -267,7 +268,3 @@ def _beside(first: Mapping[str, Any], later: Mapping[str, Any]) -> Mapping[str, 
     if first.keys().isdisjoint(BOUNDS):
         return later
     return {name: value for name, value in later.items() if name not in BOUNDS}
-
-
-def _titles(targets: Sequence[Target]) -> str:
-    return ", ".join(target.title for target in targets)

@@ -14,6 +14,7 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import bound_text
 from proxy.types import Call, ModelCall, Plan, Target
+from proxy.types.target import titles
 
 Kind = Literal[
     "key", "refusal", "deployment", "tags", "targets", "parameters", "routing", "limits", "cache",
@@ -93,10 +94,12 @@ def _of_plans(call: Call, was: Plan, now: Plan) -> Iterator[Divergence]:
 
 def _of_legs(call: Call, was: ModelCall, now: ModelCall) -> Iterator[Divergence]:
     """Yield where one model of a call would go otherwise, or with other parameters."""
-    if _targets(was) != _targets(now):
+    if titles(was.targets) != titles(now.targets):
         away = sorted(each for each in {*was.by, *now.by} if each.startswith("left out "))
         rule = _behind(was.by, now.by, "targets", "model", "fallback", *away)
-        yield Divergence(kind="targets", was=_targets(was), now=_targets(now), rule=rule)
+        yield Divergence(
+            kind="targets", was=titles(was.targets), now=titles(now.targets), rule=rule
+        )
     found = [each for one, other in _pairs(was, now) for each in _sent(call, was, one, now, other)]
     yield from dict.fromkeys(found)
 
@@ -176,10 +179,6 @@ def _refuser(was: Outcome, now: Outcome) -> str:
 
 def _tags(plan: Plan) -> str:
     return ", ".join(f"{tag}={value}" for tag, value in plan.tags.items()) or "none"
-
-
-def _targets(model_call: ModelCall) -> str:
-    return ", ".join(target.title for target in model_call.targets)
 
 
 def _parameter(name: str, body: Mapping[str, Any], model_call: ModelCall) -> str:

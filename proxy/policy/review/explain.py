@@ -6,7 +6,7 @@ code gives the call. Header values are not shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, Unauthorized
@@ -16,7 +16,8 @@ from proxy.policy.decide import decide
 from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
-from proxy.types import Call, Plan, ScopedLimit, Target
+from proxy.types import Call, Plan, ScopedLimit
+from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
 
@@ -136,7 +137,7 @@ def _guarded(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
-            to = f" to {_titles(rule.to)}" if rule.to else ""
+            to = f" to {titles(rule.to)}" if rule.to else ""
             does = f"would {rule.action}{to}, in shadow" if rule.shadow else f"{rule.action}{to}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
             narrowed = f"only {', '.join(where)}" if where else None
@@ -193,10 +194,6 @@ def bound_text(bound: ScopedLimit) -> str:
     per = f" per {' and '.join(bound.per)}" if bound.per else " for all together"
     shadow = ", in shadow" if limit.shadow else ""
     return f"{limit.name}: {limit.kind.allowance(limit)}{per}{shadow}"
-
-
-def _titles(targets: Sequence[Target]) -> str:
-    return ", ".join(target.title for target in targets)
 
 
 def _priced(price: Price | None) -> str:
