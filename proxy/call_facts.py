@@ -61,7 +61,7 @@ class CallFacts(NamedTuple):
     tags: Mapping[str, str] | None
     dropped_tags: int
     rules: Sequence[str]
-    would: Sequence[str]
+    shadow_rules: Sequence[str]
     dialect: str | None
     endpoint: str | None
     route: str | None

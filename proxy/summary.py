@@ -65,7 +65,7 @@ def _worked_out(record: Record) -> CallFacts:
         tags=plan.tags if plan else None,
         dropped_tags=plan.dropped_tags if plan else 0,
         rules=plan.rules if plan else (),
-        would=plan.would if plan else (),
+        shadow_rules=plan.shadow_rules if plan else (),
         dialect=head.dialect if head else None,
         endpoint=head.endpoint if head else None,
         route=head.route if head else None,

@@ -9,8 +9,8 @@ USD, SHARE, SECONDS, PER_S, BYTES = "currencyUSD", "percentunit", "s", "cps", "b
 
 of = Selecting(("deployment", "guard", "limit"))
 GUARDS = of("guard_decisions_total", shadow="false")
-ACTED = of("guard_decisions_total", shadow="false", verdict="!~passed|failed|unseen")
-WOULD = of("guard_decisions_total", shadow="true", verdict="!~passed|failed|unseen")
+ACTED = of("guard_decisions_total", shadow="false", verdict="!~passed|failed|not_applicable")
+WOULD = of("guard_decisions_total", shadow="true", verdict="!~passed|failed|not_applicable")
 LIMITS = of("limit_decisions_total")
 REFUSED = of("limit_decisions_total", decision="!=allow")
 CACHE = of("cache_lookups_total")
@@ -160,7 +160,8 @@ RULE = Row(
             "What would the rules in shadow have done?",
             "short",
             Ask(
-                some(f"topk(12, {by('rule', grown(of('policy_would_total')))})", "rule"), "{{rule}}"
+                some(f"topk(12, {by('rule', grown(of('policy_shadow_rules_total')))})", "rule"),
+                "{{rule}}",
             ),
             width=6,
         ),

@@ -25,7 +25,7 @@ Result = Literal["hit", "would_hit", "gone", "other_words", "not_near", "no_vect
 WAIT_S = 0.25  # for a vector; a question that waits for more than that is asked at once
 CHARACTERS = 1024  # of a question, of one line: what is longer or code says more than a question
 DEFAULT_TEMPERATURE = 1.0  # of a call that does not say one
-QUIET = frozenset({"passed", "unseen"})
+QUIET = frozenset({"passed", "not_applicable"})
 
 _UNFIT = """
     audio best_of echo function_call functions images inference_extra_headers

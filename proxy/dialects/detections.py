@@ -73,7 +73,7 @@ def _of_stage(results: Iterable[GuardResult]) -> Json:
     by_kind: dict[str, DetectorFindings] = {}
     formats: dict[str, tuple[DetectionFormat, ...]] = {}
     for result in results:
-        if result.verdict not in ("failed", "unseen"):
+        if result.verdict not in ("failed", "not_applicable"):
             found = DetectorFindings(result.findings, result.score)
             by_kind[result.kind] = _together(by_kind.get(result.kind), found)
             formats[result.kind] = result.detections or _own(result.kind)

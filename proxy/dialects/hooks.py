@@ -43,7 +43,7 @@ def _hook(result: GuardResult) -> Json:
         "deny": result.action == "block",
         "async": False,
         "transformed": masked,
-        "skipped": result.verdict == "unseen",
+        "skipped": result.verdict == "not_applicable",
         "execution_time": took_ms,
         "checks": [_check(result, transformed=masked, took_ms=took_ms)],
     }

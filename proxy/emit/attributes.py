@@ -56,7 +56,7 @@ def server(facts: CallFacts, method: str, route: str) -> Attributes:
             semconv.TAGS: tags_of(facts.tags) if facts.tags is not None else None,
             semconv.POLICY: facts.policy,
             semconv.RULES: list(facts.rules) or None,
-            semconv.WOULD: list(facts.would) or None,
+            semconv.SHADOW_RULES: list(facts.shadow_rules) or None,
             semconv.CACHE_STATUS: facts.cache,
             semconv.CACHE_SCORE: facts.likeness,
             semconv.OUTCOME: facts.outcome,

@@ -233,8 +233,8 @@ class Counting:
         """Count what rules, limits and guards have decided."""
         for rule in facts.rules:
             self._child("headrace_policy_rules_total", deployment, rule).inc()
-        for rule in facts.would:
-            self._child("headrace_policy_would_total", deployment, rule).inc()
+        for rule in facts.shadow_rules:
+            self._child("headrace_policy_shadow_rules_total", deployment, rule).inc()
         for standing in facts.standings:
             self._limited(standing)
         for stage, result in facts.each_verdict:

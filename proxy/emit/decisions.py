@@ -42,7 +42,7 @@ def decision(facts: CallFacts) -> Entry:
         "key": facts.key,
         "deployment": facts.deployment,
         "rules": list(facts.rules),
-        "would": list(facts.would),
+        "shadow_rules": list(facts.shadow_rules),
         "limits": [_limit(standing) for standing in facts.standings],
         "guards": [_guard(stage, result) for stage, result in facts.verdicts],
         "cache": facts.cache,

@@ -60,7 +60,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
         "policy": facts.policy,
         "rules": list(facts.rules),
-        "would": list(facts.would),
+        "shadow_rules": list(facts.shadow_rules),
         "dialect": facts.dialect or UNKNOWN,
         "route": facts.route,
         "endpoint": facts.endpoint or UNKNOWN,

@@ -46,7 +46,7 @@ async def _run(
 def _parts(snapshot: Snapshot, played: Iterable[Played]) -> list[CoveredPart]:
     """Return every rule and deployment, and whether a call came by it; a rule in shadow counts."""
     plans = [each.record.plan for each in played if each.record.plan is not None]
-    rules = {rule for plan in plans for rule in (*plan.rules, *plan.would)}
+    rules = {rule for plan in plans for rule in (*plan.rules, *plan.shadow_rules)}
     deployments = {plan.deployment for plan in plans}
     parts = [
         CoveredPart(

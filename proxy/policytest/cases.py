@@ -134,7 +134,7 @@ class Expect(Section):
     """All tags of the call."""
     rules: list[str] | None = None
     """All rules that apply, as policy/rule, in order."""
-    would: list[str] | None = None
+    shadow_rules: list[str] | None = None
     """All rules in shadow that would apply."""
     targets: list[str] | None = None
     """All targets that are asked, as upstream/model, in order."""

@@ -35,7 +35,7 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
         "deployment": plan.deployment if plan else None,
         "tags": dict(plan.tags) if plan else {},
         "rules": list(plan.rules) if plan else [],
-        "would": list(plan.would) if plan else [],
+        "shadow_rules": list(plan.shadow_rules) if plan else [],
         "plan": [target.title for leg in legs for target in leg.targets],
         "targets": [target.title for target in asked],
     }

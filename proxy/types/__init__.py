@@ -115,7 +115,8 @@ class ModelCall:
 
     The first ``pool`` targets are as good as each other; the one with the least to do goes first.
     ``changes`` are made of a request for any target but those that have ``others``, by title.
-    ``rules`` are those that apply, as ``policy/rule``; ``would`` are those in shadow that hold.
+    ``rules`` are those that apply, as ``policy/rule``; ``shadow_rules`` are those in shadow that
+    hold.
     ``by`` names the rule behind each of their effects, such as ``cap max_tokens``.
     """
 
@@ -124,7 +125,7 @@ class ModelCall:
     pool: int = 1
     changes: Changes = UNCHANGED
     rules: tuple[str, ...] = ()
-    would: tuple[str, ...] = ()
+    shadow_rules: tuple[str, ...] = ()
     by: Mapping[str, str] = field(default_factory=dict)
     others: Mapping[str, Changes] = field(default_factory=dict)
 
@@ -236,9 +237,9 @@ class Plan:
         return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.rules))
 
     @property
-    def would(self) -> tuple[str, ...]:
+    def shadow_rules(self) -> tuple[str, ...]:
         """The rules in shadow that hold for any model, once each."""
-        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.would))
+        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.shadow_rules))
 
     def permit(self) -> None:
         """Raise ``RefusedByRule`` where a rule refuses the call."""

@@ -10,7 +10,9 @@ from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
 Action = Literal["block", "mask", "flag", "route", "retry"]
-Verdict = Literal["passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "unseen"]
+Verdict = Literal[
+    "passed", "flagged", "masked", "blocked", "routed", "retried", "failed", "not_applicable"
+]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
 TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."

@@ -60,7 +60,9 @@ async def slips(whole: Json, texts: Texts, name: str) -> str | None:
     blocking = await looked(texts, "block", name)
     if blocking.blocked is None:
         [result] = blocking.results
-        if spells([whole], PLANTS[name]) and not (texts.opaque and result.verdict == "unseen"):
+        if spells([whole], PLANTS[name]) and not (
+            texts.opaque and result.verdict == "not_applicable"
+        ):
             return f"{result.verdict}: {whole}"
         return None
     masking = await looked(texts, "mask", name)

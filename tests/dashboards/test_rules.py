@@ -15,7 +15,7 @@ from tests.dashboards.expressions import BOARDS, RULES, TOP, panels, rules
 from tests.dashboards.prometheus import program
 
 PLAYS = sorted((Path(__file__).parent / "rules").glob("*.yaml"))
-WORDS = ("unseen", "not")  # said with emphasis
+WORDS = ("not_applicable", "not")  # said with emphasis
 PAGES = TOP / "docs" / "runbooks"
 ALERTS: dict[str, dict[str, Any]] = {rule["alert"]: rule for _, rule in rules() if "alert" in rule}
 

@@ -119,7 +119,7 @@ def test_guards_that_share_a_detector_are_told_as_one() -> None:
     assert told["details"]["keyword_detector"] == {"detected_counts": {"word": 3}}
 
 
-@pytest.mark.parametrize("verdict", ["failed", "unseen"])
+@pytest.mark.parametrize("verdict", ["failed", "not_applicable"])
 def test_a_guard_that_could_not_tell_claims_nothing(verdict: str) -> None:
     told = detections([said("pii", verdict=verdict)])
 

@@ -13,7 +13,7 @@ from proxy.types.guard import Action, GuardResult, Stage
 def said(
     verdict: Any, action: Action = "flag", stage: Stage = "input", error: str | None = None
 ) -> tuple[Stage, GuardResult]:
-    found = {} if verdict in ("passed", "failed", "unseen") else {"email": 1}
+    found = {} if verdict in ("passed", "failed", "not_applicable") else {"email": 1}
     return stage, GuardResult(
         "mails", verdict, False, found, 0.5, 9, 1, 0.002, error, "pii", action
     )
@@ -54,7 +54,7 @@ def test_a_check_that_could_not_be_made_fails_no_hook() -> None:
     ("verdicts", "code"),
     [
         ([], 200),
-        ([said("passed"), said("unseen"), said("failed"), said("masked", "mask")], 200),
+        ([said("passed"), said("not_applicable"), said("failed"), said("masked", "mask")], 200),
         ([said("passed"), said("flagged")], FAILED),
         ([said("flagged", stage="output")], FAILED),
     ],

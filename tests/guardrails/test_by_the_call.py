@@ -66,7 +66,10 @@ async def test_without_a_context_nothing_is_said_of_it(
 
     assert status == 200
     assert found(answered) == ({}, {})
-    assert [result.verdict for _, result in record.verdicts()] == ["unseen", "unseen"]
+    assert [result.verdict for _, result in record.verdicts()] == [
+        "not_applicable",
+        "not_applicable",
+    ]
 
 
 async def test_a_stream_is_held_until_its_sentences_can_be_judged(

@@ -71,7 +71,7 @@ async def test_with_nothing_to_judge_by_a_rule_has_seen_nothing() -> None:
     inspection = await Engine(Ticks()).inspect(bind([ASKED], body), request_texts(body).texts)
 
     [result] = inspection.results
-    assert (result.verdict, result.bytes, inspection.blocked) == ("unseen", 0, None)
+    assert (result.verdict, result.bytes, inspection.blocked) == ("not_applicable", 0, None)
 
 
 class Clumsy:

@@ -92,7 +92,7 @@ async def test_nothing_seen_is_not_passed() -> None:
     by_field = rule("secret", fields=frozenset({"suffix"}))
 
     for result in (await inspected(by_role, by_field)).results:
-        assert (result.verdict, result.bytes, result.fields) == ("unseen", 0, 0)
+        assert (result.verdict, result.bytes, result.fields) == ("not_applicable", 0, 0)
 
 
 async def test_rules_look_at_their_roles_and_fields_only() -> None:
@@ -214,7 +214,7 @@ async def test_what_no_guard_can_read_has_not_passed(action: str) -> None:
 
     inspection = await Engine(Ticks()).inspect([one], request_texts(body))
 
-    assert inspection.results[0].verdict == "unseen"
+    assert inspection.results[0].verdict == "not_applicable"
     assert inspection.results[0].bytes > 0
 
 

@@ -75,8 +75,8 @@ async def test_short_words_that_a_guard_does_not_let_pass_are_left_out(
         (BLOCK, {"keywords": "blocked"}),
         (MASK, {"pii": "masked"}),
         (FLAG, {}),
-        (f"output: [{PRESIDIO}]", {"presidio": "unseen"}),
-        (f"{BLOCK[:-1]}, {PRESIDIO}]", {"keywords": "blocked", "presidio": "unseen"}),
+        (f"output: [{PRESIDIO}]", {"presidio": "not_applicable"}),
+        (f"{BLOCK[:-1]}, {PRESIDIO}]", {"keywords": "blocked", "presidio": "not_applicable"}),
     ],
 )
 async def test_what_guards_say_of_an_error_is_told(

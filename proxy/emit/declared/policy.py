@@ -21,7 +21,7 @@ METRICS = (
         help="Calls to which a rule applied, as policy/rule.",
     ),
     Declared(
-        name="headrace_policy_would_total",
+        name="headrace_policy_shadow_rules_total",
         kind="counter",
         axes=(axes.RULE,),
         help="Calls to which a rule in shadow would have applied.",
@@ -30,7 +30,7 @@ METRICS = (
         name="headrace_guard_decisions_total",
         kind="counter",
         axes=(axes.GUARD, axes.VERDICT, axes.SHADOW),
-        help="What guards said of calls: passed, flagged, masked, blocked, failed, or unseen.",
+        help="What guards said of calls: passed, flagged, masked, blocked, failed, not_applicable.",
     ),
     Declared(
         name="headrace_guard_duration_seconds",

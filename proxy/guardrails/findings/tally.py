@@ -142,7 +142,7 @@ class RuleTally:
         if self.error is not None:
             return "failed"
         if not self.findings and not self.blocked:
-            return "passed" if self.bytes and not self.opaque else "unseen"
+            return "passed" if self.bytes and not self.opaque else "not_applicable"
         return VERDICT_OF[self.rule.action]
 
 

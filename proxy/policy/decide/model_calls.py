@@ -67,7 +67,7 @@ def rule_model_call(reach: Reach, call: Call, facts: Facts, model: str) -> Ruled
         pool=pool,
         changes=effects.changes,
         rules=effects.rules,
-        would=effects.would,
+        shadow_rules=effects.shadow_rules,
         by=effects.by,
     )
     return RuledModelCall(
@@ -257,7 +257,7 @@ class _ByTarget:
             pool=pool,
             changes=changes,
             rules=self._counting(sure.rules, every.rules),
-            would=self._counting(sure.would, every.would),
+            shadow_rules=self._counting(sure.shadow_rules, every.shadow_rules),
             by={**effects_by(where, first, every), **self._kept_away()},
             others={title: each for title, each in own.items() if each != changes},
         )

@@ -83,7 +83,7 @@ class DecidedPlan(Plan):
         deployment = self.basis.reach.deployment
         names = model_call.targets[0].names | {model_call.model, deployment.name}
         facts = facts_of(self.key, self.basis.call, self.tags)._replace(names=names)
-        holding = {*model_call.rules, *model_call.would}
+        holding = {*model_call.rules, *model_call.shadow_rules}
         for section in deployment.sections:
             held = next((rule.name for rule in section.rules if rule.name in model_call.rules), "")
             for rule in section.rules:

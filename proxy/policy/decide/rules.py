@@ -105,7 +105,7 @@ class Effects(NamedTuple):
     the rule whose word counts, as ``origins`` names them."""
 
     rules: tuple[str, ...] = ()
-    would: tuple[str, ...] = ()
+    shadow_rules: tuple[str, ...] = ()
     routes: Routes | None = None
     fallback: tuple[Target, ...] | None = None
     model: str | None = None
@@ -149,8 +149,8 @@ class RuleChain(NamedTuple):
         if len(effects_list) == 1:
             return effects_list[0]
         held = {name for effects in effects_list for name in effects.rules}
-        would = {name for effects in effects_list for name in effects.would}
-        return self.join(self.in_order(held), self.in_order(would))
+        shadowed = {name for effects in effects_list for name in effects.shadow_rules}
+        return self.join(self.in_order(held), self.in_order(shadowed))
 
     def in_order(self, names: Collection[str]) -> tuple[str, ...]:
         """Return some rules in the order in which they are written."""
@@ -189,26 +189,28 @@ def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleCha
 def evaluate(chain: RuleChain, facts: Facts) -> Effects:
     """Return what the rules say that hold for some facts."""
     held: list[str] = []
-    would: list[str] = []
+    shadow_rules: list[str] = []
     for first, tests in chain.groups:
         for holds, rule in tests:
             if holds(facts):
                 if rule.shadow:
-                    would.append(rule.name)
+                    shadow_rules.append(rule.name)
                 else:
                     held.append(rule.name)
                     if first:
                         break
-    return chain.join(tuple(held), tuple(would))
+    return chain.join(tuple(held), tuple(shadow_rules))
 
 
-def joined(rules: Mapping[str, Rule], names: tuple[str, ...], would: tuple[str, ...]) -> Effects:
+def joined(
+    rules: Mapping[str, Rule], names: tuple[str, ...], shadow_rules: tuple[str, ...]
+) -> Effects:
     """Join what rules that hold say: of each thing the earliest word, of caps the lowest."""
-    effects = Effects(names, would, by=origins([rules[name] for name in names]))
+    effects = Effects(names, shadow_rules, by=origins([rules[name] for name in names]))
     for rule in map(rules.__getitem__, names):
         effects = Effects(
             rules=names,
-            would=would,
+            shadow_rules=shadow_rules,
             routes=rule.routes if effects.routes is None else effects.routes,
             fallback=_fallback(effects, rule),
             model=rule.model if effects.model is None else effects.model,

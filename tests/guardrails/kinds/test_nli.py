@@ -90,4 +90,4 @@ async def test_an_answer_that_contradicts_its_context_is_blocked(
 
     assert (status, said["error"]["guard"]) == (400, {"name": "grounded", "kind": "contradicted"})
     assert other == 200
-    assert [r.verdicts()[0][1].verdict for r in records] == ["blocked", "unseen"]
+    assert [r.verdicts()[0][1].verdict for r in records] == ["blocked", "not_applicable"]

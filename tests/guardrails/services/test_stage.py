@@ -159,7 +159,7 @@ async def test_nothing_is_asked_about_a_call_that_is_stopped_already() -> None:
 
     assert way.asked == []
     verdicts = {result.guard: result.verdict for _, result in record.verdicts()}
-    assert verdicts == {"words": "blocked", "service": "unseen"}
+    assert verdicts == {"words": "blocked", "service": "not_applicable"}
 
 
 async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
@@ -169,7 +169,7 @@ async def test_a_service_that_no_text_is_for_is_not_asked() -> None:
     await inspected(record, {"prompt": "a secret"}, narrow)
 
     assert way.asked == []
-    assert [result.verdict for _, result in record.verdicts()] == ["unseen"]
+    assert [result.verdict for _, result in record.verdicts()] == ["not_applicable"]
 
 
 @dataclass(slots=True)
@@ -358,7 +358,7 @@ async def test_of_a_stream_that_breaks_off_nothing_is_asked() -> None:
     _, _, results = await streamed([service(way=way, action="flag")], [chunk({"content": "a sec"})])
 
     assert way.asked == []
-    assert [each.verdict for each in results] == ["unseen"]
+    assert [each.verdict for each in results] == ["not_applicable"]
 
 
 async def test_a_process_without_ways_out_says_so() -> None:
@@ -418,4 +418,4 @@ async def test_a_service_has_not_passed_an_answer_with_what_nobody_can_read(stre
         await watch.feed(Chunk(None, last=True))
 
     [(_, result)] = record.verdicts()
-    assert result.verdict == "unseen"
+    assert result.verdict == "not_applicable"

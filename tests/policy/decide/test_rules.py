@@ -152,14 +152,14 @@ def test_a_rule_in_shadow_is_noted_and_neither_changes_nor_ends_anything() -> No
         first=True,
     )
 
-    assert (effects.rules, effects.would) == (("does",), ("would",))
+    assert (effects.rules, effects.shadow_rules) == (("does",), ("would",))
     assert effects.refusal is None
 
 
 def test_only_shadows_that_hold_are_noted_where_nothing_else_holds() -> None:
     effects = followed(rule("a", shadow=True, routes=HERE), rule("b", NEVER, shadow=True))
 
-    assert (effects.rules, effects.would, effects.routes) == ((), ("a",), None)
+    assert (effects.rules, effects.shadow_rules, effects.routes) == ((), ("a",), None)
 
 
 def test_the_first_refusal_is_the_one_that_is_told() -> None:
