@@ -12,7 +12,7 @@ FAST := -m "core or not (heavy or model or process or prometheus or redis or sdk
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test test-fast adversary check fix bench docs dashboards lock clean
+.PHONY: help install run test test-fast coverage compat adversary check fix bench docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -28,6 +28,14 @@ test: .venv/.dev .venv-sdks/.installed debian ## Install what tests need, check 
 
 test-fast: .venv/.dev ## Test in a minute what needs no other program, no model and few sockets
 	$(BIN)/python -m pytest -n $(WORKERS) $(FAST)
+
+coverage: .venv/.dev debian ## Run all tests but the heavy ones, and list the lines that none ran
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not (heavy or sdks)" --timeout 600 --cov \
+	  --cov-report term-missing:skip-covered
+
+compat: .venv/.dev ## Run test-fast with each Python from 3.11 on and with the lowest dependencies
+	$(PIP) uv
+	$(BIN)/python -m tools.compat -q -n $(WORKERS) $(FAST)
 
 adversary: .venv/.dev debian ## Draw hostile calls for long: EXAMPLES=20000, and SEED=n to repeat
 	$(BIN)/python -m pytest tests/adversary -p no:xdist --timeout 0 --examples $(EXAMPLES) \
@@ -60,7 +68,7 @@ lock: .venv/.dev ## Resolve the locks anew
 	    --no-header --no-annotate -q requirements/$$name.in -o requirements/$$name.lock || exit 1; done
 
 clean: ## Remove the environments
-	rm -rf .venv .venv-sdks
+	rm -rf .venv .venv-sdks .venv-compat
 
 .venv/bin/python:
 	@$(PYTHON) -m venv .venv 2>/dev/null \

@@ -22,6 +22,7 @@ FIXTURES: Mapping[str, str] = {
 USES: Mapping[str, str] = {
     "Popen": "process",
     "create_subprocess_exec": "process",
+    "getfixturevalue": "redis",  # of the fixtures that tests choose by their parameters
     "grown": "heavy",
     "growth": "heavy",
     "perf_counter": "heavy",
@@ -57,6 +58,7 @@ PLACES: tuple[tuple[str, str], ...] = (
     ("tests/sdks/", "sdks"),
     ("tests/test_pipeline.py", "core"),
     ("tests/test_vocabulary.py", "heavy"),
+    ("tests/tools/test_compat.py", "process"),
     ("tests/types/test_spelling.py::test_every_character_is_folded", "heavy"),
 )
 """Markers by how the names of tests begin."""
