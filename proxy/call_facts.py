@@ -87,7 +87,7 @@ class CallFacts(NamedTuple):
     upstream_findings: list[tuple[str, UpstreamFinding]]
     cache: CacheResult
     cache_store: str | None
-    likeness: float | None
+    other_words: bool
     lookup_s: float | None
     saved: Saved | None
 

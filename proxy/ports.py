@@ -200,15 +200,3 @@ class Emitter(Protocol):
 
     def observing(self, record: Record) -> AbstractAsyncContextManager[None]:
         """Emit the record once, on every way out; never raise, never wait."""
-
-
-Vector = bytes
-"""Numbers of 32 bits in this machine's order, together of length 1."""
-
-
-class Embedder(Protocol):
-    """What turns texts into vectors, near each other for texts that are about the same."""
-
-    async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
-        """Return a vector for each text; None for one that is too long to be read whole, and for
-        all where the model cannot be used or has too much to do. ``model`` names a folder."""

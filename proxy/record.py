@@ -61,7 +61,7 @@ class Record:
 
     ``waited`` are the seconds spent on the upstream of another call, whose answer this one shared,
     or on those whom guards have asked; ``looked`` those spent on looking for a kept answer.
-    ``likeness`` is that of the question whose kept answer this call got, or would get.
+    ``other_words``: this call got what is kept for its question in other words, or would get it.
     ``sample_id`` is the number by which it is chosen for what only a share of calls has: our own,
     as a trace id that a caller chose would choose that too. Of callers without a key only some are
     ``reported`` beyond the metrics; ``unreported`` counts those that were not since then. ``round``
@@ -97,7 +97,7 @@ class Record:
     bug: bool = False
     status: int | None = None
     cache: CacheResult = "bypass"
-    likeness: float | None = None
+    other_words: bool = False
     saved: Saved | None = None
     waited: float = 0.0
     looked: float | None = None

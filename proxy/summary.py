@@ -95,7 +95,7 @@ def _worked_out(record: Record) -> CallFacts:
         ][:MAX_WORDS],
         cache=record.cache,
         cache_store=plan.cache.store if plan and plan.cache else None,
-        likeness=record.likeness,
+        other_words=record.other_words,
         lookup_s=record.looked,
         saved=record.saved,
     )

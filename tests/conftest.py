@@ -16,7 +16,6 @@ import aiohttp
 import pytest
 
 from proxy import app
-from proxy.embedding.model import PACKAGED, EmbeddingModel, load, problem
 from proxy.settings import Address, Settings
 from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
 from tests.parts import RunningTest
@@ -75,16 +74,6 @@ class Proxy:
     @property
     def records(self) -> list[Any]:
         return self.sink.records
-
-
-@pytest.fixture(scope="session")
-def model() -> EmbeddingModel:
-    """The packaged model, which the extra ``semantic`` brings."""
-    missing = problem(PACKAGED)
-    if missing is not None:
-        assert not os.environ.get("CI"), missing
-        pytest.skip(missing)
-    return load(PACKAGED)
 
 
 def world(upstream: str, *, patient: bool = False) -> str:

@@ -29,7 +29,6 @@ UNTESTED = {
     "proxy/app/context.py": "composition: every test with a running proxy runs it",
     "proxy/app/stores.py": "composition: every test with a running proxy runs it",
     "proxy/app/telemetry.py": "composition: every test with a running proxy runs it",
-    "proxy/app/vectors.py": "tests/policy/compile/test_cache.py runs it with the real model",
     "proxy/call_facts.py": "a value; tests/test_summary.py works it out",
     "proxy/cli/ledger.py": "tests/cli/test_init.py runs its commands",
     "proxy/cli/parameters.py": "tests/cli/test_init.py runs its commands",

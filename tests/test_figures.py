@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from proxy import egress, embedding, ledger, offload, spool, words
+from proxy import egress, ledger, offload, spool, words
 from proxy.app import GUARD_THREADS, telemetry
 from proxy.cache import redis as cache_in_redis
-from proxy.cache import semantic, vector_index
+from proxy.cache import semantic
 from proxy.dialects import bounds, documents, pieces
 from proxy.dialects import reading as answers
 from proxy.edge import server
@@ -55,9 +55,6 @@ FIGURES: list[tuple[str, str, object, object]] = [
         1,
         SEMANTIC.max_temperature,
     ),
-    ("cache.md", "4096 for one set of surroundings", 4096, vector_index.ROWS),
-    ("cache.md", "At most 64 wait", 64, embedding.WAITING),
-    ("cache.md", "none longer than a quarter of a second", 0.25, semantic.WAIT_S),
     ("cache.md", "a miss, within a quarter of a second", 0.25, cache_in_redis.TIMEOUT_S),
     ("cache.md", "left alone for a second", 1, default(cache_in_redis.Redis, "rest_s")),
     ("errors.md", "cut to 2000 characters", 2000, words.MAX_TEXT),
@@ -138,7 +135,6 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ),
     ("policies.md", "by_user: false,", False, CACHE.by_user),
     ("policies.md", "tool_calls: false}", False, CACHE.tool_calls),
-    ("policies.md", "{mode: shadow, threshold: 0.9,", 0.9, SEMANTIC.threshold),
     ("policies.md", "max_temperature: 1.0", 1.0, SEMANTIC.max_temperature),
     ("policies.md", "The last 1000 calls are kept", 1000, recent.MAX_CALLS),
     ("policies.md", "and the last 8 revisions", 8, store.REVISIONS_KEPT),

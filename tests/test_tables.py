@@ -187,8 +187,7 @@ def test_the_columns_of_usage_are_those_of_the_page() -> None:
 def test_the_words_of_the_cache_are_those_that_are_sent() -> None:
     status: Any = "x-portkey-cache-status"
     for ours, portkeys, *_ in table("cache.md", "`x-headrace-cache`"):
-        cache, semantic = words(ours)[0], "score" in ours
-        result = "hit_semantic" if semantic else cache
+        result: Any = words(ours)[0]
         assert result in get_args(CacheResult)
         assert dict(answer_headers(None, 1, result))[status] == words(portkeys)[0]
 

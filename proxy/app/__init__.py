@@ -17,7 +17,7 @@ from aiohttp import web
 
 import proxy
 from proxy import cache, edge, ports
-from proxy.app import gauges, libraries, stores, telemetry, vectors
+from proxy.app import gauges, libraries, stores, telemetry
 from proxy.app.context import Context, new_record, new_request_id, new_span_id, since_epoch
 from proxy.background import running_beside
 from proxy.edge.access import Access
@@ -215,9 +215,11 @@ async def _rooms(
     outside = HttpEgress(http, asks.run, new_request_id)
     most_texts = context.settings.body_values
     engine = Engine(time.monotonic, pool, outsides=outside, most_texts=most_texts)
-    alike = vectors.alike(context, vectors.embeddings(context))
     kept = cache.AnswerCache(
-        backends=await stores.shelves(context), now=since_epoch, semantic=alike, offload=offload
+        backends=await stores.shelves(context),
+        now=since_epoch,
+        semantic=stores.other_words(context),
+        offload=offload,
     )
     return Rooms(limits=limits, guards=PolicyGuards(engine), cache=kept, upstreams=upstreams)
 

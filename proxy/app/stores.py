@@ -21,8 +21,10 @@ from proxy.background import running_beside
 from proxy.cache.file import ForeignFile
 from proxy.cache.key import secret_of
 from proxy.cache.memory import Memory
+from proxy.cache.semantic import SemanticIndex
 from proxy.cache.sqlite import Sqlite
 from proxy.cache.store import CacheBackend
+from proxy.cache.word_index import WordIndex
 from proxy.emit import Sink
 from proxy.emit.quota import Quota
 from proxy.ledger import budgets
@@ -44,6 +46,13 @@ from proxy.usage import NANO
 
 if TYPE_CHECKING:
     from proxy.redis import RedisServer
+
+
+def other_words(context: Context) -> SemanticIndex:
+    """Return what finds questions in other words. It takes half of a store's bytes at most."""
+    held = partial(context.metrics.held, "other_words")
+    index = WordIndex(context.settings.cache_bytes // 2, since_epoch, held)
+    return SemanticIndex(words=index, on_lookup=context.metrics.looked, now=since_epoch)
 
 
 async def counters(context: Context) -> CounterStore:

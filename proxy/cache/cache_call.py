@@ -70,23 +70,19 @@ class CacheLookup:
 
     async def like(self, record: Record) -> CachedAnswer | None:
         """Return what is kept for the same question in other words. In shadow it is only noted."""
-        if self.question is None:
+        if self.question is None or self.control.no_cache:
             return None
-        if self.control.no_cache:
-            await self.question.read()  # so that others find the answer that is asked anew
+        key = self.question.find()
+        if key is None:
             return None
-        found = await self.question.find()
-        if found is None:
-            return None
-        score, key = found
         kept = await self._take(key)
         if kept is None:
             self.question.gone(key)
             return None
-        record.likeness = score
+        record.other_words = True
         shadow = self.question.semantic.shadow
         self.question.index.on_lookup("would_hit" if shadow else "hit")
-        return None if shadow else replace(kept, likeness=score)
+        return None if shadow else replace(kept, other_words=True)
 
     async def _take(self, key: bytes) -> CachedAnswer | None:
         value = await self.backend.get(key)
@@ -185,8 +181,7 @@ class CacheCall:
         return True
 
     async def _replay(self, kept: CachedAnswer) -> None:
-        self.record.cache = "hit" if kept.likeness is None else "hit_semantic"
-        self.record.likeness = kept.likeness
+        self.record.cache = "hit_semantic" if kept.other_words else "hit"
         self.record.saved = self.lookup.worth(kept, self.record)
         streamed = self.lookup.call.stream
         await self.client.begin(Head(streamed), self.record)

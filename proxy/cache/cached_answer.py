@@ -46,13 +46,13 @@ class AnswerMetadata:
 @dataclass(frozen=True, slots=True)
 class CachedAnswer:
     """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
-    ``events`` the same as JSON. ``likeness`` is set where it answers another wording of the
+    ``events`` the same as JSON. ``other_words``: it answers another wording of the
     question."""
 
     about: AnswerMetadata
     lines: tuple[bytes, ...]
     events: tuple[Json, ...]
-    likeness: float | None = None
+    other_words: bool = False
 
     @property
     def size(self) -> int:

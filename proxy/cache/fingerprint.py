@@ -1,14 +1,14 @@
 """What a question says beside the words that frame it.
 
-Vectors of "lock my card" and "unlock my card" are as near to each other as those of two wordings of
-one question, so nearness alone must never serve an answer. A gist is the words that are left when
-a question's frame ("could you tell me how to ...") is off: all of them, numbers, names, negations
-and words that no list knows, in their order. Two questions have the same gist when these are the
-same; only what one preposition ties to another word may stand elsewhere ("the price of tea", "the
-tea price"). A word that is not known as part of a frame counts, so text in other languages, code
-and the like is the same only when it is the very same.
+"Lock my card" and "unlock my card" are as near to each other as two wordings of one question, so
+nearness must never serve an answer. A fingerprint is the words that are left when a question's
+frame ("could you tell me how to ...") is off: all of them, numbers, names, negations and words that
+no list knows, in their order. Two questions have the same one when these are the same; only what
+one preposition ties to another word may stand elsewhere ("the price of tea", "the tea price"). A
+word that is not known as part of a frame counts, so text in other languages, code and the like is
+the same only when it is the very same.
 
-Words are kept as keyed hashes: a gist can be compared, and not read.
+Words are kept as keyed hashes: a fingerprint can be compared, and not read.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ _FRAMES = tuple((re.compile(rf"\b(?:{pattern})(?!\w)"), means) for pattern, mean
 class Fingerprint:
     """The words of a question, hashed and in their order: ``asks`` are what kind of answer it
     wants, ``words`` the others. ``ties`` are the runs of these that a preposition ties to another
-    word, with which they begin."""
+    word, with which they begin. ``untied`` are the words without prepositions, in no order: the
+    same for any two questions that are ``same_as`` each other."""
 
     asks: tuple[int, ...]
     words: tuple[int, ...]
     ties: tuple[slice, ...]
+    untied: tuple[int, ...]
 
     def same_as(self, other: Fingerprint) -> bool:
         """True if the two differ in nothing but their frames and the place of one tie."""
@@ -88,10 +90,12 @@ def fingerprint(text: str, secret: bytes) -> Fingerprint:
                 ties[-1][1] = len(words)
             continue
         tying = tying and word != "," and ties[-1][1] - ties[-1][0] == 1
+    hashed = tuple(_hashed(word, secret) for word in words)
     return Fingerprint(
-        tuple(_hashed(word, secret) for word in asks),
-        tuple(_hashed(word, secret) for word in words),
-        tuple(slice(*tie) for tie in ties if tie[1] - tie[0] > 1),
+        asks=tuple(_hashed(word, secret) for word in asks),
+        words=hashed,
+        ties=tuple(slice(*tie) for tie in ties if tie[1] - tie[0] > 1),
+        untied=tuple(sorted(n for n, word in zip(hashed, words, strict=True) if word not in TYING)),
     )
 
 

@@ -1,28 +1,25 @@
 """Questions in other words than one that was answered: which may be looked for, and which is found.
 
 Looked for are questions of a single turn whose surroundings are the same to the byte: all that is
-in the key of an exact question, but for the last thing the user said. That is compared twice, by
-its vector and by its gist. Neither is the text, which is not kept.
+in the key of an exact question, but for the last thing the user said. That is compared by its
+fingerprint; the text is not kept.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
 from proxy.cache.fingerprint import Fingerprint, fingerprint
 from proxy.cache.key import PARTS, digest
-from proxy.cache.vector_index import IndexEntry, VectorIndex
+from proxy.cache.word_index import IndexEntry, WordIndex
 from proxy.offload import Offload
-from proxy.ports import Embedder, Vector
 from proxy.record import Record
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
 
-Result = Literal["hit", "would_hit", "gone", "other_words", "not_near", "no_vector", "unfit"]
-WAIT_S = 0.25  # for a vector; a question that waits for more than that is asked at once
+Result = Literal["hit", "would_hit", "gone", "other_words", "unfit"]
 CHARACTERS = 1024  # of a question, of one line: what is longer or code says more than a question
 DEFAULT_TEMPERATURE = 1.0  # of a call that does not say one
 QUIET = frozenset({"passed", "not_applicable"})
@@ -40,8 +37,7 @@ FIT = frozenset(PARTS) - UNFIT
 class SemanticIndex:
     """What finds questions again in other words. ``on_lookup`` gets the result of each lookup."""
 
-    embedder: Embedder
-    vectors: VectorIndex
+    words: WordIndex
     on_lookup: Callable[[Result], None]
     now: Callable[[], float]
 
@@ -72,18 +68,16 @@ class SemanticIndex:
             namespace=namespace,
         )
         space = await offload.run(call.size, keyed, call.head.caller)
-        place = (rule.store, rule.semantic.model, space)
         return SemanticQuery(
             index=self,
             rule=rule,
             semantic=rule.semantic,
-            space=place,
-            text=text,
+            space=(rule.store, space),
             fingerprint=fingerprint(text, secret),
         )
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SemanticQuery:
     """One question to be found again, or to find another by."""
 
@@ -91,45 +85,24 @@ class SemanticQuery:
     rule: CacheRule
     semantic: Semantic
     space: Hashable
-    text: str = field(repr=False)
     fingerprint: Fingerprint
-    _vector: Vector | None = None
 
-    async def read(self) -> bool:
-        """Make its vector, once, if that takes no longer than ``WAIT_S``. True if there is one."""
-        if self._vector is None:
-            try:
-                async with asyncio.timeout(WAIT_S):
-                    made = await self.index.embedder.vectors([self.text], self.semantic.model)
-            except TimeoutError:
-                return False
-            self._vector = made[0]
-        return self._vector is not None
-
-    async def find(self) -> tuple[float, bytes] | None:
-        """Return the score (0 to 1) of the nearest question with the same words, and the key of its
-        answer; None where there is none."""
-        if not await self.read() or self._vector is None:
-            self.index.on_lookup("no_vector")
-            return None
-        near = self.index.vectors.near(self.space, self._vector, self.semantic.threshold)
-        for score, entry in near:
-            if entry.fingerprint.same_as(self.fingerprint):
-                return score, entry.key
-        self.index.on_lookup("other_words" if near else "not_near")
-        return None
+    def find(self) -> bytes | None:
+        """Return the key of the answer to a question with the same words; None without one."""
+        key = self.index.words.find(self.space, self.fingerprint)
+        if key is None:
+            self.index.on_lookup("other_words")
+        return key
 
     def keep(self, key: bytes) -> None:
         """Let others find the answer that is now kept under a key."""
-        if self._vector is not None:
-            entry = IndexEntry(key, self.fingerprint, self.index.now() + self.rule.ttl)
-            self.index.vectors.put(self.space, entry, self._vector)
+        entry = IndexEntry(key, self.fingerprint, self.index.now() + self.rule.ttl)
+        self.index.words.put(self.space, entry)
 
     def gone(self, key: bytes) -> None:
         """Note that the answer found is kept no more."""
         self.index.on_lookup("gone")
-        if self._vector is not None:
-            self.index.vectors.drop(self.space, self._vector, key)
+        self.index.words.drop(self.space, self.fingerprint, key)
 
 
 def asked(body: Json) -> str | None:

@@ -26,9 +26,6 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
         "x-trace-id": record.ids.trace_id,
         "x-headrace-cache": record.cache,
     }
-    if record.cache == "hit_semantic":
-        headers["x-headrace-cache"] = "hit"
-        headers["x-headrace-cache-score"] = f"{record.likeness or 0:.3f}"
     if record.head is not None:
         headers.update(record.head.echo)
     if record.revision is not None:

@@ -58,7 +58,7 @@ def server(facts: CallFacts, method: str, route: str) -> Attributes:
             semconv.RULES: list(facts.rules) or None,
             semconv.SHADOW_RULES: list(facts.shadow_rules) or None,
             semconv.CACHE_STATUS: facts.cache,
-            semconv.CACHE_SCORE: facts.likeness,
+            semconv.CACHE_OTHER_WORDS: facts.other_words or None,
             semconv.OUTCOME: facts.outcome,
             semconv.ATTEMPTS: len(facts.attempts),
             semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),

@@ -82,7 +82,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "cost_usd": usd(facts.cost) if answered else None,
         "lost_cost_usd": usd(facts.lost_cost) if answered else None,
         "cache": facts.cache,
-        "cache_score": None if facts.likeness is None else round(facts.likeness, 3),
+        "cache_other_words": facts.other_words,
         "guards": [_verdict(stage, result) for stage, result in facts.verdicts],
         "upstream_guards": [_finding(*each) for each in facts.upstream_findings],
         "saved_tokens": saved.tokens.total if saved else None,

@@ -147,10 +147,6 @@ class Metrics:
         """Count a question that was looked for in other words."""
         self._child("headrace_cache_semantic_total", result).inc()
 
-    def embedded(self, result: str, count: int = 1) -> None:
-        """Count texts that were to get vectors."""
-        self._child("headrace_embedded_texts_total", result).inc(count)
-
     def begin(self, record: Record) -> None:
         self._inflight.inc()
 

@@ -170,16 +170,13 @@ class ScopedLimit:
 
 @dataclass(frozen=True, slots=True)
 class Semantic:
-    """When a question is taken for another one: their vectors are at least ``threshold`` near, and
-    nothing but framing tells their words apart.
+    """When a question is taken for another one: nothing but framing tells their words apart.
 
-    In ``shadow`` that is noted, and the question asked all the same. ``model`` is a folder; empty
-    for the packaged one. Calls hotter than ``max_temperature`` want answers of their own.
+    In ``shadow`` that is noted, and the question asked all the same. Calls hotter than
+    ``max_temperature`` want answers of their own.
     """
 
-    threshold: float = 0.9
     shadow: bool = True
-    model: str = ""
     max_temperature: float = 1.0
 
 

@@ -41,7 +41,7 @@ policies:
   default:
     match: all
     capture: {share: 100%, fields: [input, output]}
-    cache: {ttl: 1h, semantic: {threshold: 0.9}}
+    cache: {ttl: 1h, semantic: {}}
     limits:
       - {name: month, usd: 100000 per month, unpriced: allow}
       - {name: rate, tokens: 900M per day}

@@ -1,9 +1,9 @@
-"""Other wordings of a question, behind a real door and with the real model."""
+"""Other wordings of a question, behind a real door."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from proxy.cache.semantic import CHARACTERS
-from proxy.embedding.model import EmbeddingModel
-from proxy.ports import Guards, Vector
+from proxy.ports import Guards
 from proxy.record import Record
 from proxy.types import Call, Plan, Semantic
 from proxy.types.guard import GuardResult, Verdict
@@ -24,24 +23,6 @@ from tests.doubles import ScriptedUpstream, Unguarded, answer, chat, chat_events
 ASKED = "How do I reset my password?"
 AGAIN = "Could you tell me how to reset my password?"
 PORTKEY = {"x-portkey-api-key": KEY, "x-portkey-virtual-key": "search-answers"}
-
-
-@dataclass
-class AtOnce:
-    """An embedder that has its model at hand."""
-
-    model: EmbeddingModel
-
-    async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
-        return [self.model.vector(text) for text in texts]
-
-
-class Never:
-    """An embedder that is never done."""
-
-    async def vectors(self, texts: Sequence[str], model: str = "") -> Sequence[Vector | None]:
-        await asyncio.Event().wait()
-        return ()
 
 
 class Saying(Unguarded):
@@ -73,16 +54,15 @@ class Asking:
         key: str = KEY,
         headers: dict[str, str] | None = None,
         more: dict[str, Any] | None = None,
-    ) -> tuple[str, str | None]:
-        """Give what the cache had to do with it, and how near the question was."""
+    ) -> str:
+        """Return what the cache had to do with it."""
         asked = {"model": "smol", "messages": [{"role": "user", "content": text}], **(more or {})}
         said = {"authorization": f"Bearer {key}", **(headers or {})}
         post = self.cached.client.post("/v1/chat/completions", headers=said, json=asked)
         async with post as response:
             self.bodies.append(await response.read())
             assert response.status == 200
-            told = response.headers
-            return told["x-headrace-cache"], told.get("x-headrace-cache-score")
+            return response.headers["x-headrace-cache"]
 
     def looked(self, result: str) -> float:
         return self.cached.counted(f'headrace_cache_semantic_total{{result="{result}"}}')
@@ -90,11 +70,10 @@ class Asking:
 
 @asynccontextmanager
 async def asking(
-    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel, guards: Guards | None = None
+    tmp_path: Path, upstream: ScriptedUpstream, guards: Guards | None = None
 ) -> AsyncIterator[Asking]:
     upstream.answer_with(answer(chat()))
-    folder, embedder = tmp_path / "policies", AtOnce(model)
-    async with cached_proxy(folder, upstream, guards=guards, embedder=embedder) as cached:
+    async with cached_proxy(tmp_path / "policies", upstream, guards=guards) as cached:
         made = Asking(cached)
         made.rule(Semantic(shadow=False))
         yield made
@@ -102,24 +81,19 @@ async def asking(
 
 
 @pytest.fixture
-async def made(
-    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
-) -> AsyncIterator[Asking]:
-    async with asking(tmp_path, upstream, model) as running:
+async def made(tmp_path: Path, upstream: ScriptedUpstream) -> AsyncIterator[Asking]:
+    async with asking(tmp_path, upstream) as running:
         yield running
 
 
-async def test_another_wording_gets_the_kept_answer_and_is_told_how_near_it_was(
+async def test_another_wording_gets_the_kept_answer_and_is_told_so(
     made: Asking, upstream: ScriptedUpstream
 ) -> None:
     first = await made.ask()
-    result, score = await made.ask(AGAIN)
+    result = await made.ask(AGAIN)
     exact = await made.ask()
 
-    assert (first, exact) == (("miss", None), ("hit", None))
-    assert result == "hit"
-    assert score is not None
-    assert 0.9 <= float(score) <= 1
+    assert (first, result, exact) == ("miss", "hit_semantic", "hit")
     assert len(upstream.requests) == 1
     assert made.bodies[0] == made.bodies[1]
     [_, record, _] = await made.cached.sink.wait(3)
@@ -136,7 +110,7 @@ async def test_either_form_serves_another_wording(made: Asking, upstream: Script
     await made.ask(more={"stream": True})
     results = [await made.ask(AGAIN, more={"stream": streamed}) for streamed in (True, False)]
 
-    assert [result for result, _ in results] == ["hit", "hit"]
+    assert results == ["hit_semantic", "hit_semantic"]
     assert len(upstream.requests) == 1
 
 
@@ -157,11 +131,11 @@ async def test_in_shadow_it_is_noted_and_asked_all_the_same(
     await made.ask()
     again = await made.ask(AGAIN)
 
-    assert again == ("miss", None)
+    assert again == "miss"
     assert len(upstream.requests) == 2
     assert made.looked("would_hit") == 1
     [_, record] = await made.cached.sink.wait(2)
-    assert record.likeness is not None
+    assert record.other_words
     assert record.cache == "miss"
 
 
@@ -170,24 +144,16 @@ async def test_nobody_gets_the_answer_of_another_key(made: Asking) -> None:
     stranger = await made.ask(AGAIN, key=SEARCH_KEY)
     own = await made.ask(AGAIN)
 
-    assert stranger == ("miss", None)
-    assert own[0] == "hit"
+    assert stranger == "miss"
+    assert own == "hit_semantic"
 
 
 async def test_questions_that_only_look_alike_are_asked(made: Asking) -> None:
     for text in ("How do I lock my card?", "How do I unlock my card?", "How do I lock your card?"):
-        assert await made.ask(text) == ("miss", None)
+        assert await made.ask(text) == "miss"
 
     assert made.looked("hit") == 0
-
-
-async def test_who_asks_for_more_likeness_gets_less(made: Asking) -> None:
-    made.rule(Semantic(threshold=1.0, shadow=False))
-
-    await made.ask()
-
-    assert await made.ask(AGAIN) == ("miss", None)
-    assert made.looked("not_near") == 2
+    assert made.looked("other_words") == 3
 
 
 def turn(content: Any, **more: Any) -> dict[str, Any]:
@@ -225,14 +191,14 @@ async def test_other_surroundings_are_another_question(name: str, made: Asking) 
     other = await made.ask(AGAIN, more=SURROUNDINGS[name])
     same = await made.ask(AGAIN)
 
-    assert other == ("miss", None)
-    assert same[0] == "hit"
+    assert other == "miss"
+    assert same == "hit_semantic"
 
 
 async def test_tools_and_hot_calls_are_never_looked_for(made: Asking) -> None:
     for more in ({"tools": [TOOL]}, {"temperature": 1.5}, {"novelty": 1}):
         for text in (ASKED, AGAIN):
-            assert await made.ask(text, more=more) == ("miss", None)
+            assert await made.ask(text, more=more) == "miss"
 
     assert made.looked("unfit") == 6
 
@@ -245,7 +211,7 @@ async def test_surroundings_that_are_the_same_do_not_matter(made: Asking) -> Non
 
     await made.ask(more=said(ASKED))
 
-    assert (await made.ask(more=said(AGAIN)))[0] == "hit"
+    assert await made.ask(more=said(AGAIN)) == "hit_semantic"
 
 
 async def test_namespaces_of_clients_stay_apart(made: Asking) -> None:
@@ -253,15 +219,15 @@ async def test_namespaces_of_clients_stay_apart(made: Asking) -> None:
 
     await made.ask(headers=one)
 
-    assert await made.ask(AGAIN, headers=other) == ("miss", None)
-    assert (await made.ask(AGAIN, headers=one))[0] == "hit"
+    assert await made.ask(AGAIN, headers=other) == "miss"
+    assert await made.ask(AGAIN, headers=one) == "hit_semantic"
 
 
 async def test_another_plan_is_another_question(made: Asking) -> None:
     await made.ask()
     made.rule(Semantic(shadow=False), namespace="faq")
 
-    assert await made.ask(AGAIN) == ("miss", None)
+    assert await made.ask(AGAIN) == "miss"
 
 
 async def test_a_wish_for_a_new_answer_is_heard_and_the_new_one_is_found(
@@ -274,10 +240,10 @@ async def test_a_wish_for_a_new_answer_is_heard_and_the_new_one_is_found(
     again = await made.ask(AGAIN)
     alone = await made.ask(AGAIN, headers={"cache-control": "no-store"})
 
-    assert no_cache == ("refresh", None)
-    assert again[0] == "hit"
+    assert no_cache == "refresh"
+    assert again == "hit_semantic"
     assert b"Press the button." in made.bodies[2]
-    assert alone == ("miss", None)
+    assert alone == "miss"
 
 
 async def test_an_answer_older_than_a_client_takes_is_asked_anew(made: Asking) -> None:
@@ -286,28 +252,28 @@ async def test_an_answer_older_than_a_client_takes_is_asked_anew(made: Asking) -
 
     again = await made.ask(AGAIN, headers={"cache-control": "max-age=5"})
 
-    assert again == ("refresh", None)
+    assert again == "refresh"
 
 
 @pytest.mark.parametrize("verdict", ["flagged", "masked", "failed"])
 async def test_what_a_guard_found_something_in_is_not_looked_for(
-    verdict: Verdict, tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
+    verdict: Verdict, tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, model, Saying(verdict)) as made:
+    async with asking(tmp_path, upstream, Saying(verdict)) as made:
         texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?", ASKED, AGAIN)
         results = [await made.ask(text) for text in texts]
 
-    assert [result for result, _ in results] == ["miss", "miss", "miss", "hit"]
+    assert results == ["miss", "miss", "miss", "hit_semantic"]
 
 
 async def test_what_guards_have_passed_is_looked_for(
-    tmp_path: Path, upstream: ScriptedUpstream, model: EmbeddingModel
+    tmp_path: Path, upstream: ScriptedUpstream
 ) -> None:
-    async with asking(tmp_path, upstream, model, Saying("passed")) as made:
+    async with asking(tmp_path, upstream, Saying("passed")) as made:
         texts = ("Who is mia@x.test?", "Tell me who is mia@x.test?")
         results = [await made.ask(text) for text in texts]
 
-    assert [result for result, _ in results] == ["miss", "hit"]
+    assert results == ["miss", "hit_semantic"]
 
 
 async def test_an_answer_that_is_kept_no_more_is_not_found(made: Asking) -> None:
@@ -316,14 +282,14 @@ async def test_an_answer_that_is_kept_no_more_is_not_found(made: Asking) -> None
     made.rule(Semantic(shadow=False), ttl=60.0)
     made.cached.clock.now += 61
 
-    assert await made.ask(AGAIN) == ("miss", None)
+    assert await made.ask(AGAIN) == "miss"
     assert made.looked("gone") == 1
 
 
 async def test_an_answer_too_large_to_keep_is_not_found(made: Asking) -> None:
     made.rule(Semantic(shadow=False), max_bytes=100)
 
-    assert [await made.ask(text) for text in (ASKED, AGAIN)] == [("miss", None)] * 2
+    assert [await made.ask(text) for text in (ASKED, AGAIN)] == ["miss"] * 2
     assert made.looked("gone") == 0
 
 
@@ -334,7 +300,7 @@ async def test_equal_questions_at_once_all_get_the_other_wordings_answer(
 
     results = await asyncio.gather(*(made.ask(AGAIN) for _ in range(20)))
 
-    assert [result for result, _ in results] == ["hit"] * 20
+    assert results == ["hit_semantic"] * 20
     assert len(upstream.requests) == 1
 
 
@@ -342,25 +308,11 @@ async def test_what_was_found_in_other_words_does_not_lead_further_away(made: As
     await made.ask()
     await made.ask(AGAIN)
 
-    assert made.cached.counted('headrace_cache_entries{store="vectors"}') == 1
+    assert made.cached.counted('headrace_cache_entries{store="other_words"}') == 1
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * (CHARACTERS + 1), "x " * 400, "Sort this:\n  b\n  a", " ", "?"]
-)
+@pytest.mark.parametrize("text", ["x" * (CHARACTERS + 1), "Sort this:\n  b\n  a", " ", "?"])
 async def test_what_is_no_short_question_is_asked_as_ever(text: str, made: Asking) -> None:
     results = [await made.ask(each) for each in (text, text, f"Please {text}")]
 
-    assert [result for result, _ in results] == ["miss", "hit", "miss"]
-
-
-async def test_nobody_waits_long_for_a_vector(tmp_path: Path, upstream: ScriptedUpstream) -> None:
-    async with cached_proxy(tmp_path / "policies", upstream, embedder=Never()) as cached:
-        made = Asking(cached)
-        made.rule(Semantic(shadow=False))
-        upstream.answer_with(answer(chat()))
-
-        results = [await made.ask(text) for text in (ASKED, AGAIN, ASKED)]
-
-    assert [result for result, _ in results] == ["miss", "miss", "hit"]
-    assert made.looked("no_vector") == 2
+    assert results == ["miss", "hit", "miss"]

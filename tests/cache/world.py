@@ -21,7 +21,7 @@ from proxy.cache import AnswerCache
 from proxy.cache.memory import Memory
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
-from proxy.cache.vector_index import VectorIndex
+from proxy.cache.word_index import WordIndex
 from proxy.edge.calls import Calls
 from proxy.edge.request import Bounds
 from proxy.emit import Emitters
@@ -30,7 +30,7 @@ from proxy.pipeline import Pipeline
 from proxy.policy.decide import InForce, KeyCaller
 from proxy.policy.label_catalog import roster
 from proxy.policy.store import read_folder
-from proxy.ports import Embedder, Guards
+from proxy.ports import Guards
 from proxy.types import CacheRule, Call, Plan, RequestHead
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
@@ -132,7 +132,6 @@ async def cached_proxy(
     upstream: ScriptedUpstream,
     *,
     guards: Guards | None = None,
-    embedder: Embedder | None = None,
 ) -> AsyncIterator[Cached]:
     folder.mkdir(exist_ok=True)
     (folder / "policies.yaml").write_text(patient(world(upstream.url)))
@@ -142,10 +141,8 @@ async def cached_proxy(
     bugs: list[BaseException] = []
     policies = RuledPolicies(InForce(snapshot), lambda plan: plan)
     backend = CacheBackend(Memory(10_000_000, clock, metrics), b"s" * 32)
-    semantic = None
-    if embedder is not None:
-        nearest = VectorIndex(10_000_000, clock, partial(metrics.held, "vectors"))
-        semantic = SemanticIndex(embedder, nearest, metrics.looked, clock)
+    index = WordIndex(10_000_000, clock, partial(metrics.held, "other_words"))
+    semantic = SemanticIndex(index, metrics.looked, clock)
     cache = AnswerCache({"memory": backend}, clock, semantic)
     async with AsyncExitStack() as opened:
         pipeline = Pipeline(

@@ -9,7 +9,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.app.context import new_record
 from proxy.edge import headers
 from tests.conftest import KEY, running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, chat, chat_events, stream
@@ -51,13 +50,6 @@ def rows() -> dict[str, dict[str, str]]:
         for name in re.findall(r"`([a-z-]+)`", cells[1]) if len(cells) > 5 else ():
             found[name] = dict(zip(KINDS, cells[2:5], strict=True))
     return found
-
-
-def semantic() -> set[str]:
-    """Return the headers of a hit in other words, which takes a model of embeddings."""
-    record = new_record()
-    record.cache, record.likeness = "hit_semantic", 0.9
-    return set(headers.of_every_response(record))
 
 
 class Asking:
@@ -102,7 +94,7 @@ async def seen(tmp_path: Path, upstream: ScriptedUpstream) -> dict[str, list[set
 async def test_the_page_lists_each_header_of_ours(seen: dict[str, list[set[str]]]) -> None:
     sent = {name for kind in seen.values() for each in kind for name in each}
 
-    assert sent | {name for name in semantic() if OURS.fullmatch(name)} == set(rows())
+    assert sent == set(rows())
 
 
 async def test_each_header_is_sent_when_the_page_says(seen: dict[str, list[set[str]]]) -> None:
@@ -111,11 +103,10 @@ async def test_each_header_is_sent_when_the_page_says(seen: dict[str, list[set[s
         for kind, when in kinds.items():
             times = sum(name in each for each in seen[kind])
             real = {0: "never", len(seen[kind]): "always"}.get(times, "some")
-            if real != when and name != "x-headrace-cache-score":
+            if real != when:
                 wrong.append(f"{name} of a {kind}: {when}, really {real}")
 
     assert wrong == []
-    assert "x-headrace-cache-score" in semantic()
 
 
 def test_the_names_of_the_code_are_those_of_the_page() -> None:

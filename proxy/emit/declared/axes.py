@@ -197,19 +197,16 @@ DECISION = closed("decision", "allow", "deny", "would_deny")
 RELOAD = closed("result", "in_force", "restored", "unchanged", "rejected")
 LOOKUP = closed("result", *get_args(CacheResult))
 STORE = closed("store", *CACHE_STORES, usual=())
-HELD = closed("store", *CACHE_STORES, "vectors", usual=())
+HELD = closed("store", *CACHE_STORES, "other_words", usual=())
 ALIKE = closed(
     "result",
     "hit",
     "would_hit",
     "gone",
     "other_words",
-    "not_near",
-    "no_vector",
     "unfit",
     usual=("hit", "would_hit"),
 )
-EMBEDDED = closed("result", "done", "long", "busy", "failed", usual=("done",))
 EVICTED = closed("reason", "full", "expired", "dropped", "changed")
 SIGNAL = closed("signal", "logs", "traces", "ledger", "decisions", usual=("logs",))
 KEEPER = closed("writer", "ledger", "decisions", "cache")

@@ -159,12 +159,6 @@ METRICS = (
         help="Questions looked for in other words, and what came of it; would_hit is in shadow.",
     ),
     Declared(
-        name="headrace_embedded_texts_total",
-        kind="counter",
-        axes=(axes.EMBEDDED,),
-        help="Texts to make vectors of: done, too long, come while too many waited, or failed.",
-    ),
-    Declared(
         name="headrace_cache_lookup_duration_seconds",
         kind="histogram",
         axes=(axes.STORE,),
@@ -187,7 +181,7 @@ METRICS = (
         name="headrace_cache_bytes",
         kind="gauge",
         axes=(axes.HELD,),
-        help="What the kept answers take.",
+        help="What the kept answers take; other_words: what finds them in other words.",
         lazy=True,
     ),
     Declared(

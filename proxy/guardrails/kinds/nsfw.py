@@ -69,7 +69,8 @@ def _book(threshold: float) -> PhraseRules:
 
 
 class NsfwConfig(Section):
-    """Sexual texts, by a list of words."""
+    """Sexual texts, by a list of English words: a scene in clean words is not found, medicine and
+    law may be."""
 
     threshold: Share = 0.4
     """How severe a word must be."""

@@ -2,7 +2,7 @@
 
 The folder is as the usual tools export it: ``model.onnx``, ``tokenizer.json`` and ``config.json``
 with ``id2label``. A long text is judged in windows that overlap. The model runs in threads, one
-window at a time for each call; what it needs is the extra ``semantic``.
+window at a time for each call; what it needs is the extra ``onnx``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 NEEDED = ("numpy", "onnxruntime", "tokenizers")
-HINT = "needs the extra: pip install 'headrace[semantic]'"
+HINT = "needs the extra: pip install 'headrace[onnx]'"
 TOKENS, OVERLAP = 256, 64  # of a window, and of it with the next one
 LONGEST = 64 * 1024  # characters of a text that is judged
 CALLS = 32  # that may wait for one model at once; more cannot be told, rather than wait for long
@@ -183,7 +183,7 @@ def _most_tokens(config: Mapping[str, Any]) -> int:
 
 class OnnxConfig(Section):
     """What a classifier of your own finds: a folder with `model.onnx`, `tokenizer.json` and
-    `config.json`, judged window by window in threads (extra `semantic`)."""
+    `config.json`, judged window by window in threads (extra `onnx`)."""
 
     folder: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     """Where its files are, from the root or from where Headrace was started."""

@@ -105,7 +105,7 @@ def _likeness(vector: Vector, examples: Sequence[Vector]) -> float:
 
 
 class TopicConfig(Section):
-    """What a text is about, told by the words of examples."""
+    """What a text is about, told by the words of examples: in other words it is of no topic."""
 
     allowed: dict[Name, Words] = Field(default_factory=dict)
     """Topics by examples; a text must be like one of them."""

@@ -87,7 +87,8 @@ def _book(kinds: tuple[str, ...], threshold: float) -> PhraseRules:
 
 
 class ToxicityConfig(Section):
-    """Insults, profanity, slurs and threats, by a list of words."""
+    """Insults, profanity, slurs and threats, by a list of English words: who says it to whom, and
+    malice in polite words, it cannot tell."""
 
     threshold: Share = 0.4
     """How severe a word must be."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from proxy import usage
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
-from proxy.policy.compile.cache import kept, missing
+from proxy.policy.compile.cache import kept
 from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.prices import uncovered
@@ -73,8 +73,6 @@ class _Compiler:
         self.limits = LimitCompiler(self)
         self.guard_compiler = GuardCompiler(self)
         self.rule_compiler = RuleCompiler(self)
-        for path, message in missing(self.policies):
-            self.complain(path, message)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }

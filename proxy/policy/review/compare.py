@@ -204,7 +204,7 @@ def _cache(plan: Plan) -> str:
     if rule.semantic is None:
         return text
     how = "noted" if rule.semantic.shadow else "taken"
-    return f"{text}, other wordings {how} from {rule.semantic.threshold:g}"
+    return f"{text}, other wordings {how}"
 
 
 def _guards(plan: Plan) -> dict[str, str]:

@@ -176,7 +176,7 @@ def _cached(plan: Plan) -> Reason:
         return Reason("cache", "passed by", "a list of models is not looked up")
     if rule.semantic is not None:
         does = "are noted" if rule.semantic.shadow else "count as the same question"
-        text += f"; other wordings {does} from a likeness of {rule.semantic.threshold:g}"
+        text += f"; other wordings {does}"
     return Reason("cache", text, f"namespace {rule.namespace}" if rule.namespace else None)
 
 

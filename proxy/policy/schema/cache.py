@@ -13,12 +13,8 @@ from proxy.types import CACHE_STORES
 class SemanticConfig(Section):
     """Whether a question is answered by what is kept for another wording of it."""
 
-    threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.9
-    """How near the two must be, up to 1; 0.9."""
     mode: Literal["shadow", "enforce"] = "shadow"
     """`shadow` notes what would be found, and asks; `enforce` answers."""
-    model: Annotated[str, StringConstraints(pattern=r"^(/.*)?$")] = ""
-    """A folder with model.onnx and tokenizer.json; the packaged model where it is left out."""
     max_temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
     """Calls with a higher temperature are always asked; one that says none has 1."""
 
@@ -39,4 +35,4 @@ class CacheConfig(Switched):
     tool_calls: bool = False
     """Whether an answer that calls tools is kept."""
     semantic: SemanticConfig | None = None
-    """Answer other wordings of a question, too; needs the extra `semantic`."""
+    """Answer other wordings of a question, too."""

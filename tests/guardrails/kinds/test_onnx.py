@@ -123,7 +123,7 @@ except ValueError as error:
     run = [sys.executable, "-c", script]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
 
-    assert "headrace[semantic]" in done.stdout
+    assert "headrace[onnx]" in done.stdout
 
 
 async def test_questions_and_answers_go_through_a_model_of_ones_own(
