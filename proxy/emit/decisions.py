@@ -54,7 +54,7 @@ def decision(facts: CallFacts) -> Entry:
 
 def _limit(standing: Standing) -> Entry:
     decision = "deny" if standing.refuses else "allow"
-    return {"limit": standing.limit.name, "said": decision, "shadow": standing.limit.shadow}
+    return {"limit": standing.limit.name, "decision": decision, "shadow": standing.limit.shadow}
 
 
 def _guard(stage: str, result: GuardResult) -> Entry:

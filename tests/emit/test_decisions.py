@@ -83,7 +83,8 @@ async def test_every_decision_has_a_line_that_says_why(
     assert [call["outcome"] for call in calls] == ["success", "blocked", "limited"]
     assert [call["key"] for call in calls] == ["support-widget"] * 3
     assert [each["verdict"] for each in calls[1]["guards"]] == ["blocked"]
-    assert [each["said"] for call in calls for each in call["limits"]] == ["allow", "allow", "deny"]
+    decided = [each["decision"] for call in calls for each in call["limits"]]
+    assert decided == ["allow", "allow", "deny"]
     assert "forbidden" not in path.read_text()
     assert (verify(path).lines, verify(path).broken) == (4, None)
 
