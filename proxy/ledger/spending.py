@@ -144,7 +144,8 @@ def _column(name: str) -> str:
     if TAG.fullmatch(name):
         return "json_extract(c.tags, :tag{})"
     if name not in COLUMNS:
-        raise Unusable(f"{name!r} is none of {', '.join(COLUMNS)} and tag.NAME")
+        tag = f", such as tag.{name}" if TAG.fullmatch(f"tag.{name}") else ""
+        raise Unusable(f"{name!r} is none of {', '.join(COLUMNS)} and tag.NAME{tag}")
     return COLUMNS[name]
 
 

@@ -81,13 +81,13 @@ class LimitKind:
         return counted(amount, self.unit)
 
     def allowance(self, limit: Limit) -> str:
-        """Return what a limit allows, in words: ``600 requests per minute, 100 at once``. A rate
+        """Return what a limit allows, in words: ``600 requests per minute, burst 100``. A rate
         lets its ``burst`` come at once, and no more of its amount before that drains."""
         window = limit.window if isinstance(limit.window, int) else 1
         seconds, unit = next(span for span in SPANS if window % span[0] == 0)
         span = unit if window == seconds else counted(window // seconds, unit)
         rate = f"{self.amount_text(limit.amount)} per {span}"
-        return rate if limit.capacity == limit.amount else f"{rate}, {limit.capacity} at once"
+        return rate if limit.capacity == limit.amount else f"{rate}, burst {limit.capacity}"
 
     def refusal(self, limit: Limit, retry_after_s: float | None, left: int) -> LimitExceeded:
         """Return the error of a call that a limit refuses; so much is left of it."""

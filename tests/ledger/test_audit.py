@@ -78,7 +78,7 @@ async def test_the_usage_command_sums_up(path: Path) -> None:
 
     assert (code, wrong, early) == (0, 1, 0)
     assert said.splitlines()[1].split()[:2] == ["money", "calls"]
-    assert "tag.NAME" in why
+    assert "tag.NAME, such as tag.team" in why
 
 
 def test_what_is_no_ledger_cannot_be_checked(tmp_path: Path) -> None:

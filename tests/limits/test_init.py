@@ -112,7 +112,7 @@ async def test_a_call_larger_than_its_limit_is_told_so(
 @pytest.mark.parametrize(
     ("limit", "words"),
     [
-        ("requests: 600 per minute, burst: 1", "600 requests per minute, 1 at once"),
+        ("requests: 600 per minute, burst: 1", "600 requests per minute, burst 1"),
         ("requests: 1 per 2 hours", "1 request per 2 hours"),
         ("tokens: 9 per 90 seconds", "9 tokens per 90 seconds"),
         ("tokens: 9 per day", "9 tokens per day"),

@@ -39,7 +39,7 @@ def test_a_kind_of_limit_is_one_file_and_one_line(tmp_path: Path) -> None:
     copy.test("tests/recipes/added/check_limit_kind.py")
 
     assert "good, revision" in checked
-    assert "written: 100 written tokens per minute, 50 at once per key" in explained
+    assert "written: 100 written tokens per minute, burst 50 per key" in explained
     assert "the call claims 1024" in explained
     assert "refused with 429 by written" in explained
     limit = schema["$defs"]["LimitConfig"]

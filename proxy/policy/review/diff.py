@@ -41,7 +41,7 @@ def changes(old: PoliciesConfig, new: PoliciesConfig) -> Iterator[str]:
     for section, kind in SECTIONS.items():
         for name in sorted({*before[section], *after[section]}):
             details = list(_details(section, before[section], after[section], name))
-            if section == "deployments" and name in after[section]:
+            if section == "deployments" and name in before[section] and name in after[section]:
                 details += _through(after, after[section][name], touched)
             if details:
                 yield f"{kind} {name}"
@@ -109,8 +109,8 @@ def _upstreams(part: Any) -> Iterator[str]:
 
 
 def _walk(path: str, before: Any, after: Any) -> Iterator[str]:
-    """Yield every difference below a path. Rules and targets are matched by name, and by their
-    order."""
+    """Yield every difference below a path. Rules, guards and targets are matched by name, and
+    by their order."""
     if before == after:
         return
     was, now = _named(before), _named(after)
@@ -149,7 +149,7 @@ def _name(part: Any) -> str | None:
         return None
     if "upstream" in part and "model" in part:
         return f"{part['upstream']}/{part['model']}"
-    name = part.get("name", part.get("digest"))
+    name = part.get("name") or part.get("digest") or part.get("guard")
     return name if isinstance(name, str) else None
 
 

@@ -138,13 +138,13 @@ def _guarded(plan: Plan, call: Call) -> Reason:
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
         for rule in rules:
             to = f" to {titles(rule.to)}" if rule.to else ""
-            does = f"would {rule.action}{to}, in shadow" if rule.shadow else f"{rule.action}{to}"
+            does = f"{rule.action}{to}{', in shadow' if rule.shadow else ''}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
             narrowed = f"only {', '.join(where)}" if where else None
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
     for each in plan.guards.ceilings:
-        does = f"would {each.action}, in shadow" if each.shadow else each.action
-        text = f"input {each.name}: {does} above {usd_text(each.most)} USD"
+        shadow = ", in shadow" if each.shadow else ""
+        text = f"input {each.name}: {each.action} above {usd_text(each.most)} USD{shadow}"
         parts.append(Reason("guard", text, _foreseen(plan, call)))
     if not plan.guards.opaque and any(rule.enforces for rule in plan.guards.input):
         parts.append(Reason("guard", "content that no guard can read is refused"))

@@ -60,6 +60,14 @@ class CountedLimit(NamedTuple):
     refuses: bool
 
 
+class GuardFound(NamedTuple):
+    """A guard of a call that did not just pass: its verdict, and what it found or why it failed."""
+
+    name: str
+    verdict: str
+    detail: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class PastCall:
     """What is left of a call: ``call`` is None where it was refused before its body was read, and
@@ -76,6 +84,7 @@ class PastCall:
     attempts: tuple[Tried, ...]
     skips: tuple[Skipped, ...]
     limits: tuple[CountedLimit, ...]
+    guards: tuple[GuardFound, ...]
 
 
 class CallHistory:
@@ -192,6 +201,7 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         attempts=tuple(few(_tried(record))),
         skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
         limits=tuple(few(_counted(record))),
+        guards=tuple(few(_found(record))),
     )
 
 
@@ -254,13 +264,27 @@ def _counted(record: Record) -> Iterator[CountedLimit]:
             )
 
 
+def _found(record: Record) -> Iterator[GuardFound]:
+    """Yield what guards said who did not just pass, as the log line says it: no text, only counts
+    by kind."""
+    for stage, result in record.verdicts():
+        if result.verdict == "passed":
+            continue
+        counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
+        verdict = f"{result.verdict}, in shadow" if result.shadow else result.verdict
+        yield GuardFound(f"{stage} {result.guard}", verdict, result.error or counts or None)
+
+
 def _short(value: object) -> bool:
     """True for what a parameter may be; a long text, a list or an object is none."""
     return len(value) <= MAX_NAME if isinstance(value, str) else isinstance(value, (int, float))
 
 
 def _happened(kept: PastCall) -> Reason:
-    parts = (*_limits(kept.limits), *_attempts(kept.attempts), *_skips(kept.skips))
+    guards = (
+        Reason("guard", f"{name}: {verdict}", detail) for name, verdict, detail in kept.guards
+    )
+    parts = (*_limits(kept.limits), *guards, *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(text for text in (kept.error, cost) if text) or None
     return Reason("happened", kept.ended, why, parts=parts)

@@ -179,6 +179,28 @@ def differences(folder: Path, old: str, new: str) -> list[str]:
     return told.stdout.splitlines()
 
 
+def test_a_guard_is_matched_by_its_name_or_its_kind(tmp_path: Path) -> None:
+    guards = "[{guard: code, name: other}, {guard: secrets, mode: shadow}, {guard: code}]"
+    old = POLICIES.replace("  public:\n", f"  guarded: {{input: {guards}}}\n  public:\n")
+    new = old.replace(", mode: shadow", "").replace("{guard: code}", "{guard: code, action: flag}")
+
+    assert differences(tmp_path, old, new) == [
+        "policy guarded",
+        "    input.secrets.mode: shadow is gone",
+        "    input.code.action: flag is new",
+    ]
+
+
+def test_of_a_new_deployment_it_is_not_told_that_its_parts_change(tmp_path: Path) -> None:
+    new = POLICIES.replace("connect: 2s", "connect: 3s")
+    deployment = "  other: {targets: [{upstream: one, model: s}]}\n"
+
+    told = differences(tmp_path, POLICIES, new + deployment)
+
+    assert told[told.index("deployment other") + 1] == "    is new"
+    assert told[told.index("deployment other") + 2] == "deployment spare"
+
+
 def test_a_deployment_is_told_of_what_its_policy_extends(tmp_path: Path) -> None:
     extended = """  private:
     extends: [stricter]

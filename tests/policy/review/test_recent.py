@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from proxy.policy.review.recent import MAX_CALLS, CallHistory, facts_of
 from proxy.policy.store import read_folder
 from proxy.record import Record, TraceIds
 from proxy.types import Call, RequestHead, Secret
+from proxy.types.guard import GuardResult, Verdict
 from proxy.types.limit import Claim, Limit
 from proxy.types.outcome import outcome
 from proxy.types.windows import Calendar
@@ -54,6 +56,39 @@ def recorded(snapshot: Snapshot | None, call: Call | None = CALL, request: str =
         record.plan = decide(snapshot, call)
     record.status = 200
     return record
+
+
+def result(guard: str, verdict: Verdict, **more: Any) -> GuardResult:
+    return GuardResult(
+        guard=guard,
+        verdict=verdict,
+        findings=more.pop("findings", {}),
+        shadow=more.pop("shadow", False),
+        score=1.0,
+        bytes=9,
+        fields=1,
+        seconds=0.0,
+        **more,
+    )
+
+
+def test_a_guard_that_did_not_just_pass_is_told_with_what_it_found(snapshot: Snapshot) -> None:
+    record = recorded(snapshot)
+    found = {"email": 2, "iban": 1}
+    record.guarded("input", [result("pii", "masked", findings=found), result("code", "passed")])
+    record.guarded("input", [result("secrets", "blocked", findings={"pem": 1}, shadow=True)])
+    record.guarded("output", [result("judge", "failed", error="timeout")])
+    past = CallHistory(lambda revision: snapshot)
+    past.end(record)
+
+    told = past.explain("r")
+
+    assert told is not None
+    assert [(part.decided, part.why) for part in told.reasons[-1].parts] == [
+        ("input pii: masked", "email: 2, iban: 1"),
+        ("input secrets: blocked, in shadow", "pem: 1"),
+        ("output judge: failed", "timeout"),
+    ]
 
 
 def test_what_is_kept_decides_alike_and_holds_no_text_and_no_key(snapshot: Snapshot) -> None:
