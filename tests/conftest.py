@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import settings
 
 from proxy import app
 from proxy.settings import Address, Settings
@@ -32,6 +33,8 @@ def _stay_here(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_stay_here)
+settings.register_profile("busy machines", deadline=None)
+settings.load_profile("busy machines")
 
 
 def pytest_configure(config: pytest.Config) -> None:
