@@ -2,7 +2,7 @@
 
 FOLDER holds the wheels that `tools/injection_data.py` names, with the command that fetches them.
 Training needs scikit-learn and pyarrow, which nothing else of the product does. Run twice over the
-same wheels it writes the same file. What it prints is measured on sources it did not learn from.
+same wheels it writes the same file. `tools/guard_quality.py` measures it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import importlib
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,23 +135,6 @@ def threshold(model: InjectionModel, read: Read) -> float:
     return benign[-1 - int(FALSE_ALARMS * len(benign))]
 
 
-def share(scores: Sequence[float], bound: float) -> float:
-    return sum(score >= bound for score in scores) / len(scores) if scores else float("nan")
-
-
-def told(model: InjectionModel, read: Read, bound: float) -> Iterator[str]:
-    yield f"threshold {bound:.3f}"
-    for name, (source, examples) in read.items():
-        if source.use == "learn":
-            continue
-        for attack in (True, False):
-            scores = [peak(model, e.text) for e in examples if e.attack is attack]
-            if scores:
-                kind = "recall" if attack else "false alarms"
-                hit = f"{share(scores, bound):.3f} of {len(scores)}"
-                yield f"{source.use:10} {name:34} {kind:13} {hit}"
-
-
 def main(arguments: Any = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -161,8 +144,7 @@ def main(arguments: Any = None) -> int:
     model = calibrated(fit(*learned(read)), read)
     asked.out.write_text(written(model), "utf-8")
     print(f"{len(model.weights)} features, {asked.out.stat().st_size} bytes")
-    for line in told(model, read, threshold(model, read)):
-        print(line)
+    print(f"threshold {threshold(model, read):.3f}")
     return 0
 
 

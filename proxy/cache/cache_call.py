@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from proxy.billing import Saved
@@ -282,12 +281,7 @@ class Fill:
         self._task = self._group.create_task(self._fill())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         try:
             await self.flight.unneeded()
         finally:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from proxy.cache.store import StoreEvents
@@ -125,12 +124,7 @@ class Redis:
         self._writer = self._group.create_task(self._write())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._writer.cancel()
         await self._group.__aexit__(None, None, None)
         if self._waiting:

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from proxy.cache import file as files
@@ -250,12 +249,7 @@ class Sqlite:
         await run(self._reader.thread, self._open_reader)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         if self._touched:
             self._flush()
         await self.written()

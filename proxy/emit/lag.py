@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
 
 EVERY_S = 0.25
 
@@ -19,12 +18,7 @@ class LoopLag:
         self._loop = asyncio.get_running_loop()
         self._ask()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._timer.cancel()
 
     def _ask(self) -> None:

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 from proxy.errors import LimitStoreUnavailable, ProxyError
@@ -131,12 +130,7 @@ class Admitted:
             self.record.admission = reserved.refused
             raise reserved.refusal
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         """Settle also when the call is cancelled: what was used was used. A call that was refused
         after all has used nothing."""
         store, reserved = self.admission.store, self._reserved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -39,6 +39,10 @@ def _of_the_plan(expect: Expect, played: Played) -> Iterator[Difference]:
         "plan": [target.title for leg in legs for target in leg.targets],
         "targets": [target.title for target in asked],
     }
+    yield from _differing(expect, known)
+
+
+def _differing(expect: Expect, known: Mapping[str, Any]) -> Iterator[Difference]:
     for what, got in known.items():
         want = getattr(expect, what)
         if want is not None and want != got:
@@ -53,10 +57,7 @@ def _of_the_answer(expect: Expect, played: Played) -> Iterator[Difference]:
         "error": record.error.code if record.error else "none",
         "cost_usd": cost,
     }
-    for what, got in known.items():
-        want = getattr(expect, what)
-        if want is not None and want != got:
-            yield what, want, got
+    yield from _differing(expect, known)
     for name, verdict in (expect.guards or {}).items():
         verdicts = [r.verdict for stage, r in record.verdicts() if f"{stage}.{r.guard}" == name]
         if verdict not in verdicts:  # one that had an answer asked for again has said two things

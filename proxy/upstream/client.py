@@ -12,7 +12,6 @@ import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import TracebackType
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -107,12 +106,7 @@ class HttpReply:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             self._pool.give_back(self._origin, connection)
@@ -147,12 +141,7 @@ class HttpClient:
         self._pool = Pool(dialer, self._connections, linger_s=self._linger_s)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         self._pool.close()
         await asyncio.sleep(0)  # the loop closes sockets in its next round
 

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from types import TracebackType
 from typing import Self
 
 from proxy.errors import ProxyError
@@ -67,12 +66,7 @@ class FanOut:
         self._tasks = [self._group.create_task(self._ask(leg)) for leg in range(len(self.begin))]
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc_info: object) -> None:
         for task in self._tasks:
             task.cancel()
         await self._group.__aexit__(None, None, None)
