@@ -168,7 +168,7 @@ def _shown(page: ExplanationPage | None, *, as_json: bool) -> web.Response:
     """A tree for people, JSON for those that accept it."""
     if page is None:
         return web.Response(
-            status=404, text="Nothing is known of it; of calls only the last are kept.\n"
+            status=404, text="No call of this request id is known; only the last are kept.\n"
         )
     if as_json:
         body = orjson.dumps(page.data(), option=orjson.OPT_INDENT_2)
