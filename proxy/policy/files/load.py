@@ -172,10 +172,10 @@ def _problem(path: Path_, detail: ErrorDetails, kind: type[BaseModel]) -> tuple[
 
 
 def _instead(word: str, known: list[str]) -> str:
-    """Return what else could have been meant by a key that is not known."""
+    """Return what else could have been meant by a key that is not known, or all that there are."""
     if "usd" in known and word.lower() in OTHER_MONEY:
         return ": money is counted in US dollars, say usd"
-    return maybe(word, known)
+    return maybe(word, known) or (f"; there are {', '.join(known)}" if known else "")
 
 
 def _is_huge(value: Any) -> bool:
