@@ -138,7 +138,7 @@ class Section(BaseModel):
     """What all parts of a policy have in common."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, defer_build=True
     )
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
     """What must be true of its keys together, beside what holds for the classes it is one of."""

@@ -301,13 +301,16 @@ async def test_a_file_that_cannot_be_used_is_told_with_its_variable_and_left_as_
     variable: str, place: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "no" / "where" if place == "in no folder" else tmp_path / "there"
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    (policies / "policies.yaml").write_text(world("http://127.0.0.1:1"))
     PLACES[place](path)
     before = path.read_bytes() if path.is_file() else None
     name, _, kind = variable.partition("=")
     ports = ("--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0")
     variables = {name: f"{kind}{path}", "HEADRACE_CACHE_SECRET": "0123456789abcdef"}
 
-    code, said = await headrace("serve", "--policies", "policies", *ports, **variables)
+    code, said = await headrace("serve", "--policies", str(policies), *ports, **variables)
 
     assert code == 1
     assert f"Error: {name}: {path} " in said

@@ -74,6 +74,7 @@ def of_rules() -> Iterator[Said]:
         yield Said(f"{name}: {rule.get('alert') or rule['record']}", rule["expr"])
 
 
+@cache
 def recorded() -> set[str]:
     return {rule["record"] for _, rule in rules() if "record" in rule}
 

@@ -21,7 +21,7 @@ def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     )
     copy.insert(
         "proxy/emit/counting.py",
-        "        self._oddities(deployment, record)",
+        "        self._oddities(deployment, facts)",
         '        self._child("headrace_acme_calls_total", deployment).inc()',
     )
 

@@ -34,8 +34,8 @@ def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     )
     copy.insert(
         "proxy/policy/decide/__init__.py",
-        "    _check_number(call.models, deployment.max_models)",
-        "    warnings += (deployment.acme_notice,) if deployment.acme_notice else ()",
+        "    _check_number(call.models, reach.deployment.max_models)",
+        "    notice = reach.deployment.acme_notice\n    warnings += (notice,) if notice else ()",
     )
     copy.insert(
         "proxy/policy/review/lint.py",

@@ -39,4 +39,5 @@ def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
     schema = json.loads(copy.run("proxy", "schema"))
     copy.test("tests/recipes/added/check_stores.py")
 
-    assert "acme" in schema["$defs"]["CacheConfig"]["properties"]["store"]["enum"]
+    _, keys = schema["$defs"]["CacheConfig"]["anyOf"]
+    assert "acme" in keys["properties"]["store"]["enum"]

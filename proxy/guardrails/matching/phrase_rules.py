@@ -39,12 +39,12 @@ class PhraseRules:
         options.case_sensitive = False
         options.max_mem = MAX_MEMORY
         options.log_errors = False  # they are raised; the library prints them as well
-        try:
-            self._parts = [
-                _part(rules[at : at + TOGETHER], options) for at in range(0, len(rules), TOGETHER)
-            ]
-        except re2.error as error:
-            raise ValueError(f"not a pattern: {error}") from error
+        self._options = options
+        self._compiled: dict[str, Any] = {}
+        several = (rules[at : at + TOGETHER] for at in range(0, len(rules), TOGETHER))
+        self._parts = [
+            (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in several
+        ]
 
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
@@ -58,17 +58,17 @@ class PhraseRules:
         return sorted(found, key=lambda finding: finding.start)
 
     def _matching(self, text: str) -> Iterator[tuple[PhraseRule, Any]]:
-        for several, each in self._parts:
+        for several, rules in self._parts:
             for index in several.hits(text.encode()):
-                yield each[index]
+                yield rules[index], self._alone(rules[index].pattern)
 
-
-def _part(
-    rules: Sequence[PhraseRule], options: Any
-) -> tuple[PatternSet, list[tuple[PhraseRule, Any]]]:
-    """Compile rules to match at once, and each to find where; raises RE2's error."""
-    alone = [(rule, re2.compile(rule.pattern, options)) for rule in rules]
-    return PatternSet(f"(?i){rule.pattern}" for rule in rules), alone
+    def _alone(self, pattern: str) -> Any:
+        """Return a pattern by itself, which tells where it matches: compiled when it first does,
+        as most never do, and all of them would take half of a second of each start."""
+        compiled = self._compiled.get(pattern)
+        if compiled is None:
+            compiled = self._compiled[pattern] = re2.compile(pattern, self._options)
+        return compiled
 
 
 def encodable(text: str) -> str:
