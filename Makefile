@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
-WORKERS ?= 2
+WORKERS ?= 3
 EXAMPLES ?= 20000
 SEED ?= 0
 # What the fast loop leaves out, by the markers of pyproject.toml; tests/parts.py puts them on.

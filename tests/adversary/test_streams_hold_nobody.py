@@ -64,12 +64,12 @@ def several(count: int) -> Json:
 
 
 STREAMS: dict[str, list[Json]] = {
-    "many short events": [delta("a")] * 8_000,
+    "many short events": [delta("a")] * 4_000,
     "letters apart": [delta("a b c d e f " * 150)] * 150,
     "letters apart, in short events": [delta("a b c d e f " * 5)] * 1500,
     "full width": [delta("\uff46\uff55\uff4c\uff4c\u3000\uff57" * 100)] * 100,
     "entities": [delta("&amp;&#97;")] * 1500,
-    "prose": [delta("The quick brown fox jumps over the lazy dog. " * 20)] * 300,
+    "prose": [delta("The quick brown fox jumps over the lazy dog. " * 20)] * 150,
     "one long event": [delta("a b c d " * 20_000)],
     "many choices": [several(300)] * 10,
     "many values": [{**delta("a"), "unknown": [{}] * 99_000}],
@@ -165,7 +165,7 @@ async def test_no_stream_holds_the_loop_for_clients_of_any_dialect(tmp_path: Pat
     async with stage(tmp_path, POLICIES["guards that mask"]) as here:
         for name, route in STREAMED.items():
             made = delta if route.chat else told
-            here.stream([made("a b c d e f " * 150)] * 40 + [made("a")] * 1500, made("", "stop"))
+            here.stream([made("a b c d e f " * 150)] * 20 + [made("a")] * 600, made("", "stop"))
             body = route.body(streamed=True)
             lags[name] = await here.least(route.path, route.credential, body)
 
@@ -177,7 +177,7 @@ async def test_no_stream_of_an_upstream_of_any_dialect_holds_the_loop(tmp_path: 
     async with stage(tmp_path, POLICIES["guards that mask"]) as here:
         for dialect in DIALECTS:
             route = ROUTES["openai"]
-            here.stream([told("a b c d e f " * 150)] * 40 + [told("a")] * 1500, told("", "stop"))
+            here.stream([told("a b c d e f " * 150)] * 20 + [told("a")] * 600, told("", "stop"))
             body = {"model": f"via-{dialect}", "prompt": "Hi"}
             lags[dialect] = await here.least(route.path, route.credential, body)
 
