@@ -83,6 +83,19 @@ def test_every_board_that_a_runbook_names_is_there(page: Path) -> None:
         assert title in boards, title
 
 
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.name)
+def test_every_panel_that_follows_a_board_is_on_that_board(page: Path) -> None:
+    """A runbook's point that names a board goes on with panels of it."""
+    on = {
+        board.title: {panel.title for row in board.rows for panel in row.panels}
+        for board in BOARDS.values()
+    }
+    for point in re.split(r"\n(?=\d\. |- |\n)", page.read_text()):
+        named = point.split("*Headrace: ")[1:]
+        for title, words in ((f"Headrace: {each.split('*')[0]}", each) for each in named):
+            assert set(re.findall(r"\*\*([^*\n]+)\*\*", words)) <= on.get(title, PANELS), title
+
+
 @pages
 def test_every_variable_that_a_page_names_is_read_somewhere(page: Path) -> None:
     for name in re.findall(r"\bHEADRACE_[A-Z_]+[A-Z]", page.read_text()):
