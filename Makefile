@@ -12,7 +12,7 @@ FAST := -m "core or not (heavy or model or process or prometheus or redis or sdk
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test test-fast coverage compat adversary check fix bench docs dashboards lock clean
+.PHONY: help install run test test-fast coverage compat adversary check fix bench calls docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -54,6 +54,9 @@ fix: .venv/.dev ## Format and mend what can be mended
 
 bench: .venv/.dev ## Measure the cost of a call against a bare relay in the same run
 	$(BIN)/python -m bench
+
+calls: .venv/.dev ## Count the functions that a call runs, room by room; PARTS=guards: each of them
+	$(BIN)/python -m bench.calls $(PARTS)
 
 docs: .venv/.dev ## Write the generated parts of the documentation
 	$(BIN)/python -m tools.docs

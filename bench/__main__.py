@@ -6,36 +6,23 @@ only ratios within one run mean anything.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import json
 import os
-import socket
 import statistics
-import sys
 import tempfile
-from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from asyncio.subprocess import Process
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import uvloop
 
-from bench import decide, guards, limits, load
+from bench import decide, guards, limits, load, policies
+from bench.load import asked
+from bench.processes import free_port, listens, started
 from bench.upstream import CHUNKS
 
+WHOLE_ASKED, STREAM_ASKED = asked(stream=False), asked(stream=True)
 ROUNDS, WHOLE, STREAMS, CONCURRENCY = 5, 2000, 200, 32
-POLICY = """
-upstreams:
-  openai: {{dialect: openai, base_url: 'http://127.0.0.1:{port}/v1'}}
-tags: {{team: [support]}}
-keys:
-  bench: {{sha256: {digest}, deployments: [support-chat], tags: {{team: support}}}}
-deployments:
-  support-chat:
-    targets: [{{upstream: openai, model: gpt-4o-mini, price: {{input: 1, output: 2}}}}]
-"""
 
 
 @dataclass
@@ -61,48 +48,12 @@ class Target:
         return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 
 
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
-@asynccontextmanager
-async def started(port: int, *arguments: str) -> AsyncIterator[Process]:
-    """Start a Python module and wait until it listens; stop it in the end."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", *arguments, stdout=DEVNULL)
-    try:
-        async with asyncio.timeout(20):
-            while not await _listens(port):
-                await asyncio.sleep(0.05)
-        yield process
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def _listens(port: int) -> bool:
-    try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-    except OSError:
-        return False
-    writer.close()
-    return True
-
-
-def asked(*, stream: bool) -> bytes:
-    question = "Which city is the capital of France, and since when? " * 15
-    messages = [{"role": "user", "content": question}]
-    body = {"model": "support-chat", "messages": messages, **({"stream": True} if stream else {})}
-    return load.request(json.dumps(body, separators=(",", ":")).encode())
-
-
 async def measure(target: Target) -> None:
     """Run one round of whole answers and one of streams."""
     before = target.cpu()
-    whole = await load.run(target.port, asked(stream=False), WHOLE, CONCURRENCY)
+    whole = await load.run(target.port, lambda _: WHOLE_ASKED, WHOLE, CONCURRENCY)
     between = target.cpu()
-    await load.run(target.port, asked(stream=True), STREAMS, CONCURRENCY)
+    await load.run(target.port, lambda _: STREAM_ASKED, STREAMS, CONCURRENCY)
     after = target.cpu()
     target.whole.append((between - before) / WHOLE * 1e6)
     target.chunk.append((after - between) / (STREAMS * CHUNKS) * 1e6)
@@ -131,8 +82,7 @@ async def main() -> None:
     async with AsyncExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         upstream, port_a, port_b, admin = (free_port() for _ in range(4))
-        digest = hashlib.sha256(b"hr-bench-key").hexdigest()
-        (folder / "p.yaml").write_text(POLICY.format(port=upstream, digest=digest))
+        policies.write(folder, "bare", upstream)
         base = f"http://127.0.0.1:{upstream}"
         await opened.enter_async_context(started(upstream, "bench.upstream", str(upstream)))
         relay = await opened.enter_async_context(started(port_a, "bench.relay", str(port_a), base))
@@ -144,14 +94,14 @@ async def main() -> None:
             Target("headrace", port_b, headrace, [], [], [], []),
         ]
         for target in targets:  # warm up, uncounted
-            await load.run(target.port, asked(stream=False), 200, CONCURRENCY)
+            await load.run(target.port, lambda _: WHOLE_ASKED, 200, CONCURRENCY)
         for _ in range(ROUNDS):
             for target in targets:
                 await measure(target)
         report(*targets)
     decide.report()
     await guards.report()
-    await limits.report(free_port, _listens)
+    await limits.report(free_port, listens)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from bench.policies import KEY
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,19 @@ class Result:
 def request(body: bytes) -> bytes:
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer hr-bench-key\r\ncontent-length: {len(body)}\r\n\r\n"
+        f"authorization: Bearer {KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def asked(*, stream: bool, seed: int | None = None) -> bytes:
+    """Return a request of some kilobyte; each ``seed`` makes a question that no cache has."""
+    question = "Which city is the capital of France, and since when? " * 15
+    messages = [{"role": "user", "content": question}]
+    body: dict[str, object] = {"model": "support-chat", "messages": messages}
+    body |= {"stream": True} if stream else {}
+    body |= {"seed": seed} if seed is not None else {}
+    return request(json.dumps(body, separators=(",", ":")).encode())
 
 
 async def _answer(reader: asyncio.StreamReader) -> None:
@@ -42,16 +57,17 @@ async def _answer(reader: asyncio.StreamReader) -> None:
         await reader.readuntil(b"0\r\n\r\n")
 
 
-async def run(port: int, raw: bytes, total: int, concurrency: int) -> Result:
-    """Send ``total`` requests over ``concurrency`` connections that are kept open."""
+async def run(port: int, raw: Callable[[int], bytes], total: int, concurrency: int) -> Result:
+    """Send ``total`` requests over ``concurrency`` connections that are kept open; ``raw`` makes
+    each by its number."""
     latencies: list[float] = []
     left = iter(range(total))
 
     async def connection() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
-        for _ in left:
+        for number in left:
             begun = time.perf_counter()
-            writer.write(raw)
+            writer.write(raw(number))
             await _answer(reader)
             latencies.append(time.perf_counter() - begun)
         writer.close()
@@ -61,3 +77,12 @@ async def run(port: int, raw: bytes, total: int, concurrency: int) -> Result:
         for _ in range(concurrency):
             group.create_task(connection())
     return Result(time.perf_counter() - begun, sorted(latencies))
+
+
+def main(port: int, first: int, total: int, stream: int) -> None:
+    """Send so many requests one after the other, with the seeds from ``first`` on."""
+    asyncio.run(run(port, lambda at: asked(stream=bool(stream), seed=first + at), total, 1))
+
+
+if __name__ == "__main__":
+    main(*(int(each) for each in sys.argv[1:]))
