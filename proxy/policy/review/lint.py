@@ -157,9 +157,11 @@ def _split(path: Path_, deployment: Deployment) -> Iterator[Finding]:
     named = {rule.model for rule in deployment.rules}
     if not routes.candidates.drawn or deployment.name in named:
         return
+    heaviest = routes.candidates.weights.index(max(routes.candidates.weights))
+    most = routes.candidates.targets[heaviest]  # the first of them: the others divide its calls
     for index, target in enumerate(routes.targets):
         weights = routes.serving(target.model).weights
-        if len(models) > 1 and len(weights) == 1 and weights[0] < max(routes.candidates.weights):
+        if len(models) > 1 and len(weights) == 1 and target is not most:
             yield (
                 (*path, index),
                 f"gets no call that names another model than {target.model}: its weight counts "

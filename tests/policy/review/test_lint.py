@@ -145,6 +145,18 @@ def test_a_canary_of_another_model_is_told_of_unless_a_rule_lets_it_have_calls(
     assert (good.errors, good.warnings) == ((), ())
 
 
+def test_of_two_models_of_one_weight_the_second_is_told_of(tmp_path: Path) -> None:
+    """Half of the calls that name the one do not go to the other either."""
+    halves = CANARY.replace("weight: 9", "weight: 1")
+    text = GOOD[: GOOD.index("\n    targets:")] + halves
+
+    [told] = judged(tmp_path, text).warnings
+
+    assert halves != CANARY
+    assert told.path == "deployments.support-chat.targets.1"
+    assert "gets no call that names another model than larger" in told.message
+
+
 def test_a_target_is_told_of_where_it_is_written_whatever_its_weight(tmp_path: Path) -> None:
     _, targets, first, second = CANARY.splitlines()
     text = GOOD[: GOOD.index("\n    targets:")] + "\n".join(("", targets, second, first, ""))
