@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
+from proxy.frozen import frozen
 from proxy.types import Target
 from proxy.usage import Meter
 
@@ -74,7 +75,7 @@ class Attempt:
         return self.began is not None or self.is_given_up
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Skip:
     """A target that was not asked, and why: its circuit is open, or it is busy."""
 

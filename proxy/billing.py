@@ -6,19 +6,19 @@ Money is nano-USD; None where no price is known, never zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import date
 from typing import NamedTuple
 
 from proxy.attempts import Attempt, Fate
 from proxy.estimate import body_quarters
+from proxy.frozen import frozen
 from proxy.types import Call, Target
 from proxy.usage import Price, Source, Tokens, Usage, in_force
 
 MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bill:
     """What one attempt used and what it cost."""
 
@@ -41,7 +41,7 @@ class Billed(NamedTuple):
     bill: Bill | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Saved:
     """What a call did not have to use, as its answer was kept or shared."""
 
@@ -49,7 +49,7 @@ class Saved:
     cost: int | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetCharge:
     """What a call was charged of one counter of a budget."""
 
@@ -58,7 +58,7 @@ class BudgetCharge:
     cost: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Billing:
     """The attempts of one call with their bills."""
 

@@ -6,9 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TypeVar
 
+from proxy.frozen import frozen
 from proxy.turns import Turns
 
 LARGE_BYTES = 64 * 1024  # what is read within some ten milliseconds, whatever it holds
@@ -16,7 +16,7 @@ LARGE_BYTES = 64 * 1024  # what is read within some ten milliseconds, whatever i
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Offload:
     """Runs work on small bodies at once, and work on large ones on ``executor``, whose owner
     bounds its threads; None for the event loop's own. ``turns`` are those of its callers."""

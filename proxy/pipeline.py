@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
+from proxy.frozen import frozen
 from proxy.ports import (
     Answer,
     Cache,
@@ -27,7 +28,7 @@ from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipeline:
     """One collaborator per room, wired once in ``app``."""
 

@@ -23,6 +23,7 @@ from proxy.errors import (
     UpstreamError,
 )
 from proxy.frames import let_frames_go
+from proxy.frozen import frozen
 from proxy.types import Call, Chunk, Plan, RequestHead, Target
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
@@ -30,7 +31,7 @@ from proxy.usage import Meter
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TraceIds:
     """Identity of a call's spans, in lower-case hex; drawn early so that an upstream can join."""
 
@@ -39,7 +40,7 @@ class TraceIds:
     model_span: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapturedText:
     """One text, and whose."""
 
@@ -47,7 +48,7 @@ class CapturedText:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Captured:
     """What policy lets be shown of a call's texts, redacted."""
 

@@ -6,8 +6,10 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from proxy.frozen import frozen
 
 SECRET_LENGTH = 16
 KEY_SHARE = 2  # of the memory for bodies under way one key may take one part of so many
@@ -44,7 +46,7 @@ class BadSetting(ValueError):
     """A flag or variable that cannot be understood; its message names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Address:
     """Where to listen. Port 0 asks the system for a free one."""
 
@@ -61,7 +63,7 @@ class Address:
         return f"{host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LedgerAt:
     """Where rows are kept: the kind of store, and its file; for how many days, or for good."""
 
@@ -70,7 +72,7 @@ class LedgerAt:
     keep_days: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RedisAt:
     """A Redis or Valkey: where it is, or where to begin to ask for the servers of a cluster."""
 
@@ -78,7 +80,7 @@ class RedisAt:
     cluster: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LogAs:
     """How lines are written: under whose names, from which level on, and what share of the calls
     that went well. ``decisions`` is the file of the decision log, where one is kept."""
@@ -89,7 +91,7 @@ class LogAs:
     decisions: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Settings:
     """Everything a process is told from outside its policies.
 

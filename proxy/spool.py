@@ -9,15 +9,16 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from proxy.frozen import frozen
 
 MAX_BYTES = 32 * 1024 * 1024
 RETRY_S = 0.25
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpoolBounds(Generic[Item]):
     """How much may wait, and how it is handed over: a batch at a time, of what came within
     ``gather_s``, or earlier where half of the room is taken. To wake the thread for each item would

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+
+from proxy.frozen import frozen
 
 
 class Turns:
@@ -49,7 +50,7 @@ class Turns:
         self._free += 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallerTurn:
     """A turn of one caller, while the block runs."""
 

@@ -1,19 +1,19 @@
 """What a call used and what it cost: disjoint token counts, dated prices, exact money.
 
-A price is USD per million tokens, which is the same number as micro-USD per token, so a cost is
-a sum of products and no division loses anything; it is rounded once, to whole nano-USD. Unknown is
-None, never zero.
+A price is USD per million tokens, the same number as micro-USD per token, so a cost is a sum of
+products, rounded once, to whole nano-USD: no division loses anything. Unknown is None, never zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Any, Literal
 
 from proxy.estimate import text_quarters, value_quarters, whole_tokens
+from proxy.frozen import frozen
 from proxy.index import index_of
 from proxy.words import MAX_ID, Word, word, word_of
 
@@ -24,7 +24,7 @@ MAX_FINISHES = 128  # choices of one answer whose ends are noted
 MAX_TOKENS = 10**9  # of a prompt or an answer; at any price the cost can be kept and added up
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tokens:
     """Counts that do not overlap: their sum is what was billed.
 
@@ -66,7 +66,7 @@ class Tokens:
 TOKEN_TYPES: tuple[str, ...] = tuple(field.name for field in fields(Tokens))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Tokens and how they are known: reported, estimated, or none because nothing was accepted."""
 
@@ -129,7 +129,7 @@ def _completion(usage: Json, prompt: int) -> int | None:
     return None if total is None else max(0, total - prompt)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tier:
     """Other prices for prompts of more than ``above`` tokens; None keeps the usual one."""
 
@@ -140,7 +140,7 @@ class Tier:
     output: Decimal | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Price:
     """USD per million tokens, by type, in force from ``since`` on.
 

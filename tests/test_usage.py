@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from proxy.usage import (
     MAX_FINISHES,
     MAX_TOKENS,
+    TOKEN_TYPES,
     Meter,
     Price,
     Tier,
@@ -207,7 +208,7 @@ def test_counts_add_up_to_the_reported_totals(
     assert tokens is not None
     assert (tokens.prompt_total, tokens.completion_total) == (prompt, completion)
     assert tokens.total == prompt + completion
-    assert min(getattr(tokens, name) for name in Tokens.__slots__) >= 0
+    assert min(getattr(tokens, name) for name in TOKEN_TYPES) >= 0
 
 
 def test_tokens_add_up_type_by_type() -> None:

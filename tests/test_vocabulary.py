@@ -73,7 +73,10 @@ def values() -> set[str]:
         for _, node in nodes()
         if isinstance(node, ast.ClassDef)
         and (
-            any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+            any(
+                ast.unparse(decorator).startswith(("dataclass", "frozen"))
+                for decorator in node.decorator_list
+            )
             or any("NamedTuple" in ast.unparse(base) for base in node.bases)
         )
     }

@@ -9,7 +9,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +34,7 @@ from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
+from proxy.frozen import frozen
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards
 from proxy.limits import Admission
@@ -58,7 +58,7 @@ KEEPALIVE_S = 75.0
 GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Running:
     """A proxy that answers. ``listen`` and ``admin`` are the addresses it really has."""
 
@@ -68,7 +68,7 @@ class Running:
     watch: FolderWatch
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rooms:
     """What a call goes through between policy and emitters."""
 

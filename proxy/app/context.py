@@ -6,18 +6,18 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from proxy.emit.levels import LogLevel
 from proxy.emit.metrics import Metrics
+from proxy.frozen import frozen
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Context:
     """What the parts of a process are made with.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
+from proxy.frozen import frozen
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.label_catalog import roster
@@ -20,7 +20,7 @@ READ_S = 1.0
 MAX_SHOWN = 2000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitGauges:
     """What is looked up when metrics are scraped. ``utc`` gives seconds since 1970."""
 

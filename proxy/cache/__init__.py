@@ -7,7 +7,7 @@ deployment, the same words, the same policy; where a rule says so, in other word
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
@@ -15,6 +15,7 @@ from proxy.cache.cache_control import CacheControl, read_cache_control
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
+from proxy.frozen import frozen
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
@@ -30,7 +31,7 @@ class NullCache:
         await forward(client)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerCache:
     """The cache of a process. ``backends`` are its stores by the names that rules use; ``now``
     returns seconds since the epoch. ``semantic`` finds them in other words, where a rule says so;
@@ -43,7 +44,7 @@ class AnswerCache:
     backends: Mapping[str, CacheBackend]
     now: Callable[[], float]
     semantic: SemanticIndex | None = None
-    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    offload: Offload = Offload()  # it is frozen
     _flights: Flights = field(default_factory=dict)
 
     async def serve(

@@ -22,6 +22,7 @@ from proxy.cache.semantic import SemanticQuery
 from proxy.cache.store import CacheBackend
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
+from proxy.frozen import frozen
 from proxy.offload import Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
@@ -32,7 +33,7 @@ from proxy.usage import Tokens, in_force
 Flights = dict[object, Flight]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheLookup:
     """A question that may be answered from a backend, under its key. ``now`` returns seconds since
     the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
@@ -47,7 +48,7 @@ class CacheLookup:
     control: CacheControl
     now: Callable[[], float]
     question: SemanticQuery | None = None
-    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    offload: Offload = Offload()  # it is frozen
 
     @property
     def flight(self) -> object:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from proxy.dialects import request_headers
+from proxy.frozen import frozen
 
 MAX_AGE_S = 10**9  # more digits than that say nothing more
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheControl:
     """How a client wants to be answered.
 

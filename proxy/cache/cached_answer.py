@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -20,6 +19,7 @@ from proxy.cache.merging import merged
 from proxy.dialects import hub
 from proxy.dialects.documents import Documents
 from proxy.errors import UpstreamInvalid
+from proxy.frozen import frozen
 from proxy.types import Chunk, Json
 from proxy.usage import MAX_TOKENS, TOKEN_TYPES, Tokens
 
@@ -31,7 +31,7 @@ ABOUT_BYTES = 4096  # more than the first line ever has
 ANSWERS = ("choices", "data")  # a whole answer is one of these lists
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerMetadata:
     """Where an answer came from: when it was whole, in seconds since the epoch, who gave it as a
     stream or not, and what it used."""
@@ -43,7 +43,7 @@ class AnswerMetadata:
     tokens: Tokens
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CachedAnswer:
     """An answer that can be shown again, as a stream and as a whole. ``lines`` are its chunks,
     ``events`` the same as JSON. ``other_words``: it answers another wording of the

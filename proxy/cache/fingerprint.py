@@ -16,9 +16,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from proxy.cache.wording import ASKING, FRAMES, LOOSE, SAME, TYING
+from proxy.frozen import frozen
 
 WORD_BYTES = 8
 MOST_TIES = 8  # of a question; one with more says too much to be the same in another order
@@ -29,7 +29,7 @@ _OWN = frozenset({"arms", "customs", "glasses", "goods", "means", "news", "short
 _FRAMES = tuple((re.compile(rf"\b(?:{pattern})(?!\w)"), means) for pattern, means in FRAMES)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fingerprint:
     """The words of a question, hashed and in their order: ``asks`` are what kind of answer it
     wants, ``words`` the others. ``ties`` are the runs of these that a preposition ties to another

@@ -8,13 +8,14 @@ fingerprint; the text is not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from proxy.cache.fingerprint import Fingerprint, fingerprint
 from proxy.cache.key import PARTS, digest
 from proxy.cache.word_index import IndexEntry, WordIndex
+from proxy.frozen import frozen
 from proxy.offload import Offload
 from proxy.record import Record
 from proxy.types import CacheRule, Call, Json, Plan, Semantic
@@ -33,7 +34,7 @@ UNFIT = frozenset(_UNFIT.split())  # fields whose presence makes a call more tha
 FIT = frozenset(PARTS) - UNFIT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SemanticIndex:
     """What finds questions again in other words. ``on_lookup`` gets the result of each lookup."""
 
@@ -77,7 +78,7 @@ class SemanticIndex:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SemanticQuery:
     """One question to be found again, or to find another by."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Literal, Protocol, Self
+
+from proxy.frozen import frozen
 
 Why = Literal["full", "expired", "dropped", "changed"]
 TAGGED = b"\x02"
@@ -45,7 +47,7 @@ class StoreEvents(Protocol):
     def failed(self, store: str) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheBackend:
     """A store, and the secret that its keys are made with: 16 to 64 bytes. Processes that share a
     store share its secret; for one that ends with its process any will do.

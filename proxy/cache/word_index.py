@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 
 from proxy.cache.fingerprint import Fingerprint
+from proxy.frozen import frozen
 
 ENTRY_BYTES = 900  # what an entry takes beside its words, with its place in the index
 WORD_BYTES = 60
 ORDERS = 8  # of the same words that are kept beside each other; the oldest goes first
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexEntry:
     """An answered question: the key that its answer is kept under, and ``until`` when."""
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel
 
+from proxy.frozen import frozen
+
 Referred = Literal["deployment", "upstream", "secret", "text", "service"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reference:
     """Marks a key by what its values refer to: the name of a deployment or of an upstream, a
     secret, a file of text beside the policies, or the address of a service."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
@@ -28,6 +27,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from proxy.config import units
 from proxy.config.shapes import Requirement
+from proxy.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
 
 
@@ -65,7 +65,7 @@ def text(pattern: str, message: str, example: str) -> tuple[AfterValidator, With
     return AfterValidator(fits), WithJsonSchema(_pattern(pattern, example))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedWord:
     """A word of a table, told to ``check`` and to editors as a ``Literal`` is."""
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from proxy.frozen import frozen
+
 JsonSchema = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShapeCondition:
     """What may be true of a part. ``schema`` is its JSON Schema, for a model with its defaults."""
 

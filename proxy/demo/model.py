@@ -12,9 +12,9 @@ import sys
 from asyncio.subprocess import DEVNULL, Process, create_subprocess_exec
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.settings import Address
 
 SERVER = "llama-server-vulkan"
@@ -29,7 +29,7 @@ class NoModel(Exception):
     """The demo cannot have its model; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelFiles:
     """Where the parts of the model are."""
 

@@ -6,7 +6,6 @@ Nothing in this room reads or writes a socket.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +16,7 @@ from proxy.dialects.fields import Fields, check_body
 from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
+from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import EPOCH, Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.target import CREDENTIAL_WORDS
@@ -82,7 +82,7 @@ def dialect_of(path: str, headers: Headers) -> Dialect:
     return DIALECTS[name]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Received:
     """What we note of a request ourselves: see ``RequestHead``."""
 

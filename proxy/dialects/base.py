@@ -8,12 +8,13 @@ translator for each pair.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from proxy.dialects.fields import Fields
 from proxy.dialects.statuses import DENIALS, USUAL, Statuses
 from proxy.errors import ProxyError, UpstreamFinding
+from proxy.frozen import frozen
 from proxy.types import Call, Endpoint, Json, RequestHead, Secret
 from proxy.types.guard import Verdicts
 
@@ -34,7 +35,7 @@ class AnswerStatus(Protocol):
     def __call__(self, verdicts: Verdicts, *, flagged: bool) -> int: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorResponse:
     """An error in a dialect's own form; ``body`` also serves as the data of an error event."""
 
@@ -51,7 +52,7 @@ def unchanged(endpoint: Endpoint, body: Json) -> Json:
     return body
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Client:
     """How clients of the dialect ask and are answered.
 
@@ -98,7 +99,7 @@ class Client:
     reads_times: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Server:
     """How an upstream of the dialect is asked, and what its answers need to become OpenAI's form.
 
@@ -127,7 +128,7 @@ class Server:
     required_headers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableCells:
     """What the tables of ``docs/dialects.md`` say of a dialect in words, in Markdown.
 
@@ -141,7 +142,7 @@ class TableCells:
     upstream: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dialect:
     """One wire format. ``fields`` are the request fields that it knows, by endpoint.
 

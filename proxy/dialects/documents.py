@@ -13,6 +13,7 @@ import orjson
 from proxy.dialects.counting import count_values, values_of
 from proxy.dialects.pieces import MOST_DEPTH, PieceReader, check_pieces, decode_pieces
 from proxy.errors import AnswerTooLarge, UpstreamInvalid
+from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import Json
 
@@ -61,7 +62,7 @@ _decoder = json.JSONDecoder(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Documents:
     """Reads documents of ``most_values`` at the most, or ten times as many where the others are of
     log-probabilities.

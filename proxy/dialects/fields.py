@@ -9,11 +9,12 @@ pass with their values.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from proxy.errors import BadField, BadRequest
+from proxy.frozen import frozen
 from proxy.types import Json
 from proxy.types.spelling import folded, squeezed
 from proxy.words import MAX_NAME, ascii_word
@@ -21,7 +22,7 @@ from proxy.words import MAX_NAME, ascii_word
 Check = Callable[[Any], str | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Field:
     """One field. ``says`` describes what ``check`` accepts; ``default`` is what null means.
 

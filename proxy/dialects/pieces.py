@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import orjson
 
 from proxy.errors import BadRequest
+from proxy.frozen import frozen
 
 PIECE = 64 * 1024  # bytes or characters of one call into C: less than a millisecond
 SHORT = 1024  # characters of a value that is read at first, as most are short
@@ -48,7 +49,7 @@ class Allowance(Protocol):
         """Take one. Raises what ends the reading."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PieceReader:
     """Reads one JSON document as ``decoder`` does, whose hooks it uses. Raises ``ValueError`` for
     what is no JSON, and ``RecursionError`` for what is too deep.
@@ -266,7 +267,7 @@ class _Pieces:
         return [*self._full, bytes(self._open)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Writer:
     put: Callable[[bytes], None]
     size: int

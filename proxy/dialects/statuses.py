@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from proxy.dialects.findings import find_findings
 from proxy.errors import UpstreamFinding
+from proxy.frozen import frozen
 from proxy.types import Json
 
 Meaning = Literal[
@@ -49,7 +50,7 @@ _TOO_LARGE = re.compile(r"Request too large\b|.{0,512}\bLimit (\d{1,15}), Reques
 _OF_REQUESTS = frozenset({"invalid_request_error", "BadRequestError"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ErrorBody:
     """What an upstream's error object says. ``code`` and ``type`` are short words, or None."""
 

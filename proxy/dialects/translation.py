@@ -9,7 +9,6 @@ made by asking this module.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
@@ -19,6 +18,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
+from proxy.frozen import frozen
 from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target
 
 REFUSED = frozenset(
@@ -73,7 +73,7 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Translated:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
 

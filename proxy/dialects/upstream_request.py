@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import orjson
@@ -14,11 +13,12 @@ from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import dump_pieces
 from proxy.dialects.translation import Translated, blamed, names_of, translate
 from proxy.errors import BadField
+from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstream
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UpstreamRequest:
     """One request as an upstream of its dialect wants it. ``endpoint`` is the target's;
     ``most_answered`` are the tokens that all answers to it may have."""

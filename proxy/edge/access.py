@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from ipaddress import ip_address
+
+from proxy.frozen import frozen
 
 OPEN = ("/healthz", "/readyz")  # they say nothing, and probes have no token
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Access:
     """The ``hosts`` by whose names the port may be asked, beside addresses and localhost, and the
     ``token`` that it wants, if any."""

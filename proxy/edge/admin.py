@@ -13,6 +13,7 @@ import orjson
 from aiohttp import web
 
 from proxy.edge.access import Access
+from proxy.frozen import frozen
 
 Render = Callable[[str], tuple[bytes, str]]
 GZIP_LEVEL = 1  # most of what there is to gain, at a fifth of the time
@@ -59,7 +60,7 @@ class Readiness:
     ready: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdminSources:
     """What the port shows: the exposition of metrics, why a call was decided as it was, and what
     a candidate would decide otherwise, where there is one.

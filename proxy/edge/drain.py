@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from proxy.edge.calls import Calls
 from proxy.edge.server import HttpServer
+from proxy.frozen import frozen
 
 LOOK_S = 0.05
 Stop = Callable[[], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Drain:
     """How long the calls under way may go on, and for how long connections may stay idle."""
 

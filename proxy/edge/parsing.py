@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 from proxy.dialects.strict import counted, read_json
+from proxy.frozen import frozen
 from proxy.offload import Offload
 from proxy.types import Json
 
@@ -17,12 +17,12 @@ VALUE_BYTES = 192  # that one takes beside its text, with its name and its place
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parsing:
     """How bodies are read: with so many values at the most, large ones by ``offload``."""
 
     most_values: int = MOST_VALUES
-    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    offload: Offload = Offload()  # it is frozen
 
     async def read(
         self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aiohttp import HttpVersion11, web
@@ -22,6 +22,7 @@ from proxy.errors import (
     UnsupportedMedia,
     VersionNotSupported,
 )
+from proxy.frozen import frozen
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 HOST = re.compile(r"(?:[A-Za-z0-9._~%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -33,7 +34,7 @@ ONCE_PREFIXES = ("x-headrace-", *HEADER_PREFIXES)
 JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bounds:
     """How much a client may send and how slowly, in bytes and seconds.
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from proxy.egress.exchange import OwnExchange
 from proxy.errors import UpstreamError, UpstreamStale, UpstreamTimeout
+from proxy.frozen import frozen
 from proxy.ports import Exchange
 from proxy.record import Record
 from proxy.types import Parent, RequestHead, Timeouts
@@ -28,7 +29,7 @@ class TooMuch(OSError):
     """A service answers more than anybody reads."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HttpEgress:
     """The ways out of the process. ``run`` carries a call through the pipeline for guards;
     ``new_id`` draws the id of such a call."""

@@ -13,12 +13,12 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
+from proxy.frozen import frozen
 from proxy.plural import counted
 
 FIRST = "0" * 64
@@ -169,7 +169,7 @@ class ChainFile:
         self._torn, self._open_line = torn, not line.endswith(b"\n")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verified:
     """What a chain is worth: its whole lines and the hash of the last; ``torn`` places where a
     process was killed while it wrote, ``missing`` entries that it says it could not write.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
@@ -24,6 +23,7 @@ from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
 from proxy.emit.trace import sampled
 from proxy.errors import UpstreamFinding
+from proxy.frozen import frozen
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
@@ -184,7 +184,7 @@ class LineWriter:
             self._spool.done(len(lines))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallLog:
     """The sink that writes one line per call; at the level ``debug`` one per attempt as well.
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import TypeVar
 
+from proxy.frozen import frozen
 from proxy.turns import CallerTurn
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Aside:
     """Where one caller's work holds up neither the event loop nor other callers. Without a
     ``pool`` it is done here and now."""

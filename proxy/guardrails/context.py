@@ -6,9 +6,10 @@ A body in OpenAI's form is read as it is; what is not said, or not in words, is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from proxy.frozen import frozen
 from proxy.types import Json
 from proxy.types.guard import (
     ContextualDetector,
@@ -23,7 +24,7 @@ NOWHERE: frozenset[str] = frozenset()
 _SYSTEM = frozenset({"system", "developer"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailedDetector:
     """A detector in the place of one that could not be made."""
 

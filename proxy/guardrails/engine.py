@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import inf
 from typing import TypeVar
 
 from proxy.errors import GuardBlocked
+from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.context import question_of, split_services
 from proxy.guardrails.findings.mask import Replace, TextMatch, masked, named, within_json
@@ -48,7 +49,7 @@ SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Inspection:
     """What rules found in texts. ``changes`` are the new texts by their paths; ``routed`` is the
     rule that routes the call."""
@@ -64,7 +65,7 @@ class Inspection:
             raise self.blocked
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Engine:
     """Runs rules, which are bound to their call. ``pool`` is bounded by who makes it, and used in
     ``turns`` alone; without one all is done on the loop. ``outsides`` reaches the services that
@@ -73,7 +74,7 @@ class Engine:
     clock: Clock
     pool: Executor | None = None
     above: int = ABOVE
-    outsides: Egress = NoEgress()  # noqa: RUF009  # it is frozen
+    outsides: Egress = NoEgress()  # it is frozen
     most_texts: int = MOST_TEXTS
     turns: Turns = field(default_factory=partial(Turns, SHEETS))
 
@@ -183,7 +184,7 @@ class Engine:
         return Watching(tallies, replace, beside, asking)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InTime:
     """Looks at one heavy chunk at a time beside the loop, with no rule beyond its deadline."""
 

@@ -6,10 +6,11 @@ Other distributions bring ``Keys`` and ``make`` as well, see ``proxy.policy.sche
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from proxy.config.scalars import Section
+from proxy.frozen import frozen
 from proxy.types import Secret, Upstream
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Looking, Stage
@@ -25,7 +26,7 @@ class WrongKey(ValueError):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardContext:
     """What a guard may need beside its keys: its name and stage, and what those keys refer to
     (``proxy.config.references``), by what stands in the keys."""
@@ -40,14 +41,14 @@ class GuardContext:
 NO_CONTEXT = GuardContext()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MostCost:
     """What is made of a guard that reads no text: the most that a call may cost, in nano-USD."""
 
     nano_usd: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardKind(Generic[K]):
     """One kind of guard; the word that policies use for it is in the table of kinds.
 

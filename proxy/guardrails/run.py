@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from proxy.errors import GuardBlocked, ProxyError
+from proxy.frozen import frozen
 from proxy.guardrails.capture import Capturing, redacting
 from proxy.guardrails.context import bind, split_services
 from proxy.guardrails.engine import Engine, Inspection
@@ -32,7 +33,7 @@ UNREADABLE = "The request holds content that no guard can read."
 NONCE_LENGTH = 8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyGuards:
     """The guards of the policy, run by an engine."""
 
@@ -150,7 +151,7 @@ def _nonce(drawn: str) -> str:
     return re.sub("[^0-9a-z]", "", drawn)[-NONCE_LENGTH:].rjust(NONCE_LENGTH, "0")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CapturedAnswer:
     """An answer that may be shown in the trace of its call."""
 
@@ -229,7 +230,7 @@ class WholeInspector:
         return await self.engine.aside(EACH * len(changes), job, self.record.key)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WholeAnswer:
     """An answer of one document for each leg: each is looked at as a whole. What says why a leg
     failed was reviewed as an error."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.ledger import call_counters, render
 from proxy.ledger.aside import aside_of
 from proxy.ledger.pruning import Pruned
@@ -77,7 +77,7 @@ CHECKS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Audit:
     """What was found: violations, and below them what is known to be missing. Of what was pruned
     only the cost is told that was known."""

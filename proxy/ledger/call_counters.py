@@ -12,8 +12,9 @@ import mmap
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from proxy.frozen import frozen
 
 SIZE = mmap.PAGESIZE
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  # names are drawn, and opened only if they are new
@@ -25,7 +26,7 @@ def folder(beside: Path) -> Path:
     return IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else beside
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Left:
     """What a process left. ``alive`` says that it is still at work."""
 

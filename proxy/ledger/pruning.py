@@ -7,8 +7,8 @@ provable afterwards as it was before.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.types.windows import Calendar, Unit
 
 AT_ONCE = 500
@@ -17,7 +17,7 @@ LAST = "Etc/GMT+12"  # where a day ends last
 FURTHEST_MS = 26 * 3_600_000  # how much earlier it may have begun elsewhere
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pruned:
     """What was let go: how many calls, and what of their cost was known. ``held`` calls are as old
     as those that were to go, and stay for budgets."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.ledger.reading import reading
 from proxy.ledger.store import Unusable
 from proxy.types import EPOCH
@@ -60,7 +60,7 @@ SUMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SpendingLine:
     """One group: its values by dimension (None where a call has none), and what it used.
 
@@ -81,7 +81,7 @@ class SpendingLine:
     estimated: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spent:
     """The groups, dearest first or by day, and all calls together."""
 

@@ -10,9 +10,10 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.ledger import call_counters
 from proxy.ledger.inserting import insert
 from proxy.ledger.pruning import AT_ONCE, Pruned, bound, prune
@@ -43,7 +44,7 @@ REFUSING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Crash:
     """A run that did not close: ``lost`` calls ended and are in no row, ``running`` never ended.
 
@@ -56,7 +57,7 @@ class Crash:
     exact: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProcessRun:
     """A process that writes. ``name`` is drawn, ``folder`` is where tallies lie. Rows go after
     ``keep_ms``; without that they stay."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
 from typing import Protocol
 
+from proxy.frozen import frozen
 from proxy.ledger.rows import Rows
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EAGAIN, errno.EMFILE}
@@ -27,7 +27,7 @@ class Unusable(Unwritten):
     """No ledger can be kept or read there until somebody mends it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Counts:
     """Where a process stands: calls begun and ended, rows dropped, writes that failed."""
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from proxy.errors import LimitStoreUnavailable, ProxyError
+from proxy.frozen import frozen
 from proxy.limits import economics
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
@@ -28,7 +29,7 @@ from proxy.types.outcome import FLAGS, FRESH, READING, LimitRefusal, Outcome, St
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Admission:
     """The limits of the policy over a store of counters.
 
@@ -41,7 +42,7 @@ class Admission:
     store: CounterStore
     warned: Callable[[Standing], None]
     backfill: Backfill | None = None
-    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    offload: Offload = Offload()  # it is frozen
     _in_flight: dict[str, Admitted] = field(default_factory=dict)
 
     def held(self, limit: Limit, since_ms: int) -> dict[str, int]:
@@ -60,7 +61,7 @@ class Admission:
         return Admitted(admission=self, plan=plan, call=call, record=record)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reservation:
     """What the store has ``decided`` of a call's claims, and charged, under which id.
 

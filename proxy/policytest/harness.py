@@ -24,6 +24,7 @@ from proxy.errors import (
     UpstreamTimeout,
     UpstreamUnavailable,
 )
+from proxy.frozen import frozen
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.run import PolicyGuards
@@ -119,7 +120,7 @@ def _raise(sink: object, error: BaseException) -> None:
     raise error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _WithoutServices:
     """The guards of the policy but for those that ask somebody else: nobody is there to ask."""
 
@@ -142,7 +143,7 @@ def _asks(rule: GuardRule) -> bool:
     return is_service(rule.detector) if known is None else known.asks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Policies:
     """The policies as a client with this very key would meet them."""
 
@@ -227,7 +228,7 @@ class _Exchange:
         self._played.headers = fields
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Http:
     """The upstreams' wall: answers in the order in which they were written down."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import orjson
 
+from proxy.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class CaseResult:
     """One test: its name, its place, and what was otherwise than expected."""
 
@@ -17,7 +18,7 @@ class CaseResult:
     differences: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CoveredPart:
     """A rule or a deployment, and whether any test came by it."""
 
@@ -27,7 +28,7 @@ class CoveredPart:
     covered: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Report:
     """All results, and what of the policies they cover."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import date
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.compile.compiler import price_of
 from proxy.policy.decide.snapshot import Snapshot
@@ -23,7 +23,7 @@ from proxy.usage import Price, in_force, listed
 OWN = "its own"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PriceLine:
     """One price. ``by`` says where it stands: in the target itself, or under a name of the table;
     None where nothing is said of the model. ``price`` is None where none is in force."""
@@ -35,7 +35,7 @@ class PriceLine:
     price: Price | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """The prices of one day; ``as_of`` is when the table was taken."""
 

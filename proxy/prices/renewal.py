@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files.load import note
 from proxy.policy.files.source import Document, Path_, PolicyError
@@ -36,7 +36,7 @@ class Unavailable(Exception):
     """The package with prices is not installed. The message says how to have it."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Renewal:
     """The text of the file as it is to be, what that changes, and whether it is so already."""
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
+from proxy.frozen import frozen
 from proxy.policy import schema
 
 TYPES = (
@@ -25,7 +26,7 @@ TYPES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """A price as it is written, but for the day from which it counts; None before all others."""
 
@@ -38,7 +39,7 @@ Table = Mapping[str, Mapping[str, Rows]]
 """Rows by provider and name, the earliest first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TableChanges:
     """What a later table brings: names that it adds, those it prices otherwise, and those that it
     does not have any more, which stay; each as ``provider name``."""

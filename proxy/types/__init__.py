@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from proxy.errors import RefusedByRule
+from proxy.frozen import frozen
 from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import Limit
 from proxy.types.target import Breaker as Breaker
@@ -21,7 +22,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 Endpoint = Literal["completions", "chat", "embeddings", "models"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parent:
     """Where the caller stands in its own trace (W3C ``traceparent``), ids as lower-case hex.
 
@@ -34,7 +35,7 @@ class Parent:
     sample_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RequestHead:
     """What is known of a call before a byte of its body is read.
 
@@ -71,7 +72,7 @@ class RequestHead:
     caller: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """What the client asks, in OpenAI's form whatever dialect it came in.
 
@@ -95,7 +96,7 @@ class Call:
     quarters: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Changes:
     """What rules make of a request's parameters: values they set, and the most they may be."""
 
@@ -109,7 +110,7 @@ class Changes:
 UNCHANGED = Changes()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelCall:
     """One model of a call: the name the client asked for, and the targets to try in order.
 
@@ -134,7 +135,7 @@ class ModelCall:
         return self.others.get(target.title, self.changes) if self.others else self.changes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retry:
     """More tries of the same target: how many, after which statuses or causes, and the waits.
 
@@ -147,7 +148,7 @@ class Retry:
     max_wait: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """What a rule says against a call."""
 
@@ -156,7 +157,7 @@ class Refusal:
     status: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScopedLimit:
     """A limit, and whose: each value of what it is ``per`` has a counter of its own.
 
@@ -168,7 +169,7 @@ class ScopedLimit:
     needs_prices: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Semantic:
     """When a question is taken for another one: nothing but framing tells their words apart.
 
@@ -183,7 +184,7 @@ class Semantic:
 CACHE_STORES = ("memory", "sqlite", "redis")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheRule:
     """How the answer to a call may be kept.
 
@@ -202,7 +203,7 @@ class CacheRule:
     semantic: Semantic | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """What policy decided for one call. ``listing`` is set when policy itself is the answer.
 
@@ -244,7 +245,7 @@ class Plan:
             raise RefusedByRule(self.refusal.message, self.refusal.status)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Head:
     """What an answer is, before its first chunk: a stream of events or one whole document.
 
@@ -257,7 +258,7 @@ class Head:
     flagged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chunk:
     """A piece of an answer in OpenAI's form; an answer that is not streamed is one chunk for each
     model call. ``leg`` is the index of that call in the plan.

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proxy.frozen import frozen
 from proxy.types.limit import Limit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BudgetQuery:
     """A limit in USD, and what it is ``per``.
 

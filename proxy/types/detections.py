@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from proxy.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen
 class DetectorFindings:
     """All that the guards of one detector found: how often, by kind, and how surely at most."""
 
@@ -30,7 +31,7 @@ def counts(found: DetectorFindings) -> dict[str, Any]:
     return dict(found.findings)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DetectionFormat:
     """A detector: its name in ``details``, the word of its summary, and how both are filled."""
 

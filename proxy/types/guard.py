@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
+from proxy.frozen import frozen
 from proxy.types.detections import DetectionFormat
 from proxy.types.target import Target
 
@@ -18,7 +18,7 @@ MESSAGE = "The text was blocked by a guard."
 TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """A place in a text: characters from ``start`` up to ``end``, which is not part of it.
 
@@ -53,7 +53,7 @@ class Detector(Protocol):
         text."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """What a call asked, in plain text, for guards that judge an answer by it; empty where it did
     not say: ``system`` is its system prompt, ``asked`` the last that its user said, ``context``
@@ -138,7 +138,7 @@ def is_service(detector: Looking) -> TypeGuard[Service]:
     return hasattr(detector, "ask")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardRule:
     """A way of looking, and what its findings lead to. ``kind`` is the word that policies have for
     it, ``detections`` are those that Enkrypt's clients have.
@@ -226,7 +226,7 @@ class GuardResult(NamedTuple):
 Verdicts = Sequence[tuple[Stage, GuardResult]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CostCap:
     """The most that a call may cost by estimate, in nano-USD: a guard that reads no text.
 
@@ -253,7 +253,7 @@ class CostCap:
         return self.enforces and self.on_error == "closed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Capture:
     """Which texts of which calls are shown in traces: a ``share`` of those that are traced, at most
     ``max_chars`` characters of the question and as many of the answer, without what ``redact``
@@ -266,7 +266,7 @@ class Capture:
     redact: tuple[GuardRule, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guarding:
     """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
     pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost. Without

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from decimal import Decimal
 from math import ceil, gcd
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from proxy.errors import LimitExceeded
+from proxy.frozen import frozen
 from proxy.plural import counted
 from proxy.types.target import Target
 from proxy.types.windows import Calendar
@@ -98,7 +99,7 @@ class LimitKind:
         return LimitExceeded(text, limit.name, self.name, retry_after_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limit:
     """A bound by name; each scope that claims it has a counter of its own.
 
@@ -185,7 +186,7 @@ class Limit:
         return self.window
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Claim:
     """What one call asks of one counter: an ``amount`` as estimated, at least 0.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from proxy.frozen import frozen
 from proxy.types.spelling import squeezed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NestedNames:
     """Names by the steps that lead to them. ``listed`` is the whole name that ends here, as it was
     written; ``within`` has the next steps by what they have in common with other spellings."""

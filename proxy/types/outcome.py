@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.types.limit import Claim, Limit
 
 NEVER = -1
@@ -16,7 +16,7 @@ budget's reset, else -1; milliseconds to wait, 0 when it fits and ``NEVER`` when
 ``WARNED`` and ``FRESH`` as bits. Values are made of them when asked for: not every call asks."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Standing:
     """Where a counter stands after the call was counted, or as it is when the call was refused.
 
@@ -40,7 +40,7 @@ class Standing:
         return max(0, self.limit.capacity - self.used)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitRefusal:
     """The limit that refuses for longest, and what is left of it. After ``retry_after_s`` the same
     claims fit if nobody else is faster; None says that they never will: the claim is larger than
@@ -52,7 +52,7 @@ class LimitRefusal:
     remaining: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """The answer to the claims of one call, in their order; ``READING`` numbers for each.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 
+from proxy.frozen import frozen
 from proxy.types import Target
 from proxy.types.limit import Limit
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ListedDeployment:
     """A deployment: every target that it or one of its rules may use, and what its calls meet.
 
@@ -26,7 +27,7 @@ class ListedDeployment:
     scopes: tuple[tuple[Limit, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Roster:
     """``tags`` gives the values of each tag, none for one whose values only a pattern bounds.
 

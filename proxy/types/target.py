@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date
 from hashlib import sha256
 from typing import Literal
 
+from proxy.frozen import frozen
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
 from proxy.usage import Price, in_force
@@ -43,7 +44,7 @@ class Secret:
         return hash(self._value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Timeouts:
     """How long an upstream may take, in seconds, phase by phase and in all.
 
@@ -66,7 +67,7 @@ class Timeouts:
         return Timeouts(connect=self.connect, first_byte=total, idle=total, total=total)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Breaker:
     """A target is left alone for ``rest`` seconds after so many ``failures`` in a row."""
 
@@ -145,7 +146,7 @@ USUAL: Mapping[str, frozenset[str]] = {
 says: no client may say such a word, unless an upstream accepts the field."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upstream:
     """A provider endpoint. ``accepts`` are request fields it takes beyond its dialect's own. Of all
     others those that it ``drops`` are left out of a request, and those that it ``refuses`` refuse
@@ -190,7 +191,7 @@ class Upstream:
         object.__setattr__(self, "looked_for", frozenset(banned) | nested.within.keys())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """An upstream and the model a deployment uses there.
 

@@ -5,10 +5,11 @@ Every moment lies in exactly one window, whatever a zone does to its clocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from typing import Literal
 from zoneinfo import ZoneInfo
+
+from proxy.frozen import frozen
 
 Unit = Literal["second", "minute", "hour", "day", "week", "month"]
 Bounds = tuple[int, int, int, int]
@@ -18,7 +19,7 @@ _FIXED_MS: dict[Unit, int] = {"second": 1000, "minute": 60_000}
 _HOUR_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calendar:
     """A unit of the calendar in a named zone. Raises ``ValueError`` for a zone nobody knows.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from proxy.attempts import Why
@@ -25,6 +24,7 @@ from proxy.errors import (
     UpstreamStale,
 )
 from proxy.frames import let_frames_go
+from proxy.frozen import frozen
 from proxy.offload import Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
@@ -42,7 +42,7 @@ from proxy.upstream.reply import Http, MemoryShare, Reply, Unbounded
 from proxy.upstream.retry import next_delay
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Upstreams:
     """The upstreams of the policies, behind one client.
 
@@ -57,7 +57,7 @@ class Upstreams:
     health: Health
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     draw: Callable[[], float] = random.random
-    offload: Offload = Offload()  # noqa: RUF009  # it is frozen
+    offload: Offload = Offload()  # it is frozen
     share: Callable[[], MemoryShare] = Unbounded
 
     async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:

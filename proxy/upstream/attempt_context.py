@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from proxy.frozen import frozen
 from proxy.record import Record
 from proxy.types import Call, ModelCall, Plan
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttemptContext:
     """What is to be fetched. All tries together take no longer than the client, or the upstreams
     of the leg's targets together, allow."""

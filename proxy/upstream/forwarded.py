@@ -22,6 +22,7 @@ from proxy.errors import (
     UpstreamStale,
     UpstreamTimeout,
 )
+from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, Target
@@ -38,7 +39,7 @@ BURST = 16 * 1024  # bytes of events that have come at once
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpenAttempt:
     """One question on its way: what was asked, of whom, in which place, and where it is recorded.
 

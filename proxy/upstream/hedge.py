@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from proxy.attempts import Why
 from proxy.errors import ProxyError
 from proxy.frames import let_frames_go
+from proxy.frozen import frozen
 from proxy.upstream.failures import most_useful
 from proxy.upstream.forwarded import Forwarded
 
@@ -20,7 +20,7 @@ Run = asyncio.Task["Forwarded | ProxyError"]
 Begin = Callable[[Why], Awaitable[Forwarded]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class HedgedRequest:
     """How the second joins in: ``after`` seconds if it ``may`` then, and when the first has failed
     if it is a ``spare`` that would be asked next in any case."""

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import (
 )
 
 from proxy.emit.instruments import Counter, Gauge, Histogram
+from proxy.frozen import frozen
 from proxy.types.roster import Roster
 
 Kind = Literal["counter", "gauge", "histogram"]
@@ -46,7 +47,7 @@ def closed(label: str, *known: str, usual: tuple[str, ...] | None = None) -> Axi
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Declared:
     """One metric. ``edges`` are those of a histogram's buckets.
 

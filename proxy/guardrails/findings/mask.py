@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.text.normalize import View
 from proxy.types.guard import GuardRule
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextMatch:
     """A finding of the rule at ``rule``, in characters of the original text."""
 

@@ -7,13 +7,13 @@ context's own words passes, and a true one in quite other words does not: nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import StringConstraints
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.kinds.nli import Entailed
 from proxy.guardrails.matching import word_overlap
@@ -28,7 +28,7 @@ LONGEST = 64 * 1024  # characters of a context, which take some 100 ms
 ALIKE = 0.5  # of a sentence's stems in one of the context's, for the two to say the same thing
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grounded:
     """Finds sentences that lack support at least as surely as ``threshold``."""
 
@@ -50,7 +50,7 @@ class Grounded:
         return GroundedIn(self.threshold, context)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ContextFacts:
     """What a context says, as far as it can be compared."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.config.scalars import Section, Share
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import injection_model
 from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
@@ -26,7 +26,7 @@ LONGEST = 2 * WINDOW  # characters of a finding
 KINDS = (MODEL, *(f"rule:{name}" for name in NAMES))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Injection:
     """Finds windows of a text that are injections at least as probably as ``threshold``.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from proxy.config.scalars import Most, Section
 from proxy.config.shapes import Requirement, has, some
 from proxy.estimate import text_quarters, whole_tokens
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.guard import Finding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Length:
     """Finds the whole text where it exceeds a bound; the kind is the first that it exceeds."""
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.guardrails.kinds.onnx import CALLS, LONGEST, Network, Unjudged, load
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.phrase_rules import encodable
@@ -78,7 +78,7 @@ class Entailed:
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EntailedIn:
     """Judges the answers to one call, which has this context."""
 

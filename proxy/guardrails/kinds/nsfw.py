@@ -7,11 +7,11 @@ and a scene that is told in clean words is not found.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.config.scalars import Section, Share
 from proxy.dialects.detections import share
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
@@ -39,7 +39,7 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Nsfw:
     """Finds words that are at least as explicit as ``threshold``, from 0 to 1.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ import orjson
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import Certain, Label, Section
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import encodable
@@ -36,7 +36,7 @@ class Unjudged(Exception):
     """The model cannot tell: the text is too long, too many wait, or its answer is none."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Network:
     """A model that is loaded: what it takes, and what the numbers that it gives stand for."""
 

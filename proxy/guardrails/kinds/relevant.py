@@ -7,10 +7,10 @@ irrelevant, and one that repeats the question looks relevant whatever it says.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from proxy.config.scalars import Certain, Section
 from proxy.dialects.detections import inverse, none_found
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
@@ -21,7 +21,7 @@ LONGEST = 64 * 1024  # characters of a question, or of a context, that are read
 ENOUGH = 2  # of the question's stems, in an answer, are all that can be asked of it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relevant:
     """Finds answers that are irrelevant at least as surely as ``threshold``."""
 

@@ -8,7 +8,6 @@ a password in prose. What it may take for one: random text given to a name such 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from pydantic import Field
 
 from proxy.config.scalars import Section
 from proxy.dialects.detections import counted
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
@@ -42,7 +42,7 @@ PLACEHOLDER = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Long:
     """A secret that is known by its beginning and may be as long as the reach."""
 

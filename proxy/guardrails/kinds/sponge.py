@@ -10,10 +10,10 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from proxy.config.scalars import Section
 from proxy.dialects.detections import yes
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -39,7 +39,7 @@ def slices(text: str, size: int = SLICE) -> Iterator[str]:
         at = end
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sponge:
     """Finds runs of one character, or the whole text where its words or its bytes repeat.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pydantic import Field
 
 from proxy.config.scalars import Name, Section, Share, Words
 from proxy.dialects.detections import none_found
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import word_overlap
 from proxy.types.detections import DetectionFormat
@@ -27,7 +28,7 @@ TELLING = 2  # stems below which a text is of any topic: a greeting, a yes
 Vector = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Topic:
     """Finds texts that are near a banned topic, or near none of the allowed ones.
 

@@ -7,11 +7,11 @@ moderation endpoint or a judge.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from proxy.config.scalars import Section, Share
 from proxy.dialects.detections import TOXICITY
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
@@ -55,7 +55,7 @@ RULES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toxicity:
     """Finds words and phrases that are at least as bad as ``threshold``, from 0 to 1.
 

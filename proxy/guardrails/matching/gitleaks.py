@@ -12,10 +12,10 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import Pattern, Span
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
@@ -33,7 +33,7 @@ ASSIGNED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Allowed:
     """What is no secret after all: one of these patterns or words in the target."""
 
@@ -57,7 +57,7 @@ class Allowed:
         return start - before, end + (NEAR_BYTES if after < 0 else after)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SecretRule:
     """One kind of secret.
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+from proxy.frozen import frozen
 
 WINDOW = 120  # characters that are judged together: longer ones hide an attack among other words
 SCALE = 32  # weights are whole 32nds in the file
@@ -34,7 +36,7 @@ class Token(NamedTuple):
     word: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoredWindow:
     """A part of a text and the probability that it is an injection."""
 
@@ -85,7 +87,7 @@ def damped(total: float, words: int) -> float:
     return total / math.sqrt(words + 4)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InjectionModel:
     """Weights by feature; ``slope`` and ``shift`` calibrate a window's sum to a probability."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.numbers import DigitRun, words
 from proxy.types.guard import Finding
 
@@ -15,7 +15,7 @@ from proxy.types.guard import Finding
 WEAK, STRONG = 0.3, 0.7
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """How one kind of number looks (in RE2), which of python-stdnum's modules checks it, how much
     that proves for bare digits, and what people call it.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.patterns import WITHOUT_SPACES
 
 # Seven digits or more, with little between them.
@@ -35,7 +35,7 @@ def words(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DigitRun:
     """Some digits of a text, from ``start`` up to ``end``; both ends are digits, or a + or (."""
 

@@ -13,10 +13,10 @@ import string
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import re2
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
@@ -37,7 +37,7 @@ SET_BOUNDS = 10  # so many times the bound for all patterns together
 MOST_UNBOUNDED = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NamedPattern:
     """An RE2 pattern, and what its matches are called.
 

@@ -6,11 +6,11 @@ RE2 only: no text makes a match slow, and while one is matched other threads run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import re2
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import PatternSet
 from proxy.types.guard import Finding
 
@@ -20,7 +20,7 @@ MAX_MEMORY = 64 << 20  # bytes for an automaton; the library's 8 MB is for one p
 TOGETHER = 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PhraseRule:
     """A pattern, in letters of either case; the kind of what it finds, and how sure that is."""
 

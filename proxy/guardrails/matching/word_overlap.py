@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from proxy.frozen import frozen
 
 LONGEST = 600  # characters of a sentence; a longer one is cut at a word
 
@@ -45,7 +46,7 @@ _COUNT = "two three four five six seven eight nine ten eleven twelve"  # "one" i
 _SPELT = {word: str(number) for number, word in enumerate(_COUNT.split(), start=2)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sentence:
     """A part of a text, and what can be compared of it."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
@@ -16,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from proxy.config.references import Reference
 from proxy.config.scalars import Duration, Most, Name, Prose, Section, Share
 from proxy.config.shapes import Requirement, equals, has, needs, no
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.services.wire import (
@@ -89,7 +89,7 @@ class Judged(StrictAnswer):
 ANSWER = TypeAdapter(Judged)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedText:
     """What the judge is shown at a time: a text of the call, by its ``number``, or a sentence
     of it."""
@@ -105,7 +105,7 @@ def _mark() -> str:
     return secrets.token_hex(8)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judge:
     """Asks a deployment whether texts break a rule.
 
@@ -215,7 +215,7 @@ class Judge:
         return found
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ByQuestion:
     """A judge of answers, for calls that have something to judge them by."""
 

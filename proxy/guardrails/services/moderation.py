@@ -6,7 +6,6 @@ The endpoint is that of an upstream of the policy, so it gets texts with the pol
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, StringConstraints, TypeAdapter
@@ -16,6 +15,7 @@ from proxy.config.scalars import Duration, Model, Name, Section, Share
 from proxy.dialects import DIALECTS
 from proxy.dialects.detections import TOXICITY
 from proxy.dialects.upstream_request import beside
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guardrails.services.wire import (
     SPOKEN_KINDS,
@@ -55,7 +55,7 @@ class Moderations(ServiceAnswer):
 ANSWER = TypeAdapter(Moderations)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moderation:
     """Finds whole texts. Without ``categories``, each with its threshold, the endpoint decides by
     itself what it flags."""

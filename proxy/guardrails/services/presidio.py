@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field, TypeAdapter
@@ -16,6 +15,7 @@ from pydantic import Field, TypeAdapter
 from proxy.config.references import Reference
 from proxy.config.scalars import Duration, Section, Share, Url, text
 from proxy.dialects.detections import PII
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, ServiceAnswer, post, read, telling
@@ -37,7 +37,7 @@ class Recognized(ServiceAnswer):
 ANALYSIS = TypeAdapter(list[Recognized])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Presidio:
     """Asks an analyzer about each text; ``entities`` are in Presidio's own words."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from proxy.frozen import frozen
 from proxy.guardrails.context import FailedDetector
 from proxy.guardrails.findings.mask import Replace
 from proxy.guardrails.findings.tally import Clock, RuleTally
@@ -34,7 +35,7 @@ from proxy.types.guard import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoEgress:
     """The egress of a process without one."""
 
@@ -50,7 +51,7 @@ class NoEgress:
         raise OSError("no way out")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """One reading of a text, as a service sees it."""
 
@@ -59,7 +60,7 @@ class Reading:
     role: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServiceFindings:
     """The findings of a service, as the detector of the texts it was sent. It raises ``KeyError``
     for any other text."""
@@ -75,7 +76,7 @@ class Unfit(Exception):
     """The answer of a service does not fit the texts it was sent."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServiceCalls:
     """Calls the services of one call; ``question`` is what they may know of it."""
 
@@ -134,7 +135,7 @@ def seen(views: Iterable[View], kind: str, role: str | None) -> list[Reading]:
     return [Reading(view.cased, kind, role) for view in views]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextCollector:
     """Collects the texts of one kind in a stream, each when it is whole."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Self
 
@@ -18,6 +17,7 @@ from pydantic import Field, TypeAdapter, model_validator
 
 from proxy.config.references import Reference
 from proxy.config.scalars import Duration, Name, SecretRef, Section, Url
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.services.wire import BadAnswer, StrictAnswer, post, read
@@ -61,7 +61,7 @@ def _now() -> float:
     return datetime.now(UTC).timestamp()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Webhook:
     """Asks a service. ``stage`` is input or output; ``kinds`` are those that it may name.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import NamedTuple, Protocol, Self
 
+from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.stream.arguments import ArgumentsWindow, weight_of_parts
@@ -144,7 +145,7 @@ class TextFilters(Protocol):
         """Return a new filter; ``crowded`` if as many texts are held as may be."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleFilters:
     """Windows of rules."""
 

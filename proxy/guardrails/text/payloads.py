@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.guardrails.text.base64_text import wide_codec
 
 LEAST_OPAQUE = 256  # characters of data that may be a picture; a key or a word is shorter
@@ -44,7 +44,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Payload:
     """The text that data stands for, as the last step of a path; ``head`` is what is before the
     base64 when it is written again. With ``is_head`` it is the head itself, as it was written."""
@@ -57,7 +57,7 @@ class Payload:
         return self.head + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Data:
     """What a string holds that is data to its end: ``text`` is None where it is no text.
 

@@ -1,9 +1,8 @@
 """Every text of a request and of an answer, in OpenAI's form, and a copy with texts changed.
 
-What is not known to be without text is text: names no table has, at any depth, keys as well as
-values. ``REQUEST`` and ``NESTED`` only say of which kind the fields are that are known; what is
-never looked at stands in ``SILENT``, of answers in ``frame``, with its reason. What cannot be read
-at all is reported.
+What is not known to be without text is text: names no table has, at any depth, keys and values.
+``REQUEST`` and ``NESTED`` only say of which kind the fields are that are known; what is never
+looked at stands in ``SILENT`` with its reason. What cannot be read is reported.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
+from proxy.frozen import frozen
 from proxy.guardrails.text.frame import COUNTS, NAMES, is_silent
 from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
@@ -113,7 +113,7 @@ _DEEP = 6  # steps: nothing that is silent stands so deep
 _FORMS = frozenset({"arguments", "metadata", "schema", "tool"})  # numbers and names of any meaning
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MemberName:
     """The name of a member, as the last step of a path."""
 
@@ -140,7 +140,7 @@ class Text(NamedTuple):
     placed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opaque:
     """A place that no guard of texts can read: tokens, images, audio, files."""
 
@@ -148,7 +148,7 @@ class Opaque:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Texts:
     """What there is to read, in its order, and what cannot be read. ``unread`` says why the rest
     was not read, if there is more."""
@@ -158,7 +158,7 @@ class Texts:
     unread: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Value:
     """There is a value within arguments that are a string; its text, if it has one, follows."""
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import TextMatch
 from proxy.guardrails.text.walk import Path, Text, parts_of
 
 MOST = 64 * 1024  # characters of a message that are read once more
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JoinedParts:
     """The texts of one message, by their numbers; ``starts`` is where each begins in ``text``."""
 

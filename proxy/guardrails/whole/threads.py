@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from proxy.frozen import frozen
 from proxy.guardrails.aside import Aside
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.whole.sheets import RuleLook, Sheet, sheets
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Threads:
     """The rules of one call at work in the turns of its caller."""
 

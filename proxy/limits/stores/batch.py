@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Self
 
+from proxy.frozen import frozen
 from proxy.limits.stores.store import StoreUnavailable
 
 MOST_WAITING = 10_000
@@ -22,7 +23,7 @@ Reply = Sequence[int] | StoreUnavailable
 Callback = Callable[[Reply], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptCall:
     """One call's: the keys it touches, the first of which is its own, and what to do, as JSON."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, Protocol
 
+from proxy.frozen import frozen
 from proxy.limits.stores.local_fallback import LocalFallback, has_closed
 from proxy.limits.stores.lost_counters import LostCounters
 from proxy.limits.stores.store import CounterStore, StoreUnavailable
@@ -42,7 +43,7 @@ class Remote(CounterStore, Protocol):
         """See whether it answers. Raises ``StoreUnavailable``."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InFlight:
     """A call under way, as it was ``decided``. If the shared store was ``asked``, it may have
     charged it; it has where it decided itself, at a moment of the monotonic clock."""
@@ -61,7 +62,7 @@ class InFlight:
         return [0 if wait else actual for wait, actual in zip(waits, actuals, strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PendingCharge:
     """Money to be added to shared budgets, until their windows end (in milliseconds of UTC)."""
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, cast
 
 from redis.exceptions import NoScriptError
 
+from proxy.frozen import frozen
 from proxy.limits.stores import wire
 from proxy.limits.stores.batch import BATCH, Batcher, Reply, ScriptCall
 from proxy.limits.stores.store import StoreUnavailable
@@ -35,7 +36,7 @@ SETTLE: Mapping[Known, Callable[[str, Sequence[int]], str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UnsettledCall:
     """A call that is not settled: by which claims, what is known of its charge, and whether it
     has a place that is leased."""

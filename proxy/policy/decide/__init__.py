@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
+from proxy.frozen import frozen
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
@@ -19,7 +19,7 @@ from proxy.types import Call, ModelCall, Plan, RequestHead
 from proxy.words import ascii_word, listed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class InForce:
     """A snapshot as the pipeline sees it."""
 
@@ -34,7 +34,7 @@ class InForce:
         return KeyCaller(self.snapshot, found.key, found.label)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KeyCaller:
     """A virtual key under one revision."""
 

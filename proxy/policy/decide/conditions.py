@@ -7,10 +7,10 @@ not set, a header that did not come) matches nothing, so only ``not`` holds for 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple, Protocol
 
+from proxy.frozen import frozen
 from proxy.policy.schema.patterns import Glob
 from proxy.types import Call
 
@@ -52,7 +52,7 @@ def facts_of(key: str, call: Call, tags: Mapping[str, str]) -> Facts:
 Test = Callable[[Facts], bool]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class KnownFacts:
     """What is the same for all calls of one key to one deployment: ``tags`` no caller can change;
     of the others they may set those that are ``open``."""
@@ -83,7 +83,7 @@ class Values(Protocol):
     def allow(self) -> Callable[[str], bool]: ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OneOf:
     """One of a few values."""
 
@@ -97,7 +97,7 @@ class OneOf:
         return self.values.__contains__
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Like:
     """A value of a form."""
 
@@ -111,7 +111,7 @@ class Like:
         return self.pattern.fits
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Both:
     """A value that fits several descriptions at once."""
 
@@ -126,7 +126,7 @@ class Both:
         return lambda value: all(allow(value) for allow in several)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Of:
     """A fact that every call has as text, by its place in ``FIELDS``."""
 
@@ -144,7 +144,7 @@ class Of:
         return f"{FIELDS[self.index]} is {facts[self.index]}, not {self.values.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OfModel:
     """The model that is asked: one of its names is enough."""
 
@@ -161,7 +161,7 @@ class OfModel:
         return f"model is {', '.join(sorted(facts.names))}, not {self.values.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OfTag:
     """A tag's value."""
 
@@ -183,7 +183,7 @@ class OfTag:
         return f"tag {self.name} is {facts.tags[self.name]}, not {self.values.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class OfHeader:
     """A header's value, which is the client's own and is never shown."""
 
@@ -203,7 +203,7 @@ class OfHeader:
         return f"header {self.name} is not {self.values.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Streamed:
     """Whether the answer is to be streamed."""
 
@@ -220,7 +220,7 @@ class Streamed:
         return "the answer is streamed" if facts.stream else "the answer is not streamed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Between:
     """A time of day, in minutes, on days of the week (Monday is 0) in a zone.
 
@@ -254,7 +254,7 @@ class Between:
         return f"it came at {local:%a %H:%M}, not {self.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class All:
     """Every one of several conditions."""
 
@@ -277,7 +277,7 @@ class All:
         return next(why for part in self.parts if (why := missed(part, facts)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AtLeastOne:
     """At least one of several conditions."""
 
@@ -297,7 +297,7 @@ class AtLeastOne:
         return f"none of these holds: {'; '.join(part.why_not(facts) for part in self.parts)}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Not:
     """A condition that must not hold. ``says`` is how it was written."""
 
@@ -316,7 +316,7 @@ class Not:
         return f"what it excludes holds: {self.says}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Always:
     """No condition at all."""
 

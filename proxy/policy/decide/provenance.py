@@ -7,9 +7,10 @@ decided again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
+from proxy.frozen import frozen
 from proxy.policy.decide.conditions import facts_of, missed
 from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCall
 from proxy.policy.decide.rules import Rule
@@ -43,7 +44,7 @@ class RuleOutcome(NamedTuple):
     missed: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DecidedPlan(Plan):
     """The plan of a call that a deployment serves, with the origin of each of its values. Those of
     one model are asked for by the index of its call. ``unpriced`` are the model calls without any

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from proxy.frozen import frozen
 from proxy.types import Call, Target
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidates:
     """Targets that can serve the same name.
 
@@ -50,7 +51,7 @@ class Candidates:
         return (self.targets[drawn], *others)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Routes:
     """All targets of a deployment or a rule, in the order in which they are written. ``serves``
     gives the candidates for a model's name."""
@@ -64,7 +65,7 @@ class Routes:
         return self.serves.get(model, self.candidates)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sticky:
     """Whose calls stay with one target; ``header`` names the one where it is a header's value."""
 

@@ -11,12 +11,12 @@ and changes nothing, nor does it end anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import BOUNDS
+from proxy.frozen import frozen
 from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, reads_model
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
@@ -35,14 +35,14 @@ class RuleGuards(NamedTuple):
     ceilings: tuple[CostCap, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CacheDecision:
     """What is said of the cache: by which rule answers are kept, or that none are."""
 
     by: CacheRule | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """One rule. ``name`` is ``policy/rule``, ``path`` where it is written; what it does not touch
     is None."""
@@ -58,7 +58,7 @@ class Rule:
     bounds: tuple[ScopedLimit, ...] = ()
     without: frozenset[str] = frozenset()
     cache: CacheDecision | None = None
-    guards: RuleGuards = RuleGuards()  # noqa: RUF009  # it is frozen
+    guards: RuleGuards = RuleGuards()  # it is frozen
     unguarded: frozenset[str] = frozenset()
     path: Path_ = ()
 
@@ -91,7 +91,7 @@ class Rule:
             yield from ((f"{kind} {name}", f"{kind} {name}") for name in names)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyRules:
     """The rules of one policy. ``first`` means that only the first that holds counts."""
 

@@ -6,9 +6,10 @@ Such a call has no guards, so that none can ask itself, and no cache, so that a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from proxy.errors import NotFound, Unauthorized
+from proxy.frozen import frozen
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Deployment, Snapshot
 from proxy.types import Call, Plan, RequestHead
@@ -20,7 +21,7 @@ def key_of(guard: str) -> str:
     return f"guard/{guard}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardPolicies:
     """The policies as guards meet them. ``current`` gives what is in force."""
 
@@ -30,7 +31,7 @@ class GuardPolicies:
         return GuardPolicy(self.current())
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardPolicy:
     """One revision, for one call of a guard."""
 
@@ -50,7 +51,7 @@ class GuardPolicy:
         return GuardCaller(self.snapshot, key_of(head.guard), deployment)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GuardCaller:
     """A guard as a caller."""
 

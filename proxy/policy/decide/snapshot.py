@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
 
+from proxy.frozen import frozen
 from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
@@ -16,7 +17,7 @@ from proxy.types import CacheRule, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TagRule:
     """Which values a tag may have: listed ones, those that fit, or just ``true`` when it is set."""
 
@@ -32,7 +33,7 @@ class TagRule:
         return value == "true"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Deployment:
     """A deployment, with the sections of rules that it follows, in order."""
 
@@ -70,7 +71,7 @@ class Deployment:
         return Reach(self, tags, compile_chain(self.sections, KnownFacts(key, tags, open_tags)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reach:
     """A deployment as one key reaches it: ``tags`` are the key's over the deployment's, ``chain``
     the rules that may hold for its calls."""
@@ -87,7 +88,7 @@ class Reach:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VirtualKey:
     """A virtual key. ``named`` gives, for a model or deployment name, who of its own serves it."""
 
@@ -100,7 +101,7 @@ class VirtualKey:
     may_trace: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Credential:
     """A text that a key may have, by its SHA-256; it counts up to ``until``, if that is said."""
 
@@ -122,7 +123,7 @@ class Credential:
         return self.key.name in revoked or self.digest.hex() in revoked
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Snapshot:
     """What is in force. ``keys`` are found by their names, ``credentials`` by their SHA-256: those
     that are ``revoked`` are not there, but in ``revoked_credentials``.

@@ -8,13 +8,13 @@ import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files import price_table
 from proxy.policy.files.salvage import salvaged, unmet
@@ -41,7 +41,7 @@ MESSAGES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loaded:
     """Policies of the right shape. ``document`` knows where each part was written, and what was
     wrong with those that are left out."""

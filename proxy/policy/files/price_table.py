@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from proxy.frozen import frozen
 from proxy.policy import schema
 from proxy.policy.files.source import Document, PolicyError
 from proxy.policy.files.yaml_reader import read_file
@@ -16,7 +16,7 @@ FILE = "prices.yaml"
 SECTIONS = ("prices", "price_table")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackagedTable:
     """The sections of the table, and what tells it from that of another version."""
 

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.frozen import frozen
+
 Path_ = tuple[str | int, ...]
 Finding = tuple[Path_, str]
 """Where something is doubtful or wrong, and what."""
 KEY = re.compile(r"(?<![\w.-])([\w.-]{1,64})[\"']?\s*:")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceLocation:
     """A position in a file, counted from 1 as editors do."""
 

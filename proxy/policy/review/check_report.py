@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 
+from proxy.frozen import frozen
 from proxy.policy.compile.compiler import compile_policies
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError, Problem
@@ -16,7 +17,7 @@ from proxy.policy.review.lint import warnings
 from proxy.policy.review.stream_hold import held
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CheckReport:
     """All that was found. Warnings are looked for only where there are no errors."""
 

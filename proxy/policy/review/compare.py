@@ -4,12 +4,12 @@ the rule that makes the difference."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from proxy.dialects.bounds import BOUNDS
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError
+from proxy.frozen import frozen
 from proxy.policy.decide import decide
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explain import bound_text
@@ -27,7 +27,7 @@ Way = tuple[str, str]
 """A kind and a rule."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Divergence:
     """One way in which two decisions differ. ``rule`` is the one behind it, as ``policy/rule``, or
     nothing where no rule is."""

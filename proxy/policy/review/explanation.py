@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from proxy.frozen import frozen
 
 PARTS = frozenset({"rule", "tag", "target", "parameter", "limit", "guard"})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reason:
     """One decision: what it is about, what was decided, why, and at which ``file:line``."""
 
@@ -40,7 +41,7 @@ class Reason:
         return f"{about}{self.decided}{why}{at}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallExplanation:
     """All decisions of one call, in the order in which they are made."""
 

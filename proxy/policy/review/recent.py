@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
+from proxy.frozen import frozen
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences, other_key
 from proxy.policy.review.explain import explain
@@ -68,7 +69,7 @@ class GuardFound(NamedTuple):
     detail: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PastCall:
     """What is left of a call: ``call`` is None where it was refused before its body was read, and
     where its facts are more than are kept, of which ``too_large`` tells."""

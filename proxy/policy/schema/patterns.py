@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
+from proxy.frozen import frozen
 from proxy.guardrails.matching.re2set import compiled as re2_compiled
 
 MAX_VALUE = 64
@@ -28,7 +29,7 @@ def is_plain(value: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TagPattern:
     """A compiled pattern. It fits plain values only, from their first character to their last."""
 
@@ -47,7 +48,7 @@ def compiled(text: str) -> TagPattern:
         raise ValueError(f"is not a pattern: {error}") from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Glob:
     """A text in which ``*`` stands for any characters and ``?`` for one; it fits whole values."""
 

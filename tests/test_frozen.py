@@ -1,0 +1,23 @@
+from dataclasses import field, replace
+
+from proxy.frozen import frozen
+
+
+@frozen
+class Point:
+    x: int
+    marks: tuple[str, ...] = field(default=())
+
+
+def test_a_value_is_equal_to_its_like_and_has_room_for_its_fields_alone() -> None:
+    point = Point(1, ("a",))
+
+    assert point == Point(1, marks=("a",)) != replace(point, x=2)
+    assert len({point, Point(1, ("a",))}) == 1
+    assert not hasattr(point, "__dict__")
+
+
+def test_the_type_checker_lets_nobody_set_a_field() -> None:
+    point = Point(1)
+
+    point.x = 2  # type: ignore[misc]  # mypy fails here if it has nothing to ignore
