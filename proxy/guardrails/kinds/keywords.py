@@ -46,7 +46,7 @@ class Keywords:
         if not listed and not regexes:
             raise ValueError(f"{name}: a list of no words finds nothing")
         self._words = Patterns(
-            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed], bound_s=None
+            [NamedPattern(name, regex, whole_words=whole_words) for regex in listed], trusted=True
         )
         self._regexes = Patterns(
             [NamedPattern(name, regex, whole_words=whole_words) for regex in regexes]
@@ -90,7 +90,7 @@ class KeywordsConfig(Section):
     words: Words = Field(default_factory=list)
     """Words, whole and in any case."""
     patterns: Words = Field(default_factory=list)
-    """Patterns in RE2's language, each of them checked for its speed."""
+    """Patterns in RE2's language; one that could be slow is refused, by a count of its steps."""
     words_from: Annotated[FileName | None, Reference("text")] = None
     """A file in the folder of the policies: a word a line; one that begins with `#` is none."""
     whole_words: bool = True

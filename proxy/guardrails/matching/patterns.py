@@ -2,23 +2,20 @@
 
 One pass of a ``PatternSet`` tells which patterns occur; only those are then searched one by one. On
 a clean text, which nearly all are, nothing but that pass runs. A pattern that would be slow for
-all that (linear is not fast, and finding *all* matches is not linear) is refused when it is loaded.
+all that (linear is not fast, and finding *all* matches is not linear) is refused when it is loaded,
+by a count that every machine makes alike.
 """
 
 from __future__ import annotations
 
-import random
 import re
-import string
-import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-
-import re2
+from collections.abc import Iterator, Sequence
 
 from proxy.frozen import frozen
 from proxy.guardrails.matching.match_length import longest
 from proxy.guardrails.matching.merge_overlaps import apart
+from proxy.guardrails.matching.pattern_work import MAX_STEPS, work_of
 from proxy.guardrails.matching.re2set import MANY_BYTES, PatternSet, compiled
 from proxy.types.guard import Finding
 
@@ -29,10 +26,8 @@ UNSPACED = re.compile(f".?[{WITHOUT_SPACES}]", re.DOTALL)
 # Letters of one word, for certain: between two of them no word begins.
 RUN = re.compile(rf"[^\W{WITHOUT_SPACES}]+")
 
-PROBE_CHARACTERS = 16 << 10
-BOUND_S = 0.010
-FINDING_S = 0.000_005  # what a finding may cost beside it: a text of digits is full of them
-SET_BOUNDS = 10  # so many times the bound for all patterns together
+# Places that the states of all patterns together may hold: each new state of a set costs them all.
+MAX_TOGETHER = 1000
 # So many matches of a pattern without bound are looked for; the rest of the text is one more.
 MOST_UNBOUNDED = 1000
 
@@ -43,31 +38,22 @@ class NamedPattern:
 
     ``whole_words`` passes a match over whose edge is within a word, of any alphabet; the ``\\b``
     of RE2 knows ASCII only. The search goes on at the next character, after the match if nothing
-    bounds the pattern's length. ``needs`` are words of which every match contains one, in any
-    case: a set of many patterns with long counted repeats takes seconds for a text like base64,
-    a set of the words that they need does not.
+    bounds the pattern's length.
     """
 
     kind: str
     regex: str
     score: float = 1.0
     whole_words: bool = False
-    needs: tuple[str, ...] = ()
-
-    @property
-    def trigger(self) -> str:
-        """A pattern that occurs in every text in which this one does."""
-        if not self.needs:
-            return self.regex
-        return "(?i)" + "|".join(re2.escape(word) for word in self.needs)
 
 
 class Patterns:
     """All matches of many patterns.
 
     Raises ValueError, naming the pattern's kind, for one that RE2 does not take, that matches
-    nothing at all, or that takes more than ``bound_s`` for 16 KB of a text made to hurt it. No
-    bound, no probe: for patterns of this code, and for plain words.
+    nothing at all, or that takes more than ``MAX_STEPS`` for a character of a text made to hurt
+    it; and for patterns that hold more than ``MAX_TOGETHER`` places. ``trusted`` ones, which are
+    those of this code and plain words, are not counted.
     """
 
     __slots__ = ("_set", "_singles", "patterns", "reach")
@@ -76,19 +62,18 @@ class Patterns:
         self,
         patterns: Sequence[NamedPattern],
         *,
-        bound_s: float | None = BOUND_S,
+        trusted: bool = False,
         memory_bytes: int = MANY_BYTES,
-        clock: Callable[[], float] = time.thread_time,
     ) -> None:
         self.patterns = tuple(patterns)
         self._singles = tuple(_Single(pattern) for pattern in patterns)
-        self._set = PatternSet([pattern.trigger for pattern in patterns], memory_bytes)
+        if not trusted:
+            _bounded(self.patterns)
+        self._set = PatternSet([pattern.regex for pattern in patterns], memory_bytes)
         lengths = [single.longest for single in self._singles]
         known = [length for length in lengths if length is not None]
         # One more on each side: for ^, $, \b and whole words.
         self.reach: int | None = max(known, default=0) + 1 if known == lengths else None
-        if bound_s is not None:
-            self._probe(bound_s, clock)
 
     def __repr__(self) -> str:
         return f"Patterns({len(self.patterns)})"
@@ -112,16 +97,6 @@ class Patterns:
         """Return all findings by their start, without overlaps."""
         return apart(self.hits(text))
 
-    def _probe(self, bound_s: float, clock: Callable[[], float]) -> None:
-        for single in self._singles:
-            if _slow(single.count, single.pattern.regex, bound_s, clock):
-                raise ValueError(
-                    f"{single.pattern.kind}: takes more than {bound_s * 1000:g} ms for 16 KB"
-                )
-        letters = "".join(single.pattern.regex for single in self._singles)
-        if _slow(lambda text: len(self.which(text)), letters, bound_s * SET_BOUNDS, clock):
-            raise ValueError("these patterns together take too long: give them words they need")
-
 
 class _Single:
     """One compiled pattern."""
@@ -141,10 +116,6 @@ class _Single:
     def find(self, text: str, data: bytes) -> list[Finding]:
         """Return the findings in ``text``; ``data`` is the same text as UTF-8."""
         return [finding for finding in self._steps(text, data) if finding]
-
-    def count(self, text: str) -> int:
-        """Return the number of matches, whole words or not."""
-        return sum(1 for _ in self._steps(text, _encoded(text)))
 
     def _steps(self, text: str, data: bytes) -> Iterator[Finding | None]:
         place, searches = _TextPosition(text, data), 0
@@ -231,28 +202,22 @@ def _in_word(character: str) -> bool:
     )
 
 
-def _hostile(regex: str) -> Iterator[str]:
-    """Texts that a pattern of these letters likes least: nearly matches, everywhere."""
-    letters = sorted({each for each in regex if each.isascii() and each.isalnum()} | {"a", "1"})
-    for repeated in (*letters, "a ", "1-", "a.a@", "aA1 "):
-        yield (repeated * PROBE_CHARACTERS)[:PROBE_CHARACTERS]
-    chance = random.Random(0).randbytes(PROBE_CHARACTERS)  # noqa: S311 -- the same texts each time
-    for alphabet in ("".join(letters), "".join(letters) + " \n.-@", string.ascii_lowercase):
-        yield chance.translate((alphabet * 256)[:256].encode()).decode()
-
-
-def _slow(
-    work: Callable[[str], int], letters: str, bound_s: float, clock: Callable[[], float]
-) -> bool:
-    """True if ``work``, which returns a count of findings, is too slow for any hostile text.
-
-    A piece of it goes first: what is very slow would take seconds for the whole. Each text is met
-    once, as RE2 remembers, and who is hostile sends no text twice.
-    """
-    for text in _hostile(letters):
-        for characters in (PROBE_CHARACTERS // 64, PROBE_CHARACTERS):
-            began = clock()
-            found = work(text[:characters])
-            if clock() - began > bound_s + found * FINDING_S:
-                return True
-    return False
+def _bounded(patterns: Sequence[NamedPattern]) -> None:
+    together = 0
+    for pattern in patterns:
+        name = f"{pattern.kind}: {pattern.regex[:80]}"
+        try:
+            work = work_of(pattern.regex)
+        except ValueError as error:
+            raise ValueError(f"{name} {error}") from None
+        if work.steps > MAX_STEPS:
+            raise ValueError(
+                f"{name} takes more than {MAX_STEPS} steps for a character of some texts:"
+                " shorten a repeat, or what may follow a match"
+            )
+        together += work.places
+    if together > MAX_TOGETHER:
+        raise ValueError(
+            f"these patterns together hold {together:,} places, of at most {MAX_TOGETHER:,}:"
+            " shorten their repeats, or share them out between guards"
+        )
