@@ -129,6 +129,8 @@ class Names:
             name = self._names[host] = _Name()
         if self._now() >= name.until:
             lookup = name.lookup or self._begin(name, host, port)
+            if lookup.done():  # its callback is due: who waits for it here would not wait at all
+                self._end(name, lookup)
             if name.addresses:
                 await asyncio.wait({lookup}, timeout=max(0.0, name.overdue_at - self._now()))
             if not name.addresses:
@@ -142,7 +144,9 @@ class Names:
         return name.lookup
 
     def _end(self, name: _Name, lookup: Found) -> None:
-        """Take what a lookup has found, before those who wait for it are woken."""
+        """Take what a lookup has found, once, before those who wait for it are woken."""
+        if name.lookup is not lookup:
+            return
         name.lookup = None
         error = None if lookup.cancelled() else lookup.exception()
         if error is None and not lookup.cancelled():

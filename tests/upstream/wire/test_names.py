@@ -61,6 +61,29 @@ async def test_a_name_is_asked_once_by_many_and_again_when_it_is_old() -> None:
     assert await names.addresses("openai.test", 443) == ["127.0.0.3"]
 
 
+async def test_who_comes_just_when_a_lookup_has_ended_gets_what_it_found() -> None:
+    lookup: Found = asyncio.get_running_loop().create_future()
+    names = Names(lambda host, port, *, type: lookup, lambda: 100.0)
+    waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
+    await asyncio.sleep(0)
+
+    lookup.set_result([(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 443))])
+    assert await names.addresses("openai.test", 443) == ["127.0.0.1"]
+    assert await waiting == ["127.0.0.1"]
+
+
+async def test_who_comes_just_when_a_lookup_has_failed_is_told_so() -> None:
+    lookup: Found = asyncio.get_running_loop().create_future()
+    names = Names(lambda host, port, *, type: lookup, lambda: 100.0)
+    waiting = asyncio.ensure_future(names.addresses("openai.test", 443))
+    await asyncio.sleep(0)
+
+    lookup.set_exception(UNKNOWN)
+    for asked in (names.addresses("openai.test", 443), waiting):
+        with pytest.raises(socket.gaierror):
+            await asked
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_an_address_is_not_looked_up(host: str) -> None:
     book = Book()
