@@ -382,7 +382,7 @@ class Meter:
 
         Of an answer that was not read to its end it is the larger of both, and no less than what
         the model may have written without showing it, ``hidden_tokens``. What was reported before
-        more text came is no more than a lower bound either.
+        more text came is no more than a lower bound either; its 0 for the prompt is no report.
         """
         reported, completion = self.reported, whole_tokens(self.output_quarters)
         if not finished:
@@ -390,10 +390,9 @@ class Meter:
                 whole_tokens(prompt_quarters()), min(max(completion, hidden_tokens()), MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
-        if reported is None:
-            guess = Tokens(input=whole_tokens(prompt_quarters()), output=completion)
-            return Usage(guess, "partial_estimate")
-        if self.reported_quarters < self.output_quarters:
-            larger = reported.at_least(0, completion)
+        if reported is None or self.reported_quarters < self.output_quarters:
+            known = reported or Tokens()
+            prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
+            larger = known.at_least(prompt, completion)
             return Usage(larger, "provider" if larger == reported else "partial_estimate")
         return Usage(reported, "provider")

@@ -395,6 +395,15 @@ def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
     assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
 
 
+def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> None:
+    meter = Meter()
+    meter.feed(chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    settled = meter.settle(lambda: 400, finished=True)
+    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(100, output=11))
+
+
 @pytest.mark.parametrize(
     ("prompt", "answer", "tokens"),
     [(0, "", Tokens()), (4, "Rome", Tokens(1, output=1)), (5, "Paris", Tokens(2, output=2))],
