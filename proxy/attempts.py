@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
 from proxy.frozen import frozen
 from proxy.types import Target
-from proxy.usage import Meter
+from proxy.usage import Meter, Price, Usage
 
 Outcome = Literal[
     "success",
@@ -32,6 +32,20 @@ TIMED_OUT = frozenset({RequestTimeout.code, *UpstreamTimeout.codes})
 """How an attempt is named whose time was over: the client's own, or that of a phase."""
 
 
+@frozen
+class Bill:
+    """What one attempt used and what it cost."""
+
+    target: Target
+    usage: Usage
+    cost: int | None
+    price: Price | None = None
+
+    def parts(self) -> dict[str, int]:
+        """Return the nano-USD by what they were for; they add up to ``cost``."""
+        return self.price.parts(self.usage.tokens) if self.price else {}
+
+
 @dataclass(slots=True)
 class Attempt:
     """One request to one upstream, from connecting to the last byte.
@@ -41,7 +55,7 @@ class Attempt:
     another attempt of a hedge was faster. Before its ``round``, from 0, a guard has so often wanted
     another answer, and ``replaced`` is set when one wanted another in its place. ``findings`` are
     what guards of the upstream said of the call. ``most_answered`` are the tokens that all answers
-    to its request may have.
+    to its request may have. Its ``bill`` is kept once nothing can change it but more of its answer.
     """
 
     target: Target
@@ -62,6 +76,7 @@ class Attempt:
     findings: tuple[UpstreamFinding, ...] = ()
     left: Mapping[str, int] = field(default_factory=dict)
     most_answered: int = 0
+    bill: Bill | None = None
 
     @property
     def is_given_up(self) -> bool:

@@ -9,28 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import date
 from typing import NamedTuple
 
-from proxy.attempts import Attempt, Fate
+from proxy.attempts import Attempt, Bill, Fate
 from proxy.estimate import body_quarters
 from proxy.frozen import frozen
-from proxy.types import Call, Target
-from proxy.usage import Price, Source, Tokens, Usage, in_force
+from proxy.types import Call
+from proxy.usage import Source, Tokens, in_force
 
 MAX_COST = 2**53  # what no money on earth could pay is taken as unknown
-
-
-@frozen
-class Bill:
-    """What one attempt used and what it cost."""
-
-    target: Target
-    usage: Usage
-    cost: int | None
-    fate: Fate
-    price: Price | None = None
-
-    def parts(self) -> dict[str, int]:
-        """Return the nano-USD by what they were for; they add up to ``cost``."""
-        return self.price.parts(self.usage.tokens) if self.price else {}
 
 
 class Billed(NamedTuple):
@@ -60,26 +45,26 @@ class BudgetCharge:
 
 @frozen
 class Billing:
-    """The attempts of one call with their bills."""
+    """The ``bills`` of the attempts of one call that an upstream was at work for. ``judged`` tells
+    of each attempt what became of it."""
 
-    attempts: Sequence[Billed]
-
-    @property
-    def bills(self) -> list[Bill]:
-        """The bills of the attempts that an upstream was at work for."""
-        return [each.bill for each in self.attempts if each.bill is not None]
+    bills: Sequence[Bill]
+    judged: Callable[[], list[Billed]]
 
     @property
-    def served(self) -> Bill | None:
-        """The bill of the answer that was used: of several, the first's."""
-        return next((bill for bill in self.bills if bill.fate.served), None)
+    def attempts(self) -> list[Billed]:
+        """All attempts of the call, with what became of them now."""
+        return self.judged()
 
     @property
     def source(self) -> Source:
         """Where the token counts come from; the least certain of the attempts."""
-        sources = {bill.usage.source for bill in self.bills}
-        order: tuple[Source, ...] = ("partial_estimate", "provider")
-        return next((source for source in order if source in sources), "none")
+        source: Source = "none"
+        for bill in self.bills:
+            if bill.usage.source == "partial_estimate":
+                return "partial_estimate"
+            source = "provider"
+        return source
 
     @property
     def cost(self) -> int | None:
@@ -89,52 +74,43 @@ class Billing:
     @property
     def lost(self) -> int | None:
         """The part of the cost whose answer nobody got to its end."""
-        return _total_cost(bill for bill in self.bills if bill.fate.loss is not None)
+        return lost(self.attempts)
 
     @property
     def tokens(self) -> Tokens:
-        first, *others = [bill.usage.tokens for bill in self.bills] or [Tokens()]
-        return sum(others, first)
+        tokens = self.bills[0].usage.tokens if self.bills else Tokens()
+        for bill in self.bills[1:]:
+            tokens += bill.usage.tokens
+        return tokens
+
+
+def lost(attempts: Sequence[Billed]) -> int | None:
+    """Return the cost of the answers that nobody got to their end; None as soon as one of them has
+    no known price."""
+    return _total_cost([bill for _, fate, bill in attempts if bill and fate.loss is not None])
 
 
 def bill(
-    attempts: Sequence[Attempt],
-    fates: Iterable[Fate],
+    attempt: Attempt,
     *,
     call: Call | None,
     hidden_tokens: Callable[[Attempt], int] | None,
     day: date,
-) -> Billing:
-    """Return the bills of attempts, at the prices of a day: of what was reported, else estimated.
+) -> Bill:
+    """Return the bill of an attempt, at the prices of a day: of what was reported, else estimated.
 
     ``hidden_tokens`` returns those that a model may have written without showing any.
     """
-    found = []
-    for attempt, fate in zip(attempts, fates, strict=True):
-        made = None
-        if attempt.is_counted:
-            usage = _usage(attempt, call, hidden_tokens)
-            made = _priced(attempt.target, usage, fate, day)
-        found.append(Billed(attempt, fate, made))
-    return Billing(found)
-
-
-def _usage(
-    attempt: Attempt, call: Call | None, hidden_tokens: Callable[[Attempt], int] | None
-) -> Usage:
-    return attempt.meter.settle(
+    usage = attempt.meter.settle(
         lambda: body_quarters(call.body, call.quarters) if call else 0,
         finished=attempt.finished,
         hidden_tokens=lambda: 0 if hidden_tokens is None else hidden_tokens(attempt),
     )
-
-
-def _priced(target: Target, usage: Usage, fate: Fate, day: date) -> Bill:
-    price = in_force(target.prices, day)
+    price = in_force(attempt.target.prices, day)
     cost = price.cost(usage.tokens) if price else None
     if cost is not None and cost > MAX_COST:
         cost = None
-    return Bill(target=target, usage=usage, cost=cost, fate=fate, price=price)
+    return Bill(target=attempt.target, usage=usage, cost=cost, price=price)
 
 
 def _total_cost(bills: Iterable[Bill]) -> int | None:

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from proxy.attempts import Attempt, Outcome, Skip, Why, fates
-from proxy.billing import Billing, BudgetCharge, Saved, bill
+from proxy.attempts import Attempt, Bill, Outcome, Skip, Why, fates
+from proxy.billing import Billed, Billing, BudgetCharge, Saved, bill
 from proxy.call_facts import CacheResult, CallFacts
 from proxy.errors import (
     ClientGone,
@@ -109,7 +109,6 @@ class Record:
     sample_id: str = ""
     hidden_tokens: Callable[[Attempt], int] | None = None
     facts: CallFacts | None = None
-    _final: Billing | None = None
 
     def __post_init__(self) -> None:
         self.sample_id = self.sample_id or self.ids.trace_id
@@ -191,6 +190,7 @@ class Record:
         """Count what an upstream said on one leg, shown to the client or not."""
         attempt = self.serving.get(chunk.leg)
         if attempt is not None:
+            attempt.bill = None
             attempt.meter.feed(chunk.data, self.now(), chunk.quarters)
 
     def meters(self) -> list[Meter]:
@@ -199,19 +199,42 @@ class Record:
 
     @property
     def billing(self) -> Billing:
-        """Usage and cost of each attempt as known now; they are final once the call has ended."""
-        if self._final is not None:
-            return self._final
-        billing = bill(
-            self.attempts,
-            fates(self.attempts, self.serving, self.outcome),
+        """Usage and cost of all attempts as known now; they are final once the call has ended."""
+        bills = []
+        for attempt in self.attempts:
+            made = attempt.bill or self._bill(attempt)
+            if made is not None:
+                bills.append(made)
+        return Billing(bills, self._judged)
+
+    def _bill(self, attempt: Attempt) -> Bill | None:
+        """Return the bill of an attempt as known now, None where no upstream was at work for it. It
+        is kept once its answer has ended, or the call."""
+        if not attempt.is_counted:
+            return None
+        made = bill(
+            attempt,
             call=self.call,
             hidden_tokens=self.hidden_tokens,
             day=self.started_at.date(),
         )
-        if self.ended is not None:
-            self._final = billing
-        return billing
+        if attempt.finished or self.ended is not None:
+            attempt.bill = made
+        return made
+
+    def _judged(self) -> list[Billed]:
+        ends = fates(self.attempts, self.serving, self.outcome)
+        return [
+            Billed(attempt, fate, attempt.bill or self._bill(attempt))
+            for attempt, fate in zip(self.attempts, ends, strict=True)
+        ]
+
+    def served(self) -> Bill | None:
+        """Return the bill of the answer that was used, as known now: of several, the first's."""
+        for attempt in self.attempts:
+            if self.serving.get(attempt.leg) is attempt and attempt.is_counted:
+                return attempt.bill or self._bill(attempt)
+        return None
 
     @property
     def outcome(self) -> Outcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from proxy.attempts import Attempt, Outcome
+from proxy.billing import lost
 from proxy.call_facts import CallFacts, Failure, Side
 from proxy.errors import (
     LimitExceeded,
@@ -49,6 +50,7 @@ def facts_of(record: Record) -> CallFacts:
 def _worked_out(record: Record) -> CallFacts:
     head, call, plan, attempts = record.head, record.call, record.plan, record.attempts
     billing, meters, verdicts = record.billing, record.meters(), record.verdicts()
+    billed = billing.attempts
     duration_s = (record.ended or record.started) - record.started
     return CallFacts(
         trace_id=record.ids.trace_id,
@@ -75,13 +77,13 @@ def _worked_out(record: Record) -> CallFacts:
         status=record.status,
         outcome=record.outcome,
         failure=_failure(record.error, record.outcome) if record.error is not None else None,
-        attempts=billing.attempts,
+        attempts=billed,
         served=_served(record),
         first_sent=record.first_sent,
         source=billing.source,
         tokens=billing.tokens,
         cost=billing.cost,
-        lost_cost=billing.lost,
+        lost_cost=lost(billed),
         finish_reasons=_finish_reasons(meters),
         skips=record.skips,
         standings=record.admission.standings if record.admission is not None else (),

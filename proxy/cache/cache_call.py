@@ -106,7 +106,7 @@ class CacheLookup:
 
     async def store(self, keep: AnswerRecorder, record: Record) -> None:
         """Keep an answer that is whole, as ``record`` accounts for it."""
-        bill = record.billing.served
+        bill = record.served()
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = AnswerMetadata(
@@ -322,6 +322,6 @@ class Fill:
         if chunk.last:
             if self._keep.whole:
                 await self.lookup.store(self._keep, self._record)
-            bill = self._record.billing.served
+            bill = self._record.served()
             self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         await self.flight.add(chunk)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from proxy.attempts import Attempt
-from proxy.billing import Bill, Saved
+from proxy.attempts import Attempt, Bill, Loss
+from proxy.billing import Saved
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER
 from proxy.types import Target
@@ -149,7 +149,7 @@ class Counting:
             if bill is None:
                 continue
             used = True
-            self._bill(deployment, series, bill)
+            self._bill(deployment, series, bill, fate.loss)
             if bill.cost:
                 cost += bill.cost
                 request.uses[fate.use].inc(bill.cost / NANO)
@@ -186,7 +186,7 @@ class Counting:
             invalid = self._child("headrace_usage_invalid_total", *names)
             invalid.inc(attempt.meter.invalid_usage)
 
-    def _bill(self, deployment: str, series: UpstreamSeries, bill: Bill) -> None:
+    def _bill(self, deployment: str, series: UpstreamSeries, bill: Bill, loss: Loss | None) -> None:
         target = bill.target
         served = (deployment, target.upstream.provider or UNKNOWN, target.model)
         estimated = bill.usage.source == "partial_estimate"
@@ -202,8 +202,8 @@ class Counting:
             return
         for cost_type, part in bill.parts().items():
             series.costs[cost_type].inc(part / NANO)
-        if bill.fate.loss is not None:
-            lost = self._child("headrace_lost_cost_usd_total", *served, bill.fate.loss)
+        if loss is not None:
+            lost = self._child("headrace_lost_cost_usd_total", *served, loss)
             lost.inc(bill.cost / NANO)
 
     def _unauthorized(self, failure: Failure | None) -> None:

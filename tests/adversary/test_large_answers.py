@@ -358,12 +358,11 @@ async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
 
             assert statuses == {502}, name
             assert error == code == json.loads(said)["error"]["code"], name
-            [attempt] = record.attempts
-            [bill] = record.billing.bills
+            [(attempt, fate, bill)] = record.billing.attempts
             assert (attempt.error, record.outcome, record.bug) == (code, "upstream_error", False)
             assert bill.usage.source == "partial_estimate"
             assert bill.usage.tokens.input > 0
-            assert (bill.fate.use, bill.fate.loss) == ("abandoned", "upstream_broke")
+            assert (fate.use, fate.loss) == ("abandoned", "upstream_broke")
             assert held <= MOST_S, name
     assert audit(place.ledger).violations == ()
     assert {row["error"] for row in kept(place.ledger, "attempts")} == {

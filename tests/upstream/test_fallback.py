@@ -59,7 +59,7 @@ async def test_a_fallback_of_another_dialect_answers_for_a_failing_target(
     [record] = await proxy.sink.wait()
     assert record.outcome == "success"
     assert [attempt.error is None for attempt in record.attempts] == [False, True]
-    [served] = [bill for bill in record.billing.bills if bill.fate.served]
+    [served] = [bill for _, fate, bill in record.billing.attempts if bill and fate.served]
     assert (served.usage.tokens.input, served.usage.tokens.output) == (5, 3)
     assert bool(record.billing.lost) == record.attempts[0].is_counted
     async with client.get(f"{proxy.admin}/metrics") as scraped:
