@@ -132,7 +132,8 @@ def from_hub(endpoint: Endpoint, body: Json) -> Json:
     """Scale takes at most four sequences as ``stop``, and any number as ``stop_sequences``."""
     stop = body.get("stop")
     if isinstance(stop, list) and len(stop) > MOST_STOPS and body.get("stop_sequences") is None:
-        body = {**body, "stop": None, "stop_sequences": stop}
+        body = {**body, "stop_sequences": stop}
+        del body["stop"]
     return hub.logprobs_as_flag(body) if endpoint == "completions" else body
 
 

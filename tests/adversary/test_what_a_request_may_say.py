@@ -370,6 +370,7 @@ async def test_many_stop_sequences_reach_who_takes_them_and_are_named_elsewhere(
     [asked] = upstream.requests
     assert here == 200
     assert asked.json["stop_sequences"] == said["stop_sequences"]
+    assert "stop" not in asked.json  # nor as null, which its document does not have
     assert (there, told["error"]["param"]) == (422, "stop_sequences")
 
 
