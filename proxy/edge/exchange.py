@@ -173,6 +173,8 @@ class HttpExchange:
         response.content_length = len(body)
         self._note(status)
         await self._out(response.prepare(self._request))
+        if self._request.method == "HEAD":
+            body = b""  # what would follow the head would be read as the next answer
         if len(body) > PIECE:
             body = await self._write_pieces(response, body)
         await self._write(response.write_eof(body), len(body))

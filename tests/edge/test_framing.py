@@ -101,6 +101,22 @@ async def test_framing_that_has_no_end_is_refused_and_cut(
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize("path", [ROUTE.path, "/v1/models", "/nothing"])
+async def test_a_head_is_answered_without_a_body(path: str, proxy: Proxy) -> None:
+    """Else what is asked next on that connection, perhaps by another client of a proxy in front,
+    would be answered with it."""
+    asked = head("Content-Length: 0", "Connection: close").replace(
+        f"POST {ROUTE.path}".encode(), f"HEAD {path}".encode()
+    )
+
+    status, answer = await told(proxy, [asked])
+
+    assert status in (404, 405)
+    fields, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-length: 0" not in fields.lower()
+    assert body == b""
+
+
 async def test_small_chunks_with_extensions_and_trailers_are_read(
     proxy: Proxy, upstream: ScriptedUpstream
 ) -> None:
