@@ -27,7 +27,7 @@ from proxy.edge.drain import Drain, Stop
 from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
 from proxy.egress import HttpEgress
-from proxy.emit import Emitters, Sink
+from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog, LineWriter, events
@@ -139,7 +139,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
             on_bug=telemetry.bug(context),
         )
         readiness = Readiness()
-        sources = _admin_sources(context, rooms, past, candidate)
+        sources = _admin_sources(context, rooms, emitters, past, candidate)
         handler = admin_handler(sources, readiness, _access(settings))
         admin, *_ = await _listen(opened, handler, settings.admin)
         listen, server, stop = await _listen(opened, front, settings.listen)
@@ -235,16 +235,21 @@ def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:
     return Emitters(
         sinks=sinks,
         failed=telemetry.report(context),
-        soon=asyncio.get_running_loop().call_soon,
+        soon=partial(asyncio.get_running_loop().call_later, EMIT_EVERY_S),
         unauthenticated=Quota(time.monotonic),
     )
 
 
 def _admin_sources(
-    context: Context, rooms: Rooms, calls: CallHistory, candidate: Candidate | None
+    context: Context,
+    rooms: Rooms,
+    emitters: Emitters,
+    calls: CallHistory,
+    candidate: Candidate | None,
 ) -> AdminSources:
     """Return what the admin port shows."""
     return AdminSources(
+        settle=emitters.tell,
         look=gauges.LimitGauges(context.metrics, rooms.limits.store, since_epoch).look,
         render=context.metrics.render,
         levels=context.levels,

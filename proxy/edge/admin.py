@@ -65,10 +65,12 @@ class AdminSources:
     """What the port shows: the exposition of metrics, why a call was decided as it was, and what
     a candidate would decide otherwise, where there is one.
 
-    ``look`` reads on the loop the gauges that show the present; ``render`` returns the exposition
-    in the best form of those accepted, and blocks.
+    ``settle`` has all calls that have ended be told of before anything is shown. ``look`` reads on
+    the loop the gauges that show the present; ``render`` returns the exposition in the best form of
+    those accepted, and blocks.
     """
 
+    settle: Callable[[], None]
     look: Callable[[], Awaitable[None]]
     render: Render
     levels: LogLevels
@@ -86,6 +88,7 @@ def admin_handler(
         refused = access.refuses(request.method, path, request.headers)
         if refused is not None:
             return _refusal(*refused)
+        sources.settle()
         if path == LOG_LEVEL and request.method == "PUT":
             return _put_level(sources.levels, request)
         if request.method not in ("GET", "HEAD"):

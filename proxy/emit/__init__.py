@@ -1,7 +1,7 @@
 """What the world learns of a call: metrics, spans and one log line, all from the one Record.
 
-Emitting never raises, never waits and happens once, whatever way the call ended, in the round of
-the event loop after it.
+Emitting never raises, never waits and happens once, whatever way the call ended, within
+``EMIT_EVERY_S`` after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,13 @@ from typing import ClassVar, Protocol
 
 from proxy.emit.quota import Quota
 from proxy.errors import ProxyError
+from proxy.offload import LARGE_BYTES
 from proxy.record import Record
+
+EMIT_EVERY_S = 0.05
+MAX_WAITING = (
+    64  # calls: telling of them takes some ten milliseconds, and the loop stands meanwhile
+)
 
 
 class Sink(Protocol):
@@ -37,10 +43,10 @@ def _now(step: Callable[[], None]) -> None:
 class Emitters:
     """All sinks of the process. A sink that fails is reported and hurts nobody.
 
-    The records that end in one round of the event loop are told of together, sink by sink: what
-    is still in the processor's cache serves the next record for less. ``soon`` runs a step in the
-    loop's next round. Every call without a known key is counted, but ``unauthenticated`` bounds how
-    many of them are told of beyond the metrics, as anybody can send them.
+    Calls are told of together, sink by sink: what is still in the processor's cache serves the
+    next record for less. ``soon`` runs a step in a moment, and ``MAX_WAITING`` calls or a large one
+    do not wait for it. Every call without a known key is counted, but ``unauthenticated`` bounds
+    how many of them are told of beyond the metrics, as anybody can send them.
     """
 
     sinks: tuple[Sink, ...]
@@ -64,7 +70,10 @@ class Emitters:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
         self._ended.append(record)
-        if len(self._ended) == 1:
+        is_large = record.call is not None and record.call.size > LARGE_BYTES
+        if is_large or len(self._ended) >= MAX_WAITING:
+            self.tell()
+        elif len(self._ended) == 1:
             self.soon(self.tell)
 
     def tell(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from proxy.app.context import new_record
-from proxy.emit import Emitters
+from proxy.emit import MAX_WAITING, Emitters
 from proxy.emit.decisions import Decisions
 from proxy.emit.declared.axes import SINKS
 from proxy.emit.log import CallLog
@@ -16,9 +16,12 @@ from proxy.emit.metrics import Metrics
 from proxy.emit.trace import Traces
 from proxy.errors import BadRequest
 from proxy.ledger import Ledger
+from proxy.offload import LARGE_BYTES
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.record import Record
+from proxy.types import Call
+from tests.test_record import HEAD
 
 
 class Sink:
@@ -68,7 +71,7 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
     assert failures == [broken, broken]
 
 
-async def test_records_of_one_round_are_told_together_and_each_once() -> None:
+async def test_records_are_told_together_and_each_once() -> None:
     first, second = Sink(), Sink(broken=True)
     steps: list[Any] = []
     emitters = Emitters((first, second), lambda sink, error: None, steps.append)
@@ -84,6 +87,29 @@ async def test_records_of_one_round_are_told_together_and_each_once() -> None:
     async with emitters.observing(new_record()):
         pass
     assert len(steps) == 1
+
+
+async def test_only_so_many_records_wait_and_a_large_one_not_at_all() -> None:
+    sink, steps = Sink(), list[Any]()
+    emitters = Emitters((sink,), lambda sink, error: None, steps.append)
+
+    for number in range(1, 2 * MAX_WAITING):
+        emitters.end(new_record())
+        assert len(sink.seen) == (MAX_WAITING if number >= MAX_WAITING else 0)
+    large = new_record()
+    large.call = Call(HEAD, {}, size=LARGE_BYTES + 1)
+    emitters.end(large)
+
+    assert len(sink.seen) == 2 * MAX_WAITING
+    emitters.end(new_record())
+    large.call = Call(HEAD, {}, size=LARGE_BYTES)
+    emitters.end(large)
+    assert len(sink.seen) == 2 * MAX_WAITING
+    emitters.end(new_record())
+    emitters.end(new_record())
+    steps[-1]()
+
+    assert len(sink.seen) == 2 * MAX_WAITING + 4
 
 
 def test_a_sink_has_the_name_that_metrics_know_it_by() -> None:
