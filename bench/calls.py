@@ -108,7 +108,7 @@ async def main() -> None:
         rooms = counter.by_room()
         print(f"{parts}: {sum(rooms.values()):.0f} a call", rooms)
         if len(sys.argv) > 1:
-            for (file, name), count in counter.by_function.most_common(150):
+            for (file, name), count in counter.by_function.most_common(400):
                 place = file.rpartition("site-packages/")[2].removeprefix(f"{HOME}/")
                 print(f"{count / COUNTED:8.2f} {place}:{name}")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
@@ -36,6 +36,7 @@ ANSWER_BYTES = 64 * MIB  # of an answer, where the policy does not say it
 VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some upstreams write them
 MAX_SHOWN = 128  # characters of a header
 BURST = 16 * 1024  # bytes of events that have come at once
+JSON, EVENTS = "application/json", "text/event-stream"
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
@@ -101,75 +102,102 @@ class Forwarded:
     asked: OpenAttempt
     offload: Offload
     share: MemoryShare
-    _source: AsyncIterator[Chunk] | None = None
+    _documents: deque[Document] = field(default_factory=deque)
+    _chunks: deque[Chunk] = field(default_factory=deque)
+    _piece: int = 0  # bytes that came last, until all that they complete is read
+    _has_content: bool = False  # of what they complete
+    _ends: Literal["open", "closed", "over"] = "open"
     _first: Chunk | None = None
+    _has_shown: bool = False
     _left: bool = False
     _shown_at: float = 0.0
 
     async def begin(self) -> Self:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""
-        self._source = self._read()
         try:
-            self._first = await anext(self._source)
+            self._first = await self._next()
         except BaseException:
             self.share.give_back()
             raise
         self.asked.slot.begun()
         return self
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        if self._source is None or self._first is None:
-            raise RuntimeError("an answer is begun before it is read")
-        yield self._first
+    def chunks(self) -> Self:
+        return self
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        """No generator: the event loop keeps a list of those, which costs more than this."""
+        if not self._has_shown and self._first is not None:
+            self._has_shown = True
+            return self._first
         try:
-            async for chunk in self._source:
-                yield chunk
+            chunk = await self._next()
         except ProxyError as error:
             raise self.asked.fail(error) from None
+        if chunk is None:
+            raise StopAsyncIteration
+        return chunk
 
-    async def _read(self) -> AsyncIterator[Chunk]:
-        while not self.asked.attempt.finished and (piece := await self.reply.read()):
-            has_content = False
-            self.share.take(len(piece))
-            for document in self.reader.feed(piece):
-                is_small = len(document) <= LARGE_BYTES
-                made = self.reader.read(document) if is_small else await self._aside(document)
-                if made and made[-1].last:
-                    self.reply.finish()
-                for chunk in made:
-                    has_content = True
-                    yield self._noted(chunk)
-            if self._keepalive_due(has_content=has_content):
-                yield Chunk(None, leg=self.asked.attempt.leg)
-            if len(piece) > BURST:  # of what made no chunk nobody else counts the work
-                await asyncio.sleep(0)
-        async for chunk in self._rest():
-            yield chunk
+    async def _next(self) -> Chunk | None:
+        """Return the next chunk, None after the last. A document is read once the chunks before it
+        are taken: what was good before a fault is there before that is raised."""
+        while True:
+            if self._chunks:
+                self._has_content = True
+                return self._noted(self._chunks.popleft())
+            if self._documents:
+                await self._read(self._documents.popleft())
+            elif self._piece:
+                if await self._is_keepalive_due():
+                    return Chunk(None, leg=self.asked.attempt.leg)
+            elif self._ends == "over" or self.asked.attempt.finished:
+                return None
+            elif self._ends == "closed":
+                self._ends = "over"
+                self._chunks.extend(self.reader.end())
+            else:
+                await self._fetch()
 
-    async def _rest(self) -> AsyncIterator[Chunk]:
-        """Yield what follows the last byte; nothing where the answer said that it was whole."""
-        if self.asked.attempt.finished:
+    async def _fetch(self) -> None:
+        """Take what has come, or the end."""
+        piece = await self.reply.read()
+        if not piece:
+            self._ends = "closed"
+            self._documents.extend(self.reader.close())
             return
-        for document in self.reader.close():
-            for chunk in await self._aside(document):
-                yield self._noted(chunk)
-        for chunk in self.reader.end():
-            yield self._noted(chunk)
+        self._piece, self._has_content = len(piece), False
+        self.share.take(len(piece))
+        self._documents.extend(self.reader.feed(piece))
+
+    async def _read(self, document: Document) -> None:
+        small = len(document) <= LARGE_BYTES
+        made = self.reader.read(document) if small else await self._aside(document)
+        if self._ends == "open" and made and made[-1].last:
+            self.reply.finish()
+        self._chunks.extend(made)
 
     async def _aside(self, document: Document) -> list[Chunk]:
         """Return the chunks of a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
         return await self.offload.run(len(document), read, self.asked.call.head.caller)
 
-    def _keepalive_due(self, *, has_content: bool) -> bool:
-        """Note that bytes have come. True if a stream that has begun sent only comments, or a part
-        of an event, for a while: then whoever waits is told that the upstream is still at work, in
-        words of our own."""
+    async def _is_keepalive_due(self) -> bool:
+        """Note that all of a piece is read. True if a stream that has begun sent only comments, or
+        a part of an event, for a while: then whoever waits is told that the upstream is still at
+        work, in words of our own."""
+        size, self._piece = self._piece, 0
+        if size > BURST:  # of what made no chunk nobody else counts the work
+            await asyncio.sleep(0)
+        if not self.head.streamed:
+            return False
         now = self.asked.record.now()
-        if has_content:
+        if self._has_content:
             self._shown_at = now
-        if not self.head.streamed or self._first is None or now - self._shown_at < KEEPALIVE_S:
+        if self._first is None or now - self._shown_at < KEEPALIVE_S:
             return False
         self._shown_at = now
         return True
@@ -216,18 +244,21 @@ class Forwarded:
 
 def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     """Choose by what came, not by what was asked; an answer of no known kind is refused."""
-    if reply.headers.get("content-encoding", "identity").lower() != "identity":
+    coding = reply.headers.get("content-encoding")
+    if coding is not None and coding.lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
-    media_type = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = reply.headers.get("content-type", "")
+    if media_type not in (JSON, EVENTS):
+        media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
     spoken = DIALECTS[upstream.dialect]
     server = spoken.server
     turn = turning(call, endpoint, DIALECTS[call.head.dialect], spoken)
     documents = Documents(upstream.max_answer_values, vectors=endpoint == "embeddings")
-    if media_type == "text/event-stream" and call.stream:
+    if media_type == EVENTS and call.stream:
         return StreamReader(leg, turn, server, documents)
-    if media_type != "application/json":
+    if media_type != JSON:
         raise UpstreamInvalid("The upstream sent neither JSON nor the stream that was asked for.")
     limit = upstream.max_answer_bytes or (VECTORS_BYTES if documents.vectors else ANSWER_BYTES)
     return WholeReader(leg, turn, server, documents, stream=call.stream, limit=limit)
@@ -238,13 +269,14 @@ def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     shown = DIALECTS[asked.target.upstream.dialect].server.shown
     if not shown or asked.target.upstream.dialect != asked.call.head.dialect:
         return ()
-    begins = tuple(allowed for allowed in shown if allowed.endswith("-"))
-    allowed = (
-        (name, value)
-        for name, value in reply.headers.items()
-        if (name in shown or name.startswith(begins))
-        and len(name) <= MAX_WORD
-        and len(value) <= MAX_SHOWN
-        and " " not in value
-    )
+    headers = reply.headers
+    begins = tuple([allowed for allowed in shown if allowed.endswith("-")])
+    names = [name for name in shown if name in headers]
+    if begins:
+        names = [name for name in headers if name in shown or name.startswith(begins)]
+    allowed = [
+        (name, headers[name])
+        for name in names
+        if len(name) <= MAX_WORD and len(headers[name]) <= MAX_SHOWN and " " not in headers[name]
+    ]
     return tuple(few(allowed))
