@@ -13,6 +13,7 @@ from proxy.dialects import enkrypt, fireworks, multimodel, openai, portkey, requ
 from proxy.dialects.base import Client, Dialect, Headers
 from proxy.dialects.bounds import SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
+from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
 from proxy.errors import BadField, MethodNotAllowed, NotFound
 from proxy.estimate import field_quarters
@@ -71,14 +72,21 @@ ROUTES: dict[tuple[str, str], tuple[str, Endpoint]] = {
 PATHS: dict[str, str] = {path: name for (_, path), (name, _) in ROUTES.items()}
 
 _CREDENTIAL = re.compile("|".join(CREDENTIAL_WORDS))
+USUAL_HEADERS = frozenset(
+    {"accept", "accept-encoding", "connection", "content-length", "content-type", "host"}
+    | {"traceparent", "user-agent", "x-forwarded-for", "x-request-id"}
+)
+"""Headers that most requests have: none of these names is a credential's."""
 
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
     name = PATHS.get(path, "openai")
-    for prefix, other in SHARING[name].items():
-        if any(header.startswith(prefix) for header in headers):
-            return other
+    if sharing := SHARING[name]:
+        names = joined_names(headers)
+        for prefix, other in sharing.items():
+            if f"\n{prefix}" in names:
+                return other
     return DIALECTS[name]
 
 
@@ -120,7 +128,8 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
     return {
         name: value
         for name, value in headers.items()
-        if _CREDENTIAL.search(name) is None and (own is None or own not in value)
+        if (own is None or own not in value)
+        and (name in USUAL_HEADERS or _CREDENTIAL.search(name) is None)
     }
 
 
@@ -150,11 +159,11 @@ def read_call(head: RequestHead, body: Json, size: int = 0) -> Call:
         deployment=deployment,
         stream=stream,
         wants_usage=dialect.client.always_usage or options.get("include_usage") is True,
-        timeout_s=_shortest(head.timeout_s, hub_body.get("inference_timeout")),
+        timeout_s=_shorter(head.timeout_s, hub_body.get("inference_timeout")),
         warnings=_left_out(dialect.client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
-        names=frozenset(name for name in ALIKE if name in body),
+        names=ALIKE.intersection(body),
     )
 
 
@@ -185,6 +194,7 @@ def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:
     )
 
 
-def _shortest(*seconds: float | None) -> float | None:
-    given = [s for s in seconds if s]
-    return min(given) if given else None
+def _shorter(one: float | None, other: float | None) -> float | None:
+    if one and other:
+        return min(one, other)
+    return one or other or None

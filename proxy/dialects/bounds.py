@@ -7,7 +7,7 @@ request or in a group of options, so whatever a request says of them counts.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 
 from proxy.dialects.fields import (
     Field,
@@ -124,14 +124,14 @@ def checked_fields(fields: Fields) -> Fields:
     return {**fields, **{name: TYPES[name] for name in TYPES.keys() - fields.keys()}}
 
 
-def groups(body: Json, path: str = "") -> Iterator[tuple[str, Json]]:
-    """Yield the request and each group of options in it, with the path of its members."""
-    yield path, body
-    if GROUPS.isdisjoint(body):
-        return
-    for name in GROUPS & body.keys():
-        if isinstance(body[name], dict):
-            yield from groups(body[name], f"{path}{name}.")
+def groups(body: Json, path: str = "") -> list[tuple[str, Json]]:
+    """Return the request and each group of options in it, with the path of its members."""
+    found = [(path, body)]
+    if not GROUPS.isdisjoint(body):
+        for name in GROUPS & body.keys():
+            if isinstance(body[name], dict):
+                found += groups(body[name], f"{path}{name}.")
+    return found
 
 
 def check_groups(body: Json) -> None:
@@ -152,6 +152,8 @@ def check_groups(body: Json) -> None:
 
 def counts_as(path: str, name: str) -> str:
     """Return the name that a field counts as: a bound on thoughts is a budget."""
+    if not path:
+        return "budget_tokens" if name in BUDGETS else name
     within = path.rpartition(".")[0].rpartition(".")[2]
     return "budget_tokens" if name in BUDGETS or (within in THOUGHTS and name in BOUNDS) else name
 

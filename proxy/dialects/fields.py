@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -99,8 +100,8 @@ def types_of(fields: Fields) -> Fields:
     }
 
 
-def _within(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high)
+def _bounds(low: float | None, high: float | None) -> tuple[float, float]:
+    return (-inf if low is None else low, inf if high is None else high)
 
 
 def _range(kind: str, low: float | None, high: float | None) -> str:
@@ -114,9 +115,10 @@ def _range(kind: str, low: float | None, high: float | None) -> str:
 def number(low: float | None = None, high: float | None = None, default: Any = None) -> Field:
     """A number, whole or not; true and false are none."""
     says = _range("a number", low, high)
+    least, most = _bounds(low, high)
 
     def check(value: Any) -> str | None:
-        good = type(value) in (int, float) and _within(value, low, high)
+        good = type(value) in (int, float) and least <= value <= most
         return None if good else f"must be {says}"
 
     return Field(says, check, default=default, type=None if low is high is None else number())
@@ -125,9 +127,10 @@ def number(low: float | None = None, high: float | None = None, default: Any = N
 def integer(low: int | None = None, high: int | None = None, default: Any = None) -> Field:
     """A whole number written as one: neither ``true`` nor ``1.0``."""
     says = _range("an integer", low, high)
+    least, most = _bounds(low, high)
 
     def check(value: Any) -> str | None:
-        good = type(value) is int and _within(value, low, high)
+        good = type(value) is int and least <= value <= most
         return None if good else f"must be {says}"
 
     return Field(says, check, default=default, type=None if low is high is None else integer())
@@ -165,11 +168,12 @@ def choice(*words: str, default: str | None = None) -> Field:
 def array(item: type | tuple[type, ...], says: str, low: int = 0, high: int | None = None) -> Field:
     """An array whose items are all of one kind; ``low`` and ``high`` bound its length."""
     kinds = item if isinstance(item, tuple) else (item,)
+    most = inf if high is None else high
 
     def check(value: Any) -> str | None:
         good = (
             type(value) is list
-            and _within(len(value), low, high)
+            and low <= len(value) <= most
             and all(type(each) in kinds for each in value)
         )
         return None if good else f"must be {says}"
@@ -244,11 +248,9 @@ def messages() -> Field:
     says = "a non-empty array of objects, each with a string role"
 
     def check(value: Any) -> str | None:
-        good = (
-            type(value) is list
-            and bool(value)
-            and all(type(m) is dict and type(m.get("role")) is str for m in value)
-        )
+        good = type(value) is list and bool(value)
+        for each in value if good else ():
+            good = good and type(each) is dict and type(each.get("role")) is str
         return None if good else f"must be {says}"
 
     return Field(says, check)

@@ -92,8 +92,11 @@ def _cap(
 
     body = _mapped(body, name, change)
     bound = _bound_name(endpoint, body, name) if name in BOUNDS else None
-    if bound is None or any(body.get(field) is not None for field in BOUNDS if field in obeyed):
+    if bound is None:
         return body
+    for field in BOUNDS.keys() & body.keys():
+        if field in obeyed and body[field] is not None:
+            return body
     return body | {bound: _lowest(endpoint, body, most)}
 
 
@@ -106,7 +109,7 @@ def _thought(budget: Any, most: Any) -> Any:
 def _mapped(body: Json, name: str, change: Change, path: str = "") -> Json:
     """Return the body with a number changed under all its names, in groups of options too; a change
     to None leaves the field out."""
-    names = SAME.get(name, frozenset((name,)))
+    names = SAME.get(name) or {name}
     if names.isdisjoint(body) and GROUPS.isdisjoint(body):
         return body
     made: Json = {}
@@ -139,11 +142,9 @@ def _lowest(endpoint: Endpoint, body: Json, most: float) -> float:
     without a bound: a cap never lets a model answer more. It is 1 at least, as not all targets
     take 0.
     """
-    bounds: list[float] = [
-        group[name]
-        for path, group in groups(body)
-        for name in BOUNDS.keys() & group.keys()
-        if group[name] is not None and counts_as(path, name) in BOUNDS
-    ]
-    default = [LEGACY_DEFAULT] if endpoint == "completions" else []
-    return max(1, min([most, *default, *bounds]))
+    lowest = min(most, LEGACY_DEFAULT) if endpoint == "completions" else most
+    for path, group in groups(body):
+        for name in BOUNDS.keys() & group.keys():
+            if group[name] is not None and counts_as(path, name) in BOUNDS:
+                lowest = min(lowest, group[name])
+    return max(1, lowest)

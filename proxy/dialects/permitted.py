@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from proxy.dialects.bounds import GROUPS, groups
+from proxy.dialects.openai import OPENAI
 from proxy.errors import BadField
 from proxy.types import Json, Upstream
 from proxy.types.nested import NestedNames
@@ -20,6 +21,8 @@ from proxy.words import ascii_word
 NOT_YOURS = "is not for a client to say"
 DEARER = "asks for more than the price of the model says"
 
+SQUEEZED = {name: squeezed(name) for fields in OPENAI.fields.values() for name in fields}
+"""The fields of most requests."""
 Dropped = dict[str, None]  # by the policy's own spelling: a client may have thousands
 
 
@@ -27,7 +30,8 @@ def permitted(body: Json, upstream: Upstream) -> tuple[Json, list[str]]:
     """Return a copy of what a client may say to an upstream, and the fields that the policy drops.
     Raises ``BadField`` for one that it refuses."""
     banned, nested = upstream.banned, upstream.nested.within
-    if GROUPS.isdisjoint(body) and upstream.looked_for.isdisjoint(map(squeezed, body)):
+    names = [SQUEEZED.get(name) or squeezed(name) for name in body]
+    if GROUPS.isdisjoint(body) and upstream.looked_for.isdisjoint(names):
         return dict(body), []
     allowed: Json = {}
     dropped: Dropped = {}

@@ -22,6 +22,11 @@ _TRUE = frozenset({"true", "1"})
 _FALSE = frozenset({"false", "0", ""})
 
 
+def joined_names(headers: Headers) -> str:
+    """Return the names of headers, each after a line end: to look for what some begin with."""
+    return "\n".join(("", *headers))
+
+
 def bearer(headers: Headers) -> Secret | None:
     """Read ``Authorization: Bearer …``; another scheme is no credential of ours."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -87,7 +92,7 @@ def parent(headers: Headers) -> Parent | None:
 
 def common(headers: Headers, head: RequestHead) -> RequestHead:
     """Add what our own headers say; every dialect allows them, and most calls have none."""
-    if not any(name.startswith("x-headrace-") or name == "traceparent" for name in headers):
+    if "traceparent" not in headers and "\nx-headrace-" not in joined_names(headers):
         return head
     return replace(
         head,

@@ -81,8 +81,8 @@ class Incoming:
     @property
     def given_id(self) -> str | None:
         """The request id that a client chose, if it may stand in headers and logs."""
-        given = self.headers.get("x-request-id", "")
-        return given if REQUEST_ID.fullmatch(given) else None
+        given = self.headers.get("x-request-id")
+        return given if given and REQUEST_ID.fullmatch(given) else None
 
     def check_head(self) -> None:
         """Refuse another version of HTTP, and a header that decides something and came twice: two
@@ -125,10 +125,11 @@ class Incoming:
             raise RequestTimeout("The body did not arrive in time.") from None
 
     def _check_kind(self) -> None:
-        kind = self.headers.get("content-type", JSON).partition(";")[0].strip().lower()
-        if kind != JSON:
+        kind = self.headers.get("content-type", JSON)
+        if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
             raise UnsupportedMedia(f"The body must be {JSON}.")
-        if self.headers.get("content-encoding", "identity").lower() != "identity":
+        coding = self.headers.get("content-encoding")
+        if coding is not None and coding.lower() != "identity":
             raise UnsupportedMedia("The body must not be encoded.")
         if int(self.headers.get("content-length", "0")) > self._bounds.body_bytes:
             raise self._too_large()

@@ -18,6 +18,7 @@ _NAMES = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _NOT = re.compile("non[-_]?(?:thinking|reasoning)", re.IGNORECASE)
+WISHES = frozenset({"reasoning", "reasoning_effort", "thinking"})
 _OFF = (None, False, "none", "disabled", "off", 0)
 
 
@@ -33,6 +34,8 @@ def may_reason(model: str, body: Mapping[str, Any]) -> bool:
 
 
 def _asked(body: Mapping[str, Any]) -> bool:
+    if WISHES.isdisjoint(body):
+        return False
     thinking = body.get("thinking")
     if isinstance(thinking, dict):
         thinking = thinking.get("type")

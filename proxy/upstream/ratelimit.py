@@ -15,7 +15,7 @@ def remaining(headers: Mapping[str, str]) -> dict[str, int]:
     """Return how many requests and tokens are left, as far as the headers have plain digits."""
     left = {}
     for what, name in HEADERS.items():
-        value = headers.get(name, "")
-        if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
+        value = headers.get(name)
+        if value and value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS:
             left[what] = int(value)
     return left
