@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from proxy.errors import ClientGone, ProxyError, Stopping, UpstreamError
@@ -57,8 +56,7 @@ class Pipeline:
                 record.revision = policy.revision
                 caller = policy.identify(head)  # no body is read before
                 record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
-                head = replace(head, caller=head.caller or caller.key)
-                call = record.call = await client.read_call(head)  # accept: the body
+                call = record.call = await client.read_call(head, caller.key)  # the body
                 plan = record.plan = caller.decide(call)  # identify
                 plan.permit()  # a rule may say no
                 async with self.limits.admit(plan, call, record) as permit:  # later settle

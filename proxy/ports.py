@@ -31,8 +31,9 @@ class Exchange(Protocol):
     def read_head(self) -> RequestHead:
         """Read the head alone. Raises a ``Refused`` for what no dialect can read."""
 
-    async def read_call(self, head: RequestHead) -> Call:
-        """Read the body, within bounds of size and time, and check each of its fields."""
+    async def read_call(self, head: RequestHead, caller: str) -> Call:
+        """Read the body, within bounds of size and time, and check each of its fields. ``caller``
+        is the key in whose turns the call is served."""
 
     async def begin(self, head: Head, record: Record) -> None:
         """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""

@@ -80,7 +80,7 @@ class AnswerCache:
             rule=rule,
             namespace=control.namespace,
         )
-        key = await self.offload.run(call.size, keyed, call.head.caller)
+        key = await self.offload.run(call.size, keyed, call.caller)
         question = None
         if self.semantic is not None and control.keep:
             question = await self.semantic.question(

@@ -89,12 +89,12 @@ class CacheLookup:
         if value is None:
             return None
         larger = partial(inflate, key, value, self.rule.max_bytes)
-        text = await self.offload.run(len(value) * RATIO, larger, self.call.head.caller)
+        text = await self.offload.run(len(value) * RATIO, larger, self.call.caller)
         if text is None:
             return None
         vectors = self.call.head.endpoint == "embeddings"
         parsed = partial(parse, text, vectors=vectors)
-        kept = await self.offload.run(len(text), parsed, self.call.head.caller)
+        kept = await self.offload.run(len(text), parsed, self.call.caller)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
 
     def _age(self, kept: CachedAnswer) -> float:
@@ -117,7 +117,7 @@ class CacheLookup:
             tokens=used,
         )
         dumped = partial(dump, self.key, about, keep.lines)
-        value = await self.offload.run(keep.size, dumped, self.call.head.caller)
+        value = await self.offload.run(keep.size, dumped, self.call.caller)
         self.backend.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
@@ -186,7 +186,7 @@ class CacheCall:
         streamed = self.lookup.call.stream
         await self.client.begin(Head(streamed), self.record)
         made = partial(_chunks, kept, streamed=streamed)
-        chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.head.caller)
+        chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
         turn = LoopTurn(self.record.now)
         turn.begin()
         for chunk in chunks:
@@ -316,7 +316,7 @@ class Fill:
         line = None
         if chunk.data is not None and not self._keep.oversize:
             made = partial(line_of, chunk)
-            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.head.caller)
+            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
         self._keep.feed(chunk, line)
         self.flight.oversize = self._keep.oversize
         if chunk.last:

@@ -68,7 +68,7 @@ class SemanticIndex:
             rule=rule,
             namespace=namespace,
         )
-        space = await offload.run(call.size, keyed, call.head.caller)
+        space = await offload.run(call.size, keyed, call.caller)
         return SemanticQuery(
             index=self,
             rule=rule,

@@ -133,11 +133,11 @@ def _without_credentials(headers: Headers, credential: Secret | None) -> Headers
     }
 
 
-def read_call(head: RequestHead, body: Json, size: int = 0) -> Call:
+def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
     """Check each field of a body and put it into OpenAI's form. Raises ``BadField``.
 
-    ``size`` is that of the body in bytes. A large one is estimated here, as its estimate is asked
-    for more than once and takes long.
+    ``size`` is that of the body in bytes, ``caller`` in whose turns the call is served. A large
+    body is estimated here, as its estimate is asked for more than once and takes long.
     """
     dialect = DIALECTS[head.dialect]
     check_body(CHECKED_FIELDS[head.dialect][head.endpoint], body, SPELLINGS)
@@ -164,6 +164,7 @@ def read_call(head: RequestHead, body: Json, size: int = 0) -> Call:
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
+        caller=caller,
     )
 
 

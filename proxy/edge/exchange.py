@@ -77,14 +77,14 @@ class HttpExchange:
             raise LoopDetected("An upstream of this proxy leads back to it.")
         return head
 
-    async def read_call(self, head: RequestHead) -> Call:
+    async def read_call(self, head: RequestHead, caller: str) -> Call:
         if head.endpoint == "models":
             self._call = Call(head, {})
         else:
-            self._share.charge_to(head.caller)
+            self._share.charge_to(caller)
             raw = await self._incoming.body()
-            make = partial(dialects.read_call, head, size=len(raw))
-            self._call = await self._read(raw, make, head.caller, self._share.take_read)
+            make = partial(dialects.read_call, head, size=len(raw), caller=caller)
+            self._call = await self._read(raw, make, caller, self._share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -104,7 +104,7 @@ class HttpExchange:
             data = self._writer.feed(chunk)
         else:
             written = partial(self._writer.feed, chunk)
-            data = await self._offload.run(weight, written, self._call.head.caller)
+            data = await self._offload.run(weight, written, self._call.caller)
         if self._head.streamed:
             await self._stream(data, chunk)
         elif chunk.last:

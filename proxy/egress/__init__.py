@@ -76,7 +76,8 @@ class HttpGuardEgress:
             return await self.outside.http.post(url, headers, body, PATIENCE, fresh=True)
 
     async def complete(self, guard: str, deployment: str, body: Mapping[str, Any]) -> str:
-        exchange = OwnExchange(self._head(guard, deployment), body)
+        caller = f"{ROUTE}/{guard} {self.record.key}"  # in whose turns it is served
+        exchange = OwnExchange(self._head(guard, deployment), body, caller)
         with self._noted():
             await self.outside.run(exchange)
         return exchange.answer()
@@ -91,7 +92,6 @@ class HttpGuardEgress:
             nonce=own,
             deployment=deployment,
             guard=guard,
-            caller=f"{ROUTE}/{guard} {outer.key}",
             parent=Parent(outer.ids.trace_id, outer.ids.server_span, outer.sample_id),
             via=outer.head.via if outer.head else (),
             at=datetime.now(UTC),

@@ -16,10 +16,11 @@ class OwnExchange:
 
     gone = True  # who asks is this very task: where it is cancelled, nobody is left
 
-    def __init__(self, head: RequestHead, body: Mapping[str, Any]) -> None:
+    def __init__(self, head: RequestHead, body: Mapping[str, Any], caller: str = "") -> None:
         self.request_id = head.request_id
         self._head = head
         self._body = body
+        self._caller = caller  # not the guard's key, which is that of nobody
         self._record: Record | None = None
         self._document: Any = None
         self._error: ProxyError | None = None
@@ -31,8 +32,9 @@ class OwnExchange:
     def read_head(self) -> RequestHead:
         return self._head
 
-    async def read_call(self, head: RequestHead) -> Call:
-        return dialects.read_call(head, {**self._body, "model": head.deployment})
+    async def read_call(self, head: RequestHead, caller: str = "") -> Call:
+        body = {**self._body, "model": head.deployment}
+        return dialects.read_call(head, body, caller=self._caller)
 
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record

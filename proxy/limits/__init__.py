@@ -119,7 +119,7 @@ class Admitted:
         return self
 
     async def _worked_out(self, work: Callable[[Plan, Call], T]) -> T:
-        job, caller = partial(work, self.plan, self.call), self.call.head.caller
+        job, caller = partial(work, self.plan, self.call), self.call.caller
         return await self.admission.offload.run(self.call.size, job, caller)
 
     def require_budget(self) -> None:

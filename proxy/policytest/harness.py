@@ -188,8 +188,8 @@ class _Exchange:
         received = Received(REQUEST, REQUEST, self._given.at)
         return dialects.parse_head("POST", self._path, self._headers, received)
 
-    async def read_call(self, head: RequestHead) -> Call:
-        self._call = dialects.read_call(head, self._body)
+    async def read_call(self, head: RequestHead, caller: str = "") -> Call:
+        self._call = dialects.read_call(head, self._body, caller=caller)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:

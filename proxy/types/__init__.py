@@ -46,9 +46,7 @@ class RequestHead:
     this kind that the call has come through. ``digest`` is the SHA-256 of the key's text, which is
     kept nowhere. ``headers`` are those of the request that carry no credential, by lower-case
     name, for the conditions of rules; ``at`` is the moment it came, in UTC. ``guard`` names the
-    guard that asks, where it is the proxy itself that calls. ``caller`` says in whose
-    turns it is served: those of its key, whichever text that has; of a guard and the key for which
-    it asks, of a guard's call.
+    guard that asks, where it is the proxy itself that calls.
     """
 
     dialect: str
@@ -69,7 +67,6 @@ class RequestHead:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     at: datetime = EPOCH
     guard: str | None = None
-    caller: str = ""
 
 
 @frozen
@@ -80,7 +77,9 @@ class Call:
     are the names asked for, several only in the multi-model dialect. ``wants_usage`` says that
     the client expects a usage chunk at the end of its stream. ``names`` are those by which it
     wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
-    one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``.
+    one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
+    says in whose turns it is served: those of its key, whichever text that has; of a guard and the
+    key for which it asks, of a guard's call.
     """
 
     head: RequestHead
@@ -94,6 +93,7 @@ class Call:
     names: frozenset[str] = frozenset()
     size: int = 0
     quarters: Mapping[str, int] = field(default_factory=dict)
+    caller: str = ""
 
 
 @frozen

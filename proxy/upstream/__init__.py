@@ -136,10 +136,10 @@ class Upstreams:
         written = partial(
             build_request, call, target, asks, spoken, context.model_leg.changes_for(target)
         )
-        request = await self.offload.run(call.size, written, call.head.caller)
+        request = await self.offload.run(call.size, written, call.caller)
         record.warn(f"{name} dropped" for name in request.dropped)
         try:
-            slot = self.health.take(target, request.endpoint, call.head.caller)
+            slot = self.health.take(target, request.endpoint, call.caller)
         except (CircuitOpen, UpstreamBusy) as skipped:
             record.skip(target, skipped.code)
             raise
@@ -190,7 +190,7 @@ class Upstreams:
         head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
         reader = reader_of(asked, reply)
         share = self.share() if kept or reader.holds else Unbounded()
-        share.charge_to(asked.call.head.caller)
+        share.charge_to(asked.call.caller)
         answer = Forwarded(
             head=head,
             reply=reply,

@@ -183,7 +183,7 @@ class Forwarded:
     async def _aside(self, document: Document) -> list[Chunk]:
         """Return the chunks of a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
-        return await self.offload.run(len(document), read, self.asked.call.head.caller)
+        return await self.offload.run(len(document), read, self.asked.call.caller)
 
     async def _is_keepalive_due(self) -> bool:
         """Note that all of a piece is read. True if a stream that has begun sent only comments, or
