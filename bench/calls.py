@@ -2,17 +2,21 @@
 
 The proxy runs in this process; client, provider and collector are processes of their own. What
 Python's profiler tells counts: a Python function that is entered, a coroutine that goes on, and a
-C function that Python calls. All threads count.
+C function that Python calls. ``python -m bench.calls --write`` writes ``budget.json``, which a
+test holds calls to: what a call runs may become less, and not more by more than ``SLACK``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import tempfile
 import threading
 from collections import Counter
+from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,9 +29,13 @@ from bench.processes import serving
 from proxy import app
 from proxy.settings import Address, LedgerAt, Settings
 
-WARM, COUNTED = 50, 100
+WARM, COUNTED, MOST_SHOWN = 50, 100, 400
+SETTLED_S = 0.5  # until all that is told of the last calls is told
+SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
+BUDGETED = ("bare", "everything")
+BUDGET = Path(__file__).parent / "budget.json"
+LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "other")
 HOME = Path(proxy.__file__).parent
-ROOMS = tuple(sorted(each.name for each in HOME.iterdir() if (each / "__init__.py").exists()))
 
 
 class CallCounter:
@@ -56,7 +64,7 @@ def room_of(file: str) -> str:
     """Return the room a file is in, the module's name for one beside the rooms."""
     path = Path(file)
     if not path.is_relative_to(HOME):
-        for library in ("aiohttp", "asyncio", "opentelemetry"):
+        for library in LIBRARIES:
             if f"/{library}/" in file:
                 return library
         return "other"
@@ -70,48 +78,95 @@ async def _ask(port: int, first: int, total: int, *, stream: bool) -> None:
         raise RuntimeError("the client failed")
 
 
-async def counted(parts: str, *, stream: bool = False, hits: bool = False) -> CallCounter:
-    """Return what a call of this kind costs, after others have warmed the process up."""
-    counter = CallCounter()
-    threading.setprofile(counter)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
-            (folder / "policies").mkdir()
-            policies.write(folder / "policies", parts, upstream)
-            kept = parts in policies.KEPT
-            settings = Settings(
-                folder / "policies",
-                listen=Address("127.0.0.1", 0),
-                admin=Address("127.0.0.1", 0),
-                otlp_endpoint=f"http://127.0.0.1:{collector}" if kept else None,
-                ledger=LedgerAt("sqlite", folder / "ledger.db") if kept else None,
-            )
-            log = os.open(os.devnull, os.O_WRONLY)
-            async with app.running(settings, log_fd=log) as running:
-                await _ask(running.listen.port, 0, WARM, stream=stream)
-                sys.setprofile(counter)
-                counter.on = True
-                await _ask(running.listen.port, 0 if hits else WARM, COUNTED, stream=stream)
-                await asyncio.sleep(1)
-                counter.on = False
-                sys.setprofile(None)
-            os.close(log)
-    threading.setprofile(None)
-    return counter
+@dataclass(frozen=True)
+class Counted:
+    """What a call runs: in the thread of the event loop, and in all others."""
+
+    loop: CallCounter
+    threads: CallCounter
+
+
+async def counted(parts: str, *, stream: bool = False, hits: bool = False) -> Counted:
+    """Return what a call of this kind runs, once others have warmed the process up."""
+    made = Counted(CallCounter(), CallCounter())
+    threading.setprofile(made.threads)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            await _count(made, Path(name), parts, stream=stream, hits=hits)
+    finally:
+        threading.setprofile(None)
+    return made
+
+
+async def _count(made: Counted, folder: Path, parts: str, *, stream: bool, hits: bool) -> None:
+    async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
+        settings = _settings(folder, parts, upstream, collector)
+        log = os.open(os.devnull, os.O_WRONLY)
+        async with app.running(settings, log_fd=log) as running:
+            await _ask(running.listen.port, 0, WARM, stream=stream)
+            made.loop.on = made.threads.on = True
+            sys.setprofile(made.loop)
+            await _ask(running.listen.port, 0 if hits else WARM, COUNTED, stream=stream)
+            await asyncio.sleep(SETTLED_S)
+            sys.setprofile(None)
+            made.loop.on = made.threads.on = False
+        os.close(log)
+
+
+def _settings(folder: Path, parts: str, upstream: int, collector: int) -> Settings:
+    (folder / "policies").mkdir()
+    policies.write(folder / "policies", parts, upstream)
+    kept = parts in policies.KEPT
+    return Settings(
+        folder / "policies",
+        listen=Address("127.0.0.1", 0),
+        admin=Address("127.0.0.1", 0),
+        otlp_endpoint=f"http://127.0.0.1:{collector}" if kept else None,
+        ledger=LedgerAt("sqlite", folder / "ledger.db") if kept else None,
+    )
+
+
+async def over_budget() -> list[str]:
+    """Return the rooms in which a call runs more functions than ``budget.json`` says."""
+    found = []
+    for parts, budget in json.loads(BUDGET.read_text()).items():
+        rooms = (await counted(parts)).loop.by_room()
+        over = {
+            room: count
+            for room, count in rooms.items()
+            if count > 1.05 * budget.get(room, 0) + SLACK
+        }
+        found += [
+            f"{parts}: {room} runs {count:.0f} a call, not {budget.get(room, 0)}"
+            for room, count in over.items()
+            if room not in LIBRARIES
+        ]
+    return found
+
+
+async def write_budget() -> None:
+    """Write the functions that a call runs today as the most that it may run."""
+    budget = {}
+    for parts in BUDGETED:
+        rooms = (await counted(parts)).loop.by_room()
+        kept = {room: ceil(count) for room, count in rooms.items() if room not in LIBRARIES}
+        budget[parts] = kept
+    BUDGET.write_text(json.dumps(budget, indent=2) + "\n")
 
 
 async def main() -> None:
-    """Print the calls of each kind by room, those of one kind by function too if it is named."""
+    """Print the functions of each kind of call by room, those of one that is named one by one."""
     for parts in sys.argv[1:] or policies.PARTS:
-        counter = await counted(parts)
-        rooms = counter.by_room()
-        print(f"{parts}: {sum(rooms.values()):.0f} a call", rooms)
+        made = await counted(parts)
+        for thread, counter in (("loop", made.loop), ("threads", made.threads)):
+            rooms = counter.by_room()
+            shown = ", ".join(f"{room} {count:.0f}" for room, count in rooms.items() if count >= 1)
+            print(f"{parts}, {thread}: {sum(rooms.values()):.0f} a call ({shown})")
         if len(sys.argv) > 1:
-            for (file, name), count in counter.by_function.most_common(400):
+            for (file, name), count in made.loop.by_function.most_common(MOST_SHOWN):
                 place = file.rpartition("site-packages/")[2].removeprefix(f"{HOME}/")
                 print(f"{count / COUNTED:8.2f} {place}:{name}")
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    uvloop.run(write_budget() if sys.argv[1:] == ["--write"] else main())
