@@ -32,8 +32,8 @@ class Access:
 
     def _is_known_host(self, host: str) -> bool:
         """True for a name that nobody else can lead to this address, and where none is given."""
-        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-        name = name.lower().rstrip(".")
+        name, colon, port = host.rpartition(":")
+        name = (name if colon and port.isdigit() else host).lower().rstrip(".")
         if name in ("", "localhost", *self.hosts):
             return True
         try:

@@ -30,6 +30,7 @@ HERE = Address("127.0.0.1", 0)
         ("evil.example:8081", False),
         ("localhost.evil.example", False),
         ("127.0.0.1.evil.example", False),
+        ("8081", False),
     ],
 )
 def test_only_names_that_lead_nowhere_else_are_known(host: str, *, known: bool) -> None:
