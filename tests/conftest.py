@@ -79,11 +79,11 @@ class Proxy:
         return self.sink.records
 
 
-def world(upstream: str, *, patient: bool = False) -> str:
+def world(upstream: str, *, hasty: bool = False) -> str:
     """The small world of all tests: an upstream of each dialect, two teams, two deployments.
 
-    A ``patient`` one waits for its upstream as long as a busy machine may take: for tests in which
-    no upstream is meant to be too late.
+    It waits for its upstream as long as a busy machine may take. A ``hasty`` one does not: for
+    tests in which an upstream is meant to be too late.
     """
     digest = hashlib.sha256(KEY.encode()).hexdigest()
     stranger = hashlib.sha256(b"hr-search-key").hexdigest()
@@ -95,7 +95,7 @@ def world(upstream: str, *, patient: bool = False) -> str:
     reach = ", ".join(f"via-{d}" for d in others)
     return f"""
 upstreams:
-  openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts(patient)}}}
+  openai: {{dialect: openai, base_url: '{upstream}/v1'{_key()}, timeouts: {_timeouts(hasty)}}}
 {ups}
 tags:
   team: [support, search]
@@ -137,10 +137,10 @@ def _price() -> str:
     return ", price: {input: 0.15, output: 0.6, cached_input: 0.075}"
 
 
-def _timeouts(patient: bool) -> str:
-    if patient:
-        return "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
-    return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 3s}"
+def _timeouts(hasty: bool) -> str:
+    if hasty:
+        return "{connect: 1s, first_byte: 1500ms, idle: 1500ms, total: 3s}"
+    return "{connect: 60s, first_byte: 60s, idle: 60s, total: 60s}"
 
 
 @pytest.fixture
@@ -173,6 +173,12 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
 @pytest.fixture
 async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     async with running_proxy(tmp_path / "policies", world(upstream.url)) as running:
+        yield running
+
+
+@pytest.fixture
+async def hasty_proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with running_proxy(tmp_path / "policies", world(upstream.url, hasty=True)) as running:
         yield running
 
 

@@ -18,6 +18,8 @@ from proxy.types import Call, Chunk, Plan
 from proxy.usage import Price, in_force, listed
 
 Json = dict[str, Any]
+PATIENCE_S = 30.0
+"""How long a test waits for what comes at once: on a busy machine that may be seconds later."""
 
 
 @dataclass

@@ -19,8 +19,8 @@ import pytest
 import redis
 
 from proxy.settings import RedisAt, redis_at
+from tests.doubles import PATIENCE_S
 
-PATIENCE_S = 30.0
 SCRIPTS = ("evalsha", "eval")
 SLOTS = 16384
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import KEY, Proxy
 from tests.doubles import (
+    PATIENCE_S,
     ScriptedUpstream,
     answer,
     chat,
@@ -280,7 +281,7 @@ async def test_a_client_that_leaves_before_the_answer_frees_the_upstream_at_once
     await leave_unanswered(client, route, upstream, streamed=streamed)
 
     [record] = await proxy.sink.wait()
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.status == 499
@@ -299,7 +300,7 @@ async def test_a_client_that_leaves_mid_stream_frees_the_upstream_and_is_counted
     await leave_midway(client, route)
 
     [record] = await proxy.sink.wait()
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
     assert record.outcome == "client_abort"
     assert record.billing.source == "partial_estimate"

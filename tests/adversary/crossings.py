@@ -85,7 +85,7 @@ def policies(upstream: str) -> str:
         f"    {CACHES[cache]}\n"
         for guard, cache in itertools.product(GUARDS, CACHES)
     )
-    text = world(upstream, patient=True)
+    text = world(upstream)
     reach = ", ".join(named)
     text = text.replace("deployments: [support-chat,", f"deployments: [{reach}, support-chat,")
     text = text.replace("base_url: '", "breaker: off, base_url: '")

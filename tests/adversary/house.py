@@ -251,7 +251,7 @@ async def house(folder: Path) -> AsyncIterator[House]:
         greedy = Greedy()
         upstream.answer_with(greedy)
         ledger = folder / "ledger.db"
-        policies = world(upstream.url).replace("total: 3s", "total: 60s") + POLICY
+        policies = world(upstream.url) + POLICY
         async with (
             running_proxy(
                 folder / "policies", policies, ledger=LedgerAt("sqlite", ledger)

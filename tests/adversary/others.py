@@ -56,10 +56,3 @@ async def upstream_aside(script: Script) -> AsyncIterator[tuple[Loop, str]]:
             yield others, f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         finally:
             await others.run(stopped(server))
-
-
-def patient(policies: str) -> str:
-    """Return policies whose time-outs do not end a call that this machine is slow with."""
-    short = "first_byte: 1500ms, idle: 1500ms, total: 3s"
-    assert short in policies
-    return policies.replace(short, "first_byte: 60s, idle: 60s, total: 60s")

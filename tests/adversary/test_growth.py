@@ -62,7 +62,7 @@ GUARDS = """
 
 def policies(upstream: str) -> str:
     act = GUARDS.replace("ACT", "mask")
-    return f"""{world(upstream, patient=True)}
+    return f"""{world(upstream)}
 policies:
   default:
     match: all

@@ -25,7 +25,7 @@ import pytest
 from proxy.ledger.audit import audit
 from proxy.settings import LedgerAt
 from tests.adversary.house import LAG_S
-from tests.adversary.others import Loop, patient, upstream_aside
+from tests.adversary.others import Loop, upstream_aside
 from tests.adversary.test_large_bodies import TRIES, Heart
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Wire, chat, event, head, legacy, usage
@@ -185,7 +185,7 @@ async def world_of(folder: Path, policies: str = POLICY, **settings: Any) -> Asy
         upstream_aside(script) as (others, url),
         running_proxy(
             folder / "policies",
-            patient(world(url)) + policies,
+            world(url) + policies,
             ledger=LedgerAt("sqlite", ledger),
             **settings,
         ) as proxy,

@@ -25,7 +25,7 @@ import aiohttp
 import orjson
 import pytest
 
-from tests.adversary.others import Loop, patient, upstream_aside
+from tests.adversary.others import Loop, upstream_aside
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, ScriptedUpstream, Wire, answer, chat, hang, legacy
 from tests.guardrails.growth import lines
@@ -164,7 +164,7 @@ async def test_nobody_waits_for_a_large_body(tmp_path: Path) -> None:
     got: list[bytes] = []
     async with (
         upstream_of(got) as (others, url),
-        running_proxy(tmp_path / "policies", patient(world(url)) + POLICY) as proxy,
+        running_proxy(tmp_path / "policies", world(url) + POLICY) as proxy,
     ):
         for path, model, body in bodies():
             got.clear()
@@ -191,7 +191,7 @@ async def test_nobody_waits_while_guards_gather_what_they_look_at(tmp_path: Path
     policy = POLICY + "    input: [{guard: keywords, words: [unfindable], action: mask}]\n"
     async with (
         upstream_of([]) as (others, url),
-        running_proxy(tmp_path / "policies", patient(world(url)) + policy) as proxy,
+        running_proxy(tmp_path / "policies", world(url) + policy) as proxy,
     ):
         for name, body in guarded():
             sent = {"model": "support-chat", **body}
@@ -230,7 +230,7 @@ async def test_what_a_large_call_may_cost_unseen_is_known_before_it_is_left(
         **{"max_tokens": 7, "reasoning_effort": "low", "inference_timeout": 1},
         **{f"{'ẍ' * 50}{number}": 1 for number in range(5_000)},
     }
-    async with running_proxy(tmp_path / "policies", patient(world(upstream.url))) as proxy:
+    async with running_proxy(tmp_path / "policies", world(upstream.url)) as proxy:
         raw = json.dumps(body).encode()
         assert await ask(f"{proxy.url}/v1/chat/completions", raw) == 408
         [record] = await proxy.sink.wait()

@@ -20,7 +20,7 @@ import orjson
 import pytest
 
 from tests.adversary.house import LAG_S, Lag
-from tests.adversary.others import Loop, patient, upstream_aside
+from tests.adversary.others import Loop, upstream_aside
 from tests.adversary.test_growth import GUARDS
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import Asked, Json, Wire, event, head
@@ -136,7 +136,7 @@ class Stage:
 async def stage(folder: Path, policy: str) -> AsyncIterator[Stage]:
     here = Stage()
     async with upstream_aside(here.script) as (here.others, url):
-        text = f"{patient(world(url))}policies:\n  default:\n    match: all\n    {policy}\n"
+        text = f"{world(url)}policies:\n  default:\n    match: all\n    {policy}\n"
         async with running_proxy(folder / "policies", text) as here.proxy:
             yield here
 

@@ -16,6 +16,7 @@ from proxy.ports import Watch
 from tests.cache.stores import until
 from tests.cache.world import RULE, Cached, cached_proxy, until_asked
 from tests.doubles import (
+    PATIENCE_S,
     Asked,
     Script,
     ScriptedUpstream,
@@ -216,7 +217,7 @@ async def test_the_upstream_is_freed_at_once_when_all_have_left(
         call.cancel()
     await asyncio.gather(*calls, return_exceptions=True)
 
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
     records = await cached.sink.wait(5)
     assert {record.outcome for record in records} == {"client_abort"}

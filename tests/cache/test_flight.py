@@ -9,6 +9,7 @@ import pytest
 from proxy.cache.flight import Flight, Listener
 from proxy.errors import ProxyError, UpstreamInvalid, UpstreamUnavailable
 from proxy.types import Chunk
+from tests.doubles import PATIENCE_S
 
 CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
 
@@ -77,7 +78,7 @@ async def test_it_shows_something_from_the_first_chunk_until_it_breaks() -> None
 
 async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
     flight, empty = Flight(), Flight()
-    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         waiting = [group.create_task(each.begun()) for each in (flight, empty)]
         await turns()
         assert not any(task.done() for task in waiting)
@@ -87,7 +88,7 @@ async def test_it_is_begun_once_there_is_a_chunk_or_will_be_none() -> None:
 
 async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
     flight = Flight()
-    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.joined(), flight.joined():
             waiting = group.create_task(flight.unneeded())
             await turns()
@@ -97,7 +98,7 @@ async def test_it_is_unneeded_once_nobody_listens_or_it_is_closed() -> None:
 async def test_a_whole_one_is_needed_until_it_is_closed() -> None:
     flight = Flight()
     await flight.add(CHUNKS[-1])
-    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         waiting = group.create_task(flight.unneeded())
         await turns()
         assert not waiting.done()
@@ -112,7 +113,7 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
             flight.oversize = number >= 2
             await flight.add(chunk)
 
-    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.joined() as slow:
             group.create_task(heard(flight))
             filling = group.create_task(fill())
@@ -135,7 +136,7 @@ async def rest(place: Listener) -> list[Chunk]:
 async def test_who_leaves_holds_up_nobody() -> None:
     flight = Flight()
     flight.oversize = True
-    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
         with flight.joined():
             adding = group.create_task(flight.add(CHUNKS[0]))
             await turns()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
 from proxy.types import Json, Upstream
 from proxy.types.target import NOT_THE_CLIENTS, USUAL
+from tests.guardrails.growth import lines
 
 TOOL = {"type": "mcp", "server_url": "https://mcp.example/", "headers": {"x": "y"}}
 
@@ -83,8 +83,6 @@ def test_a_dearer_word_is_refused_and_an_accepted_field_has_any(name: str) -> No
     "item", [{}, {"server_label": "a"}, {"mcp": {}}, "tool", [{"server_url": "a"}]]
 )
 def test_many_tools_are_looked_through_at_once(item: Any) -> None:
-    body = {"tools": [item] * 100_000}
-    began = time.thread_time()
-    permitted(body, upstream())
+    body = {"tools": [item] * 10_000}
 
-    assert time.thread_time() - began < 0.2
+    assert lines(lambda: permitted(body, upstream())) < 15 * 10_000

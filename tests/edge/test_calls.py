@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from proxy.edge.calls import Calls
+from tests.doubles import PATIENCE_S
 
 
 async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
@@ -46,5 +47,5 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
 
 
 async def test_with_no_call_under_way_there_is_nothing_to_wait_for() -> None:
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         await Calls().drain(60)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import random
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from re import _constants as codes  # type: ignore[attr-defined]
 from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any
-
-from proxy.types.guard import Detector
 
 PRINTED = [chr(code) for code in range(33, 127)]
 # RE2's words for what `re` has other words for, and flags that widen what a sample need not use.
@@ -65,22 +61,3 @@ def _members(items: Sequence[tuple[Any, Any]]) -> list[str]:
     if items[0][0] is codes.NEGATE:
         return sorted(set(PRINTED) - found)
     return sorted(found)
-
-
-def growth(detector: Detector, text: Callable[[int], str], size: int = 4_000) -> float:
-    """How many times longer eight times the text takes: about eight where time is linear."""
-
-    def least(content: str) -> float:
-        detector.find(content)
-        times = []
-        for _ in range(5):
-            began = time.thread_time()
-            detector.find(content)
-            times.append(time.thread_time() - began)
-        return min(times)
-
-    gc.disable()  # what other tests left is not swept on our time
-    try:
-        return least(text(size * 8)) / max(least(text(size)), 2e-5)
-    finally:
-        gc.enable()

@@ -135,7 +135,7 @@ async def ledgered(
 ) -> AsyncIterator[tuple[Proxy, aiohttp.ClientSession, Path]]:
     """A proxy that keeps a ledger. Costs are whole micro-USD: 5 tokens in and 3 out cost 22; the
     deployment ``resilient`` says more, and so may the rest of the policies."""
-    policies = (world(upstream.url) + policies_too).replace(
+    policies = (world(upstream.url, hasty=True) + policies_too).replace(
         "input: 0.15, output: 0.6", "input: 2, output: 4"
     )
     policies = policies.replace("  resilient:\n", f"  resilient:\n    {said}\n")

@@ -50,8 +50,6 @@ async def bounded(
     said = {**WIDE, narrow: NARROW[narrow]}
     limits = ", ".join(f"{{name: {name}, {amount}}}" for name, amount in said.items())
     policies = f"{world(upstream.url)}\npolicies:\n  default:\n    limits: [{limits}]\n{more}"
-    policies = policies.replace("1500ms", "60s").replace("total: 3s", "total: 60s")
-    policies = policies.replace("connect: 1s", "connect: 30s")
     policies = policies.replace(
         "  resilient:\n", "  resilient:\n    retry: {times: 1, wait: 1ms, max_wait: 2ms}\n"
     )

@@ -70,10 +70,7 @@ class Instances:
 async def instances(
     folder: Path, upstream: ScriptedUpstream, server: Server, number: int, *limits: str
 ) -> AsyncIterator[Instances]:
-    said = (
-        world(upstream.url, patient=True)
-        + f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
-    )
+    said = world(upstream.url) + f"\npolicies: {{default: {{limits: [{', '.join(limits)}]}}}}\n"
     async with AsyncExitStack() as opened:
         proxies, clients = [], []
         for name in range(number):

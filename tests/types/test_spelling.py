@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from unicodedata import combining, normalize
 
 import pytest
@@ -50,8 +49,4 @@ def test_no_character_that_is_folded_takes_long() -> None:
 
 @pytest.mark.parametrize("name", ["a" + "\u0315\u0316" * 100, "a" + "\ufdfa" * 200, "\ufdfa"])
 def test_a_name_that_would_take_long_is_left_as_it_is(name: str) -> None:
-    began = time.thread_time()
-    for number in range(1000):
-        assert folded(f"{name}{number}") == f"{name}{number}"
-
-    assert time.thread_time() - began < 0.1  # 0.6 s where they are folded
+    assert folded(name) is name  # folding makes a text of its own

@@ -27,6 +27,13 @@ from tests.doubles import (
 )
 from tests.test_pipeline import BEARER, ROUTES
 
+
+@pytest.fixture
+def proxy(hasty_proxy: Proxy) -> Proxy:
+    """Some upstreams are too late here."""
+    return hasty_proxy
+
+
 ROUTE = ROUTES["openai"]
 
 

@@ -21,6 +21,13 @@ from tests.doubles import (
 from tests.test_pipeline import BEARER, ROUTES, texts
 from tests.upstream.test_client import STREAM_HEAD, raw
 
+
+@pytest.fixture
+def proxy(hasty_proxy: Proxy) -> Proxy:
+    """Some upstreams are too late here."""
+    return hasty_proxy
+
+
 ROUTE = ROUTES["openai"]
 FAILURES = {
     "500": answer({}, 500),

@@ -11,7 +11,7 @@ import pytest
 from proxy.attempts import Why
 from proxy.upstream.forwarded import Forwarded
 from proxy.upstream.hedge import HedgedRequest
-from tests.doubles import Asked, ScriptedUpstream, Wire, answer, hang, legacy
+from tests.doubles import PATIENCE_S, Asked, ScriptedUpstream, Wire, answer, hang, legacy
 from tests.upstream.test_retries import ask, models, scraped, under
 
 HEDGE = "hedge: {after: 50ms}"
@@ -25,7 +25,7 @@ async def test_a_slow_target_is_joined_by_the_next_and_cut(
         status, _, said = await ask(client, prompt="x" * 40)
 
         assert (status, said["choices"][0]["text"]) == (200, " Paris.")
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(PATIENCE_S):
             await upstream.requests[0].closed.wait()
         [record] = await proxy.sink.wait()
         metrics = await scraped(proxy, client)
@@ -116,7 +116,7 @@ async def test_a_client_that_leaves_stops_both(tmp_path: Path, upstream: Scripte
                 upstream.came.clear()
                 await upstream.came.wait()
         asking.cancel()
-        async with asyncio.timeout(0.5):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(each.closed.wait() for each in upstream.requests))
         [record] = await proxy.sink.wait()
 

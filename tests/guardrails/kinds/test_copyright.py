@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.copyright import MOST, Copyright
-from tests.guardrails.samples import growth
+from tests.guardrails.growth import growth
 
 SONG = """When the river bends below the mill and the evening is slow to go, the miller counts his
 sacks of meal and the wheel turns for the show; the children come with lanterns lit to see what the
@@ -62,5 +62,5 @@ def test_texts_that_cannot_be_looked_for_are_told(texts: list[str], problem: str
 @pytest.mark.parametrize("piece", ["when the river bends ", "x ", "turns for the show; the "])
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     assert (
-        growth(Copyright([SONG], 12, 0.5), lambda size: (piece * size)[:size]) < 40
+        growth(Copyright([SONG], 12, 0.5).find, lambda size: (piece * size)[:size], most=40) < 40
     )  # 64 if squared

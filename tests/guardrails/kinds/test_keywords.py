@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import string
-import time
 
 import pytest
 
 from proxy.guardrails.kinds.keywords import Keywords, words_of
 from proxy.types.guard import Detector, Finding
+from tests.guardrails.growth import grown
 
 
 def found(words: list[str], text: str) -> list[str]:
@@ -77,7 +77,7 @@ def test_reach_is_that_of_the_longest(
         (["mill", " "], [], "rivals: an empty word"),
         (["m" * 201], [], "rivals: a word of more than 200"),
         ([], ["(a"], "rivals: "),
-        ([], ["a(.*b)?"], "rivals: takes more than"),
+        ([], ["a(.*b)?"], r"rivals: .* takes more than"),
     ],
 )
 def test_what_finds_nothing_or_takes_too_long_is_refused(
@@ -98,15 +98,9 @@ def test_thousands_of_words_cost_a_clean_text_no_more() -> None:
     words = ["".join(chance.choices(string.ascii_lowercase, k=9)) for _ in range(3000)]
     text = "The miller opens the sluice, and water turns the wheel. " * 180
 
-    def cost(keywords: Keywords) -> float:
-        costs = []
-        for _ in range(20):
-            began = time.thread_time()
-            keywords.find(text)
-            costs.append(time.thread_time() - began)
-        return min(costs)
+    few, many = Keywords("rivals", words[:3]), Keywords("rivals", words)
 
-    assert cost(Keywords("rivals", words)) < 10 * cost(Keywords("rivals", words[:3])) + 0.0005
+    assert grown(lambda each: each.find(text), few, many, most=10) < 10
 
 
 def test_no_word_is_shown() -> None:

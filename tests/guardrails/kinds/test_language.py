@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from proxy.guardrails.kinds.language import HINT, Language, parts
-from tests.guardrails.samples import growth
+from tests.guardrails.growth import growth
 
 ENGLISH = "Please tell me where my parcel is. It was sent on Monday and has not come yet. "
 FRENCH = "Veuillez me dire où se trouve mon colis. Il a été envoyé lundi et je ne le vois pas. "
@@ -114,4 +114,4 @@ except ValueError as error:
 
 @pytest.mark.parametrize("piece", ["x", ". ", "a. ", "好", "Le colis. "])
 def test_hostile_text_takes_linear_time(piece: str, guard: Callable[..., Language]) -> None:
-    assert growth(guard(allowed=["en"]), lambda size: (piece * size)[:size]) < 24
+    assert growth(guard(allowed=["en"]).find, lambda size: (piece * size)[:size], most=24) < 24

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from proxy.guardrails.matching.passages import Passages
-from tests.guardrails.samples import growth
+from tests.guardrails.growth import growth
 
 PROMPT = """You are the assistant of the support team. Answer questions about orders and
 parcels only. Never promise a refund above fifty euros, and hand every complaint about a driver to
@@ -100,4 +100,4 @@ def test_what_stands_beyond_the_reach_changes_nothing() -> None:
     "piece", ["you ", "a", "you are the assistant of ", "a driver to a human "]
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
-    assert growth(Passages([PROMPT], 12), lambda size: (piece * size)[:size]) < 24
+    assert growth(Passages([PROMPT], 12).find, lambda size: (piece * size)[:size], most=24) < 24

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 import re2
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.types.guard import Detector, Finding
+from tests.guardrails.growth import growth
 
 
 def spans(patterns: Patterns, text: str) -> list[str]:
@@ -190,16 +190,10 @@ def test_time_grows_with_the_text(piece: str) -> None:
         [NamedPattern("a", "(?:[a-z]+[.])+mill"), NamedPattern("b", "(?:1-){3,9}x|mil+l")]
     )
 
-    def cost(characters: int) -> float:
-        text = piece * (characters // len(piece)) + "!"
-        costs = []
-        for _ in range(5):
-            began = time.thread_time()
-            patterns.find(text)
-            costs.append(time.thread_time() - began)
-        return min(costs)
+    def text(characters: int) -> str:
+        return piece * (characters // len(piece)) + "!"
 
-    assert cost(400 << 10) < 40 * cost(50 << 10) + 0.001  # 8 times as much; squared it were 64
+    assert growth(patterns.find, text, 50 << 10, most=40) < 40  # squared it were 64
 
 
 def test_no_pattern_is_shown() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from proxy.policy.schema import patterns
@@ -39,11 +37,8 @@ def test_a_value_that_is_no_plain_label_fits_nothing(value: str) -> None:
 @pytest.mark.parametrize("text", ["(a+)+", "(a|a)*", "(.*)*x", "(a|aa)+$"])
 def test_no_pattern_can_be_made_to_hang(text: str) -> None:
     pattern = patterns.compiled(text)
-    began = time.perf_counter()
 
-    assert not pattern.fits("a" * 63 + "!")
-
-    assert time.perf_counter() - began < 0.1
+    assert not pattern.fits("a" * 63 + "!")  # an engine that backtracks takes years
 
 
 @pytest.mark.parametrize("text", ["[a-", "a)|(b", "(?=a)b", r"(a)\1", "x{1000}{1000}{1000}"])

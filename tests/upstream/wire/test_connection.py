@@ -20,7 +20,17 @@ from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import MAX_HELD_BYTES
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names, Resolver
-from tests.doubles import Asked, Script, ScriptedUpstream, Wire, answer, hang, head, piece
+from tests.doubles import (
+    PATIENCE_S,
+    Asked,
+    Script,
+    ScriptedUpstream,
+    Wire,
+    answer,
+    hang,
+    head,
+    piece,
+)
 from tests.upstream.test_client import raw, stall
 
 SOON = Timeouts(connect=1, first_byte=0.1, idle=0.1, total=2)
@@ -293,7 +303,7 @@ async def test_a_cancelled_request_leaves_its_upstream_at_once(
     asking = asyncio.create_task(ask(http, upstream.url))
     await upstream.came.wait()
     asking.cancel()
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
     with pytest.raises(asyncio.CancelledError):
@@ -308,7 +318,7 @@ async def test_a_reply_that_is_left_before_its_end_is_cut(
     async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
         assert await reply.read() == b"ok"
 
-    async with asyncio.timeout(0.5):
+    async with asyncio.timeout(PATIENCE_S):
         await upstream.requests[0].closed.wait()
 
 
