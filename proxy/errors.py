@@ -116,7 +116,7 @@ class GuardBlocked(Refused):
 
 
 class GuardUnavailable(GuardBlocked):
-    """A guard that must not let a text pass could not look at it in time, or is not ready."""
+    """A guard that must not let a text pass is late, not ready, or its service is away."""
 
     status = 503
     code = "guard_unavailable"

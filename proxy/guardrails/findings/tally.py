@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from proxy import errors
 from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
@@ -34,7 +35,14 @@ VERDICT_OF: dict[Action, Verdict] = {
 
 
 RETRY_AFTER_S = 1.0
-PASSING = frozenset({"deadline", "not_ready"})  # failures that another try may not meet
+AWAY = (errors.LimitExceeded, errors.BudgetExceeded, errors.LimitStoreUnavailable)
+AWAY += (errors.UpstreamUnavailable, errors.CircuitOpen, errors.UpstreamBusy)
+AWAY += (errors.UpstreamTimeout, errors.Overloaded)
+"""What a deployment says that another guard asks and that cannot be asked now."""
+PASSING = frozenset(
+    {"deadline", "not_ready", "ConnectionError", "NoAnswer", *(each.__name__ for each in AWAY)}
+)
+"""Failures that another try may not meet, and that no text is the cause of."""
 
 
 class RetryWanted(GuardBlocked):
