@@ -93,7 +93,6 @@ UNTESTED = {
     "proxy/policytest/harness.py": "tests/policytest/test_init.py plays on it",
     "proxy/types/budget.py": "a value; tests/ledger/test_budgets.py asks by it",
     "proxy/types/detections.py": "values; tests/dialects/test_detections.py fills them",
-    "proxy/types/guard.py": "tests/guardrails/findings/test_tally.py tries its rules",
     "proxy/types/__init__.py": "values without behaviour",
     "proxy/types/target.py": "values; tests/policy/decide/test_decide.py decides by them",
     "proxy/upstream/attempt_context.py": "tests/upstream/test_retries.py runs out of time by it",

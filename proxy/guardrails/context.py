@@ -16,6 +16,7 @@ from proxy.types.guard import (
     Finding,
     GuardRule,
     Question,
+    StageRules,
     is_contextual,
     is_service,
 )
@@ -45,6 +46,14 @@ def bind(rules: Sequence[GuardRule], body: Json) -> Sequence[GuardRule]:
         _about(rule, rule.detector, question) if is_contextual(rule.detector) else rule
         for rule in rules
     ]
+
+
+def bound(rules: StageRules, body: Json) -> tuple[Sequence[GuardRule], Sequence[GuardRule]]:
+    """Return the rules of a stage as they are for one call: those with a detector of their own,
+    then those that ask a service."""
+    if not rules.contextual:
+        return rules.detectors, rules.services
+    return split_services(bind(rules.every, body))
 
 
 def split_services(rules: Sequence[GuardRule]) -> tuple[list[GuardRule], list[GuardRule]]:

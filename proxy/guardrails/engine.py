@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import field
+from dataclasses import replace as copied
 from functools import partial
 from math import inf
 from typing import TypeVar
@@ -30,8 +31,10 @@ from proxy.guardrails.services.stage import (
 from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.first_content import FirstContent
+from proxy.guardrails.text.usual import USUAL
 from proxy.guardrails.text.walk import Found, Gathering, Path, Text, Texts, in_steps
 from proxy.guardrails.text.weight import EACH, MOST_TEXTS, weight_of
+from proxy.guardrails.whole.glance import glance
 from proxy.guardrails.whole.sheets import RuleLook, part_of, sheets
 from proxy.guardrails.whole.threads import Threads
 from proxy.offload import LARGE_BYTES
@@ -87,11 +90,22 @@ class Engine:
     ) -> Inspection:
         """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
         ``Inspection.permit``."""
-        unread = texts.unread if isinstance(texts, Texts) else None
-        texts, opaque = _texts_of(texts)
-        tallies = [RuleTally(rule, self.clock, opaque=opaque) for rule in rules]
-        if unread is not None:
-            return _inspection(_failed(tallies, unread), texts, replace)
+        read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
+        known = glance(rules, read, self.above, self.clock)
+        left = [rule for rule, result in zip(rules, known, strict=True) if result is None]
+        if not left:
+            return Inspection(_merged(known, ()), {})
+        found = await self._look(left, read, replace, caller)
+        return copied(found, results=_merged(known, found.results))
+
+    async def _look(
+        self, rules: Sequence[GuardRule], read: Texts, replace: Replace, caller: object
+    ) -> Inspection:
+        """Let each rule look at each text."""
+        texts = read.texts
+        tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
+        if read.unread is not None:
+            return _inspection(_failed(tallies, read.unread), texts, replace)
         if self.pool is not None and _weight(rules, texts) > self.above:
             aside = self.beside(caller)
             looks = await Threads.of(aside, self.clock, tallies).look(texts)
@@ -118,7 +132,8 @@ class Engine:
         """Return the texts of a document of ``size`` bytes: a large one is walked by a thread, in
         the turns of a caller, as one text may be megabytes that are decoded; any other in steps."""
         if self.pool is None or size <= LARGE_BYTES:
-            return await in_steps(walk(data), self.most_texts)
+            usual = USUAL[walk](data)
+            return usual or await in_steps(walk(data), self.most_texts)
         gathering, aside = Gathering(walk(data), self.most_texts), self.beside(caller)
         unfinished = True
         # Each step has a turn of its own: a call that is cancelled has no more of them.
@@ -240,6 +255,14 @@ class Watching:
 
 def _texts_of(texts: Texts | Sequence[Text]) -> tuple[Sequence[Text], bool]:
     return (texts.texts, bool(texts.opaque)) if isinstance(texts, Texts) else (texts, False)
+
+
+def _merged(
+    known: Sequence[GuardResult | None], found: Sequence[GuardResult]
+) -> tuple[GuardResult, ...]:
+    """Return the results that are known, and those found in the places of the others."""
+    others = iter(found)
+    return tuple([next(others) if each is None else each for each in known])
 
 
 def _weight(rules: Sequence[GuardRule], texts: Sequence[Text]) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from proxy.errors import GuardBlocked, ProxyError
 from proxy.frozen import frozen
 from proxy.guardrails.capture import Capturing, redacting
-from proxy.guardrails.context import bind, split_services
+from proxy.guardrails.context import bind, bound, split_services
 from proxy.guardrails.engine import Engine, Inspection
 from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
@@ -22,12 +22,13 @@ from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.text.weight import EACH
+from proxy.guardrails.unguarded import OpenGate
 from proxy.guardrails.watch import AnswerWatch, Look, ValueRestorer, nothing
-from proxy.ports import Watch
+from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Json, Plan
-from proxy.types.guard import GuardRule, Stage
+from proxy.types.guard import GuardRule, Stage, StageRules
 
 UNREADABLE = "The request holds content that no guard can read."
 NONCE_LENGTH = 8
@@ -39,7 +40,10 @@ class PolicyGuards:
 
     engine: Engine
 
-    def gate(self, plan: Plan, call: Call, record: Record) -> CallGate:
+    def gate(self, plan: Plan, call: Call, record: Record) -> Gate:
+        guards = plan.guards
+        if not (guards.input or guards.output or guards.capture):
+            return OpenGate(plan, call)
         return CallGate(engine=self.engine, plan=plan, call=call, record=record)
 
 
@@ -58,15 +62,15 @@ class CallGate:
         """Return the plan and the call as the guards leave them: with other targets where a guard
         routes the call, and with texts masked. Raises ``GuardBlocked``."""
         call, guards = self.call, self.plan.guards
-        rules = guards.input
-        if not rules:
+        rules = guards.of_input
+        if not rules.every:
             return self.plan, call
         read = await self.engine.read(request_walk, call.body, call.size, self.record.key)
         opaque = read.opaque
-        if opaque and not guards.opaque and any(rule.enforces for rule in rules):
+        if opaque and not guards.opaque and rules.enforces:
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
         replacement: Replace = named
-        if any(rule.restore for rule in rules):
+        if rules.restores:
             self._masks = Masks(_nonce(call.head.nonce))
             replacement = self._masks.replacement
         inspector = WholeInspector(
@@ -78,7 +82,7 @@ class CallGate:
             size=call.size,
         )
         body = await inspector.inspect(rules, call.body, read=read)
-        safe = replace(call, body=body, quarters={})
+        safe = call if body is call.body else replace(call, body=body, quarters={})
         if inspector.routed is not None:
             self.record.decided = self.plan
             self.plan = self.record.plan = _elsewhere(self.plan, inspector.routed)
@@ -101,16 +105,18 @@ class CallGate:
     def watch(self, call: Call) -> Watch:
         """Start watching one answer. ``call`` is as its upstream got it. The second time guards
         that want another answer have had it: they block."""
-        rules = self.plan.guards.output
-        holds = any(rule.action == "retry" and rule.enforces for rule in rules)
+        rules = self.plan.guards.of_output
+        holds = rules.retries
         if self._watch is not None:
-            rules = tuple(
-                replace(rule, action="block") if rule.action == "retry" else rule for rule in rules
+            rules = StageRules.of(
+                tuple(
+                    replace(rule, action="block") if rule.action == "retry" else rule
+                    for rule in rules.every
+                )
             )
         look = self._captured(call, self._look(call, rules))
         back = self._back(call)
-        guarded = any(not rule.shadow for rule in rules)
-        self._watch = AnswerWatch(look, back, holds=holds, guarded=guarded)
+        self._watch = AnswerWatch(look, back, holds=holds, guarded=rules.in_force)
         return self._watch
 
     def _back(self, call: Call) -> ValueRestorer | None:
@@ -131,17 +137,17 @@ class CallGate:
         self.record.captured = capturing.shown
         return CapturedAnswer(look, capturing).feed
 
-    def _look(self, call: Call, rules: Sequence[GuardRule]) -> Look:
-        if not rules:
+    def _look(self, call: Call, rules: StageRules) -> Look:
+        if not rules.every:
             return nothing
-        rules = bind(rules, call.body)
         if not call.stream:
             inspector = WholeInspector(
                 engine=self.engine, record=self.record, stage="output", walk=answer_walk
             )
             return WholeAnswer(inspector, rules, call.body).feed
         inquiry = partial(self.engine.inquiry, call.body, self.record)
-        watching = self.engine.watch(rules, inquiry, caller=self.record.key)
+        bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
+        watching = self.engine.watch(bound_rules, inquiry, caller=self.record.key)
         self.record.watched = watching.results
         return watching.feed
 
@@ -194,7 +200,7 @@ class WholeInspector:
 
     async def inspect(
         self,
-        rules: Sequence[GuardRule],
+        rules: StageRules,
         data: Json,
         asked: Json | None = None,
         read: Texts | None = None,
@@ -202,7 +208,7 @@ class WholeInspector:
         """Return a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
         the document's texts where they are read already."""
-        own, services = split_services(bind(rules, asked or data))
+        own, services = bound(rules, asked or data)
         caller = self.record.key
         read = read or await self.engine.read(self.walk, data, self.size, caller)
         if own:
@@ -226,6 +232,8 @@ class WholeInspector:
         inspection.permit()
         self.routed = self.routed or inspection.routed
         changes = inspection.changes
+        if not changes:
+            return data
         job = partial(replaced, data, changes)
         return await self.engine.aside(EACH * len(changes), job, self.record.key)
 
@@ -236,11 +244,11 @@ class WholeAnswer:
     failed was reviewed as an error."""
 
     inspector: WholeInspector
-    rules: Sequence[GuardRule]
+    rules: StageRules
     asked: Json
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         if chunk.data is None or chunk.failed:
             return (chunk,)
         data = await self.inspector.inspect(self.rules, chunk.data, self.asked)
-        return (chunk,) if data is chunk.data else (replace(chunk, data=data, raw=None),)
+        return (chunk,) if data is chunk.data else (chunk.rewritten(data),)

@@ -6,7 +6,6 @@ Guards look at what the upstream has said; only what they have let pass gets its
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from proxy.guardrails.engine import Engine
@@ -78,7 +77,7 @@ class AnswerWatch:
             self.again = True
             return ()
         if self._guarded:
-            safe = [each if each.raw is None else replace(each, raw=None) for each in safe]
+            safe = [each if each.raw is None else each.rewritten(each.data) for each in safe]
         if self._kept is not None:
             self._kept += safe
             safe = self._kept if chunk.last else ()
@@ -102,4 +101,4 @@ def _unmasked(chunk: Chunk, masks: Masks) -> Chunk:
     if chunk.data is None:
         return chunk
     data = masks.unmasked(chunk.data)
-    return chunk if data is chunk.data else replace(chunk, data=data, raw=None)
+    return chunk if data is chunk.data else chunk.rewritten(data)

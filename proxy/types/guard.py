@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Literal, NamedTuple, Protocol, TypeGuard
 
 from proxy.frozen import frozen
@@ -51,6 +52,18 @@ class Detector(Protocol):
     def find(self, text: str) -> Sequence[Finding]:
         """Return all findings, ordered by their start, without overlaps, in time linear in the
         text."""
+
+
+MayFind = Callable[[bytes], bool]
+"""Takes texts of ASCII, each on lines of its own; False only if none of them has a finding."""
+
+
+class Prefiltered(Protocol):
+    """A detector that can tell of many texts at once that there is nothing to find in them.
+    ``may_find`` is None where one as it is made can not."""
+
+    @property
+    def may_find(self) -> MayFind | None: ...
 
 
 @frozen
@@ -134,6 +147,10 @@ def is_weighted(detector: Looking) -> TypeGuard[Weighty]:
     return hasattr(detector, "weight")
 
 
+def is_prefiltered(detector: Looking) -> TypeGuard[Prefiltered]:
+    return hasattr(detector, "may_find")
+
+
 def is_service(detector: Looking) -> TypeGuard[Service]:
     return hasattr(detector, "ask")
 
@@ -149,7 +166,7 @@ class GuardRule:
     the detector texts with their capitals. ``message`` is what a client reads of a block;
     ``digest`` stands for all that was said of it. With ``restore`` what it masks in a question is
     put back into the answer, but into addresses of ``restore_hosts`` alone. ``to`` is where it
-    routes a call.
+    routes a call. ``may_find`` is its detector's where it looks for places in texts of any kind.
     """
 
     name: str
@@ -168,6 +185,13 @@ class GuardRule:
     restore_hosts: frozenset[str] = frozenset()
     to: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
+    may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
+
+    def __post_init__(self) -> None:
+        detector = self.detector
+        bounded = is_detector(detector) and detector.reach is not None
+        if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
+            object.__setattr__(self, "may_find", detector.may_find)
 
     @property
     def enforces(self) -> bool:
@@ -223,6 +247,24 @@ class GuardResult(NamedTuple):
     detections: tuple[DetectionFormat, ...] = ()
 
 
+def passed(rule: GuardRule, size: int, fields: int, seconds: float) -> GuardResult:
+    """Return the result of a rule that found nothing in so many bytes of so many texts."""
+    verdict: Verdict = "passed" if size else "not_applicable"
+    return GuardResult(
+        guard=rule.name,
+        verdict=verdict,
+        shadow=rule.shadow,
+        findings={},
+        score=0.0,
+        bytes=size,
+        fields=fields,
+        seconds=seconds,
+        kind=rule.kind,
+        action=rule.action,
+        detections=rule.detections,
+    )
+
+
 Verdicts = Sequence[tuple[Stage, GuardResult]]
 
 
@@ -267,32 +309,67 @@ class Capture:
 
 
 @frozen
+class StageRules:
+    """The rules of one stage, and what follows from all of them: worked out once, not by each call.
+
+    ``detectors`` look by themselves, ``services`` are asked; where one is ``contextual``, which is
+    which depends on the call. They are ``in_force`` unless all are in shadow.
+    """
+
+    every: tuple[GuardRule, ...]
+    detectors: tuple[GuardRule, ...]
+    services: tuple[GuardRule, ...]
+    contextual: bool
+    enforces: bool
+    restores: bool
+    retries: bool
+    in_force: bool
+
+    @classmethod
+    def of(cls, rules: tuple[GuardRule, ...]) -> StageRules:
+        return cls(
+            every=rules,
+            detectors=tuple(rule for rule in rules if not is_service(rule.detector)),
+            services=tuple(rule for rule in rules if is_service(rule.detector)),
+            contextual=any(is_contextual(rule.detector) for rule in rules),
+            enforces=any(rule.enforces for rule in rules),
+            restores=any(rule.restore for rule in rules),
+            retries=any(rule.action == "retry" and rule.enforces for rule in rules),
+            in_force=any(not rule.shadow for rule in rules),
+        )
+
+
+@frozen
 class Guarding:
     """The rules of one call for its question and for its answer, in their order. ``opaque`` lets
     pass what no rule can read: tokens, pictures, sounds. ``ceilings`` bound its cost. Without
-    ``capture`` no text is shown in traces."""
+    ``capture`` no text is shown in traces.
+
+    What follows from these is worked out once. ``detours`` is where a guard may route the call.
+    With ``keeps_answers`` a streamed answer, or its texts, is kept until it has ended: a rule may
+    want another one in its place, asks somebody about all of it, or judges it as a whole.
+    ``digest`` is the same for the same rules, so that no answer is shown again under others.
+    """
 
     input: tuple[GuardRule, ...] = ()
     output: tuple[GuardRule, ...] = ()
     opaque: bool = False
     ceilings: tuple[CostCap, ...] = ()
     capture: Capture | None = None
+    of_input: StageRules = field(init=False, repr=False, compare=False)
+    of_output: StageRules = field(init=False, repr=False, compare=False)
+    detours: tuple[Target, ...] = field(init=False, repr=False, compare=False)
+    keeps_answers: bool = field(init=False, repr=False, compare=False)
+    digest: str = field(init=False, repr=False, compare=False)
 
-    @property
-    def detours(self) -> tuple[Target, ...]:
-        """Where a guard may route the call."""
-        return tuple(target for rule in self.input for target in rule.to if rule.enforces)
-
-    @property
-    def keeps_answers(self) -> bool:
-        """True if a streamed answer, or its texts, is kept until it has ended: a rule may want
-        another one in its place, asks somebody about all of it, or judges it as a whole."""
-        return any(rule.keeps_answers for rule in self.output)
-
-    @property
-    def digest(self) -> str:
-        """What is the same for the same rules, so that no answer is shown again under others."""
-        return " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
+    def __post_init__(self) -> None:
+        to = tuple(target for rule in self.input for target in rule.to if rule.enforces)
+        digest = " ".join([*(r.digest for r in self.input), "|", *(r.digest for r in self.output)])
+        object.__setattr__(self, "of_input", StageRules.of(self.input))
+        object.__setattr__(self, "of_output", StageRules.of(self.output))
+        object.__setattr__(self, "detours", to)
+        object.__setattr__(self, "keeps_answers", any(rule.keeps_answers for rule in self.output))
+        object.__setattr__(self, "digest", digest)
 
     def __bool__(self) -> bool:
         return bool(self.input or self.output)

@@ -35,9 +35,10 @@ VERDICT_OF: dict[Action, Verdict] = {
 
 
 RETRY_AFTER_S = 1.0
-AWAY = (errors.LimitExceeded, errors.BudgetExceeded, errors.LimitStoreUnavailable)
-AWAY += (errors.UpstreamUnavailable, errors.CircuitOpen, errors.UpstreamBusy)
-AWAY += (errors.UpstreamTimeout, errors.Overloaded)
+AWAY = (
+    errors.LimitExceeded, errors.BudgetExceeded, errors.LimitStoreUnavailable, errors.CircuitOpen,
+    errors.UpstreamUnavailable, errors.UpstreamBusy, errors.UpstreamTimeout, errors.Overloaded,
+)  # fmt: skip
 """What a deployment says that another guard asks and that cannot be asked now."""
 PASSING = frozenset(
     {"deadline", "not_ready", "ConnectionError", "NoAnswer", *(each.__name__ for each in AWAY)}

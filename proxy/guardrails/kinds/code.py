@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from proxy.config.scalars import Section
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
 from proxy.types.guard import Finding
 
 REACH = 2000
@@ -79,13 +79,14 @@ class Code:
     A block ends at its closing fence, or after the reach. What a cue tells is less sure.
     """
 
-    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_lines", "_sieve")
+    __slots__ = ("_closes", "_cues", "_ends", "_fence", "_lines", "_sieve", "may_find")
 
     kinds = frozenset({*WORDS, OTHER})
 
     def __init__(self) -> None:
         cues = [f"(?m){'|'.join(cues)}" for cues in CUES.values()]
         self._sieve = PatternSet([FENCE, *cues])
+        self.may_find = prefilter([self._sieve])
         self._fence, self._ends = Pattern(FENCE), Pattern(ENDS)
         self._cues = [*zip(CUES, map(Pattern, cues), strict=True)]
         self._closes = {

@@ -18,8 +18,9 @@ from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
+from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Action, Finding
+from proxy.types.guard import Action, Finding, MayFind
 
 MODEL = "model"
 LONGEST = 2 * WINDOW  # characters of a finding
@@ -48,6 +49,11 @@ class Injection:
     def reach(self) -> int:
         """A rule's longest match; twice a window, as those that overlap settle which is given."""
         return LONGEST
+
+    @property
+    def may_find(self) -> MayFind | None:
+        """The rules' own; the model has something to say of every text."""
+        return None if self.model else prefilter(_book().sets)
 
     def find(self, text: str) -> Sequence[Finding]:
         found = (

@@ -14,6 +14,7 @@ from proxy.dialects.detections import counted
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
+from proxy.guardrails.matching.re2set import prefilter
 from proxy.guardrails.text.normalize import folded
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -31,7 +32,7 @@ class Keywords:
     of nothing, an empty or overlong word, and all that ``Patterns`` refuses.
     """
 
-    __slots__ = ("_regexes", "_words", "name", "reach")
+    __slots__ = ("_regexes", "_words", "may_find", "name", "reach")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Keywords:
         )
         reaches = [each.reach for each in (self._words, self._regexes) if each.reach is not None]
         self.reach: int | None = max(reaches) if len(reaches) == 2 else None
+        self.may_find = prefilter([*self._words.sets, *self._regexes.sets])
 
     def __repr__(self) -> str:
         return f"Keywords({self.name!r})"

@@ -17,8 +17,9 @@ from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
+from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.detections import DetectionFormat
-from proxy.types.guard import Finding
+from proxy.types.guard import Finding, MayFind
 
 LONGEST = 80  # characters of a finding
 _SEX = r"(?:sexual(?:ly|ised|ized)?|sex|nude|nudes|naked|porn\w*|erotic\w*|explicit)"
@@ -56,6 +57,10 @@ class Nsfw:
     @property
     def reach(self) -> int:
         return LONGEST
+
+    @property
+    def may_find(self) -> MayFind | None:
+        return prefilter(_book(self.threshold).sets)
 
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.threshold).find(text))

@@ -20,6 +20,7 @@ from proxy.guardrails.matching.national_ids import FORMS, national_ids
 from proxy.guardrails.matching.numbers import DigitRun
 from proxy.guardrails.matching.patterns import NamedPattern, Patterns
 from proxy.guardrails.matching.phones import Phones
+from proxy.guardrails.matching.re2set import prefilter
 from proxy.types.guard import Finding
 
 ENTITIES = ("email", "phone", "card", "iban", "ssn", "ip", *(f"id_{code}" for code in FORMS))
@@ -58,7 +59,7 @@ class Pii:
     found without their country's code. Raises ValueError for an entity or region that is unknown.
     """
 
-    __slots__ = ("_judges", "_patterns", "entities", "threshold")
+    __slots__ = ("_judges", "_patterns", "entities", "may_find", "threshold")
 
     def __init__(
         self,
@@ -76,6 +77,7 @@ class Pii:
         self._patterns = Patterns(
             [NamedPattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], trusted=True
         )
+        self.may_find = prefilter(self._patterns.sets)
 
     @property
     def reach(self) -> int | None:

@@ -19,7 +19,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
 
@@ -67,6 +67,7 @@ class Secrets:
         "_reach",
         "_sieve",
         "kinds",
+        "may_find",
     )
 
     def __init__(self, reach: int = REACH) -> None:
@@ -87,6 +88,7 @@ class Secrets:
                 *(SIGNS.get(rule.kind, rule.pattern) for rule in self._known),
             ]
         )
+        self.may_find = prefilter([self._sieve])
         self.kinds = frozenset(OPENINGS) | {rule.kind for rule in (*self._known, *self._assigned)}
 
     @property

@@ -17,7 +17,8 @@ from proxy.guardrails.matching import wordlist
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules
 from proxy.guardrails.matching.phrases import phrase
-from proxy.types.guard import Finding
+from proxy.guardrails.matching.re2set import prefilter
+from proxy.types.guard import Finding, MayFind
 
 KINDS = ("insult", "profanity", "slur", "threat")
 LONGEST = 80  # characters of a finding
@@ -74,6 +75,10 @@ class Toxicity:
     @property
     def reach(self) -> int:
         return LONGEST
+
+    @property
+    def may_find(self) -> MayFind | None:
+        return prefilter(_book(self.kinds, self.threshold).sets)
 
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.kinds, self.threshold).find(text))

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from proxy.config.scalars import Section, Words
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded
+from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
 from proxy.guardrails.text.hosts import entry_of, hosts, is_listed
 from proxy.types.guard import Finding
 
@@ -36,12 +36,13 @@ class Urls:
     as it is. ``ValueError`` where an entry is none of these.
     """
 
-    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve")
+    __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "may_find")
 
     def __init__(self, allow: Iterable[str] = (), deny: Iterable[str] = ()) -> None:
         self._allow = frozenset(map(entry_of, allow))
         self._deny = frozenset(map(entry_of, deny))
         self._seen, self._sieve = Pattern(SEEN), PatternSet([SEEN])
+        self.may_find = prefilter([self._sieve])
         self._rest = Pattern(rf"[^{STOPS}]*")
 
     @property

@@ -78,6 +78,11 @@ class Patterns:
     def __repr__(self) -> str:
         return f"Patterns({len(self.patterns)})"
 
+    @property
+    def sets(self) -> list[PatternSet]:
+        """What tells whether there may be a match; nothing where there is no pattern."""
+        return [self._set] if self._singles else []
+
     def which(self, text: str) -> Sequence[int]:
         """Return the indexes in ``patterns`` of those that may occur; the others do not."""
         return self._set.hits(_encoded(text))

@@ -46,6 +46,11 @@ class PhraseRules:
             (PatternSet(f"(?i){rule.pattern}" for rule in each), each) for each in several
         ]
 
+    @property
+    def sets(self) -> list[PatternSet]:
+        """What tells whether there may be a finding."""
+        return [each for each, _ in self._parts]
+
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
         text = encodable(text)

@@ -6,9 +6,13 @@ are given back as places in the characters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import re2
+
+from proxy.frozen import frozen
+from proxy.types.guard import MayFind
 
 Span = tuple[int, int]
 
@@ -66,24 +70,35 @@ class Pattern:
         return bool(self._found.groupindex)
 
 
+_ESCAPES = re.compile(r"\\(.)", re.DOTALL)
+_EDGES = {"A": "^", "z": "$"}
+_BY_TEXT = re.compile(r"\(\?[imsU]*-[imsU]*m|\\Q")  # what may unsay that lines are read
+
+
 class PatternSet:
     """Many patterns at once: which of them hit, not where.
+
+    The edges of a text are taken for those of a line, so that texts are looked at together, each on
+    lines of its own: what hits one hits all of them, unless ``by_lines`` is False.
 
     Raises ``ValueError`` for a pattern that RE2 does not know, and for patterns that together need
     more than ``memory`` bytes.
     """
 
-    __slots__ = ("_count", "_set")
+    __slots__ = ("_count", "_nothing", "_set", "by_lines")
 
     def __init__(self, patterns: Iterable[str], memory: int = MANY_BYTES) -> None:
         self._set = re2.Set.SearchSet(_options(memory))
         self._count = 0
+        self.by_lines = True
         for pattern in patterns:
             try:
-                self._set.Add(pattern)
+                self._set.Add(_lined(pattern))
             except re2.error as wrong:
                 raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
             self._count += 1
+            self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
+        self._nothing = [self._count]
         try:
             self._set.Add(r"\z")  # matches every text: see ``hits``
             self._set.Compile()  # without it, a set matches nothing, silently
@@ -98,6 +113,41 @@ class PatternSet:
             # has no other word than for a clean text: no pattern is known to be absent.
             return range(self._count)
         return sorted(matched)[:-1]
+
+    def may_hit(self, data: bytes) -> bool:
+        """True unless no pattern hits: what ``hits`` tells, without which."""
+        matched: list[int] | None = self._set.Match(data)
+        return matched != self._nothing
+
+
+def _lined(pattern: str) -> str:
+    """Return a pattern that matches within lines what another one does in a text."""
+    if _BY_TEXT.search(pattern):
+        return pattern
+    return "(?m)" + _ESCAPES.sub(lambda escape: _EDGES.get(escape[1], escape[0]), pattern)
+
+
+def prefilter(sets: Sequence[PatternSet]) -> MayFind | None:
+    """Return what tells of texts, each on lines of its own, whether one of the sets may hit any;
+    None where one of them does not read line by line."""
+    if not all(each.by_lines for each in sets):
+        return None
+    if len(sets) == 1:
+        return sets[0].may_hit
+    return PatternSets(sets).may_hit
+
+
+@frozen
+class PatternSets:
+    """Several sets, asked one after the other."""
+
+    sets: Sequence[PatternSet]
+
+    def may_hit(self, data: bytes) -> bool:
+        for each in self.sets:  # noqa: SIM110  # for each call, and a generator costs more
+            if each.may_hit(data):
+                return True
+        return False
 
 
 class Characters:

@@ -1,22 +1,21 @@
-"""A chunk of a stream taken apart: its text where there is one alone, what goes on from chunk to
-chunk and where, which choices it ends; and chunks that hold a part of it."""
+"""A chunk of a stream taken apart: its texts, what goes on from chunk to chunk and where, which
+choices it ends; and chunks that hold a part of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.guardrails.text.frame import Level, is_silent, is_silent_choice, is_silent_head
+from proxy.guardrails.text.frame import Level, is_silent
 from proxy.guardrails.text.payloads import Payload
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import MemberName, Path, Text, answer_texts, parts_of
 from proxy.index import index_of
 from proxy.types import Json
 
 AT_ONCE = frozenset({"index", "name", "role", "type", "logprobs"})  # never cut: looked at as whole
 
-_HEAD = frozenset({"id", "object", "created", "model", "system_fingerprint", "choices", "usage"})
-_CHOICE = frozenset({"index", "delta", "text", "finish_reason", "logprobs"})
 _CONTENT: Path = ("delta", "content")
 _ENDS = frozenset({"index", "finish_reason"})  # what the end of a choice has, whatever is in it
 _IDENTITY = ("id", "object", "created", "model", "system_fingerprint")
@@ -26,33 +25,8 @@ PlacedText = tuple[TextPlace, Text]
 
 
 def texts_of(data: Json) -> Sequence[Text]:
-    usual = content(data)
-    return answer_texts(data, cut=True).texts if usual is None else usual
-
-
-def content(data: Json) -> tuple[Text, ...] | None:
-    """Return the text of a chunk with one choice and the usual fields; None for any other."""
-    choices = data.get("choices")
-    if not (data.keys() <= _HEAD and isinstance(choices, list) and len(choices) == 1):
-        return None
-    if not is_silent_head(data):
-        return None
-    choice = choices[0]
-    if not isinstance(choice, dict) or choice.get("logprobs") or not choice.keys() <= _CHOICE:
-        return None
-    if not is_silent_choice(choice):
-        return None
-    delta: Any = choice.get("delta")
-    path: Path = ("choices", 0, "text")
-    text: Any = choice.get("text")
-    if delta is not None:
-        usual = isinstance(delta, dict) and delta.keys() <= {"content", "role"}
-        if text is not None or not usual or delta.get("role") not in (None, "assistant"):
-            return None
-        path, text = ("choices", 0, "delta", "content"), delta.get("content")
-    if not isinstance(text, str | None):
-        return None
-    return (Text(path=path, text=text, kind="content", role="assistant"),) if text else ()
+    usual = usual_answer(data)
+    return answer_texts(data, cut=True).texts if usual is None else usual.texts
 
 
 def _choices(data: Json) -> list[tuple[int, Json]]:

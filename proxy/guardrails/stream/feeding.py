@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Protocol, TypeVar
 
-from proxy.guardrails.stream.chunk_parts import content
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.text.walk import Text, answer_walk, in_steps
+from proxy.guardrails.text.usual import usual_answer
+from proxy.guardrails.text.walk import Text, Texts, answer_walk, in_steps
 from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
 from proxy.turn import LoopTurn
 from proxy.types import Chunk
@@ -40,8 +40,9 @@ class Feeding:
 
     async def feed(self, chunk: Chunk) -> list[Chunk]:
         """Take the next chunk, return the chunks it releases. Raises ``GuardBlocked``."""
-        texts = () if chunk.data is None else content(chunk.data)
-        if texts is None:
+        usual = Texts(()) if chunk.data is None else usual_answer(chunk.data)
+        texts = () if usual is None else usual.texts
+        if usual is None:
             texts = await self._unusual(chunk)
             if sum([EACH + weight_of(each.text) for each in texts]) > LIGHT:  # maybe thousands
                 return await self._beside(partial(self._fed, chunk, texts))

@@ -24,6 +24,9 @@ COUNTS = frozenset({
 })  # fmt: skip
 """What usage is told by."""
 
+NUMBERS = frozenset({bool, float, int, type(None)})
+"""The types of what is a number in JSON, or no text either."""
+
 _FINISHES = frozenset(
     {"stop", "length", "tool_calls", "function_call", "content_filter", "error", "timeout",
      "eos", "abort"}
@@ -32,20 +35,22 @@ _FINISHES = frozenset(
 
 def is_counts(value: Any) -> bool:
     """True if a value is numbers alone, under the names that usage has."""
-    if value is None or isinstance(value, int | float):
-        return True
-    return isinstance(value, dict) and all(
-        name in COUNTS and (part is None or isinstance(part, int | float) or is_details(part))
-        for name, part in value.items()
-    )
+    if value.__class__ is not dict:
+        return value.__class__ in NUMBERS
+    for name, part in value.items():
+        if name not in COUNTS or not (part.__class__ in NUMBERS or is_details(part)):
+            return False
+    return True
 
 
 def is_details(value: Any) -> bool:
     """True if a value is a part of usage."""
-    return isinstance(value, dict) and all(
-        name in COUNTS and (part is None or isinstance(part, int | float))
-        for name, part in value.items()
-    )
+    if value.__class__ is not dict:
+        return False
+    for name, part in value.items():
+        if name not in COUNTS or part.__class__ not in NUMBERS:
+            return False
+    return True
 
 
 def is_name(value: Any) -> bool:
@@ -62,7 +67,7 @@ def _is_number(value: Any) -> bool:
 
 def _is_finish(value: Any) -> bool:
     """True if a value is a finish reason that some dialect has, or null."""
-    return value is None or (isinstance(value, str) and value in _FINISHES)
+    return value is None or (value.__class__ is str and value in _FINISHES)
 
 
 def _is_vector(value: Any) -> bool:
@@ -118,19 +123,25 @@ def is_silent(level: Level, name: str, value: Any) -> bool:
 
 def is_silent_head(data: Mapping[str, Any]) -> bool:
     """True if nothing but the choices says anything: as ``is_silent``, but fast."""
+    words = [value for value in data.values() if value.__class__ is str]
+    together = " ".join(words)
+    if len(together) > _LONGEST or together.split() != words:  # else each of them is a name
+        for word in words:
+            if not is_name(word):
+                return False
     for name, value in data.items():
         kind = value.__class__
         if kind is str:
-            if name in _NO_WORDS or not is_name(value):
+            if name in _NO_WORDS:
                 return False
-        elif kind in _DEEP and name != "choices":
+        elif kind in _DEEP and name != "choices" and not (name == "usage" and is_counts(value)):
             return False
     return True
 
 
 def is_silent_choice(choice: Mapping[str, Any]) -> bool:
     """True if a choice says nothing by its number and by how it ended."""
-    finish, index = choice.get("finish_reason"), choice.get("index")
+    index = choice.get("index")
     if index.__class__ is str or index.__class__ in _DEEP:
         return False
-    return finish is None or is_silent(_CHOICES, "finish_reason", finish)
+    return _is_finish(choice.get("finish_reason"))

@@ -205,10 +205,9 @@ def _read(
         return (itself,), itself, itself, itself
     raw = text.encode("utf-8", "surrogatepass")
     ascii_only = len(raw) == len(text)
-    runs = base64_text.possible(raw)
-    odd = "&" in text or "%" in text or "\\" in text or runs or _apart(raw) or _controlled(raw)
-    if ascii_only and not odd:
+    if ascii_only and has_one_reading(raw):
         return (itself,), itself, itself, itself
+    runs = base64_text.possible(raw)
     opened = _opened(text, escaped)
     seen = _seen(opened)
     normal = _composed(seen, bare=False)
@@ -226,8 +225,16 @@ def _read(
     return tuple(found), bare, seen, opened
 
 
+def has_one_reading(raw: bytes) -> bool:
+    """True if a text of ASCII has no other reading, nor has any of its lines; it may be False of
+    several lines where it is true of each."""
+    if b"&" in raw or b"%" in raw or b"\\" in raw or raw.translate(None, _CONTROLS) != raw:
+        return False
+    return not (base64_text.possible(raw) or _apart(raw))
+
+
 def _controlled(raw: bytes) -> bool:
-    return len(raw.translate(None, _CONTROLS)) != len(raw)
+    return raw.translate(None, _CONTROLS) != raw
 
 
 def _apart(raw: bytes) -> bool:

@@ -91,14 +91,14 @@ KINDS = frozenset({"content", "other", "logprobs"} | {*REQUEST.values()} | {*NES
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 _SAYS_TYPE = frozenset({"type", "role", "object", "detail", "encoding_format"})
-_WORDS = ROLES | {
+WORDS = ROLES | {  # that say of which type a value is
     "array", "auto", "boolean", "custom", "ephemeral", "float", "function", "high", "image_url",
     "input_audio", "input_text", "integer", "json_object", "json_schema", "low", "null", "number",
     "object", "output_text", "refusal", "string", "text",
 }  # fmt: skip
-_KEYS = (
+KNOWN = (
     frozenset(REQUEST) | NESTED.keys() | SILENT.keys() | NAMES | COUNTS | _SAYS_TYPE
-) | {
+) | {  # names that are no texts themselves
     "additionalProperties", "annotations", "anyOf", "best_of", "cache_control", "choices",
     "content", "data", "default", "delta", "description", "echo", "enum", "error", "examples",
     "file", "format", "frequency_penalty", "function", "image_url", "include_usage", "input_audio",
@@ -150,12 +150,13 @@ class Opaque:
 
 @frozen
 class Texts:
-    """What there is to read, in its order, and what cannot be read. ``unread`` says why the rest
-    was not read, if there is more."""
+    """What there is to read, in its order, and what cannot be. ``unread`` says why not all was
+    read, if there is more; ``apart`` that no text is read together with another."""
 
     texts: tuple[Text, ...]
     opaque: tuple[Opaque, ...] = ()
     unread: str | None = None
+    apart: bool = False
 
 
 @frozen
@@ -215,7 +216,7 @@ def _members_of(data: Json) -> Iterator[_Node]:
         if is_silent((), name, value):
             continue
         kind = "content" if name == "choices" else "other"
-        if name not in _KEYS:
+        if name not in KNOWN:
             yield _Node(path=(MemberName(name),), value=name, kind=kind, role="assistant")
         yield _Node(path=(name,), value=value, kind=kind, role="assistant")
 
@@ -230,7 +231,7 @@ def _fields(body: Json) -> Iterator[_Node | Opaque]:
         sealed = name != "audio" and kind not in _FORMS and is_opaque(name, value, body)
         if sealed and value:  # ``audio`` is how an answer is to sound
             yield Opaque((name,), kind_of(name))
-        if name not in _KEYS:
+        if name not in KNOWN:
             yield _Node(path=(MemberName(name),), value=name, kind="other", role=None)
         yield _Node(path=(name,), value=value, kind=kind, role=role, sealed=sealed, plain=plain)
 
@@ -269,8 +270,7 @@ class Gathering:
 
 def gathered(walk: Iterator[Found]) -> Texts:
     """Return what a walk finds."""
-    gathering = Gathering(walk)
-    gathering.go_on()
+    (gathering := Gathering(walk)).go_on()
     return gathering.texts
 
 
@@ -298,7 +298,7 @@ def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Itera
 def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
     text, path = place.value, place.path
     last = path[-1]
-    if not text or (text in _WORDS and last in _SAYS_TYPE):
+    if not text or (text in WORDS and last in _SAYS_TYPE):
         return
     decoded = placed = False
     bare = last in PAYLOAD and (place.sealed or place.plain is True)
@@ -362,7 +362,7 @@ def _members(place: _Node, value: Json, answer: bool) -> Iterator[_Node | Opaque
         if name == "logprobs" and place.path[0] == "choices":
             yield from _logprobs(path, each, value, role)
             continue
-        if name not in _KEYS:
+        if name not in KNOWN:
             key = (*place.path, MemberName(name))
             yield _Node(key, name, kind=place.kind, role=role, sealed=place.sealed)
         sealed = place.sealed or (place.kind not in _FORMS and is_opaque(name, each, value))

@@ -1,4 +1,4 @@
-"""A chunk taken apart: the text that it has alone, and where each text goes on."""
+"""A chunk taken apart: where each text goes on."""
 
 from __future__ import annotations
 
@@ -6,41 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.guardrails.stream.chunk_parts import content, finished, going_on, text_place
+from proxy.guardrails.stream.chunk_parts import finished, going_on, text_place
 from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.types import Json
 
 HEAD = {"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
 SAID = {"index": 2, "delta": {"content": "Hi"}, "finish_reason": None}
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ({**HEAD, "choices": [SAID]}, "Hi"),
-        ({"choices": [{"index": 0, "text": "Hi"}]}, "Hi"),
-        ({"choices": [{"index": 0, "delta": {"role": "assistant"}}]}, None),
-    ],
-)
-def test_the_text_of_a_usual_chunk_is_known_without_a_walk(data: Json, text: str | None) -> None:
-    found = content(data)
-
-    assert found is not None
-    assert [each.text for each in found] == ([] if text is None else [text])
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {**HEAD, "choices": [SAID, SAID]},
-        {**HEAD, "choices": [SAID], "unknown": 1},
-        {**HEAD, "choices": [{**SAID, "logprobs": {"content": []}}], "usage": "much"},
-        {**HEAD, "choices": [{**SAID, "delta": {"content": ["Hi"]}}]},
-        {**HEAD, "choices": [{**SAID, "delta": {"content": "Hi", "refusal": "no"}}]},
-    ],
-)
-def test_any_other_chunk_is_unusual(data: Json) -> None:
-    assert content(data) is None
 
 
 @pytest.mark.parametrize(

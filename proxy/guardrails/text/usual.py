@@ -1,0 +1,125 @@
+"""The usual shapes of a chat and of its answers, read the short way: nearly all calls have them.
+
+What is said of a document here is what ``walk`` says of it; of any other shape nothing is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from proxy.guardrails.text.frame import NUMBERS, is_silent_choice, is_silent_head
+from proxy.guardrails.text.opaque import OPAQUE
+from proxy.guardrails.text.walk import (
+    KNOWN,
+    REQUEST,
+    SILENT,
+    WORDS,
+    Found,
+    Text,
+    Texts,
+    answer_walk,
+    request_walk,
+)
+from proxy.types import Json
+
+MOST = 256  # messages; a chat of more is walked in steps
+
+_QUIET = KNOWN - OPAQUE  # names under which a number says nothing
+_WORDS = {"prompt": "user", "input": "user", "suffix": "user", "user": None}  # and whose they are
+_MESSAGE = frozenset({"role", "content"})
+_USAGE = {"include_usage": True}
+_DATA = "data:"  # how a text begins that may be base64 to its end
+
+_HEAD = frozenset(
+    {"id", "object", "created", "model", "system_fingerprint", "service_tier", "choices", "usage"}
+)
+_SILENT_CHOICE = frozenset({"index", "finish_reason"})
+_MESSAGES = frozenset({"delta", "message"})
+_CHOICE = _SILENT_CHOICE | _MESSAGES | {"logprobs", "text"}
+_KINDS: Mapping[str, str] = {
+    "content": "content",
+    "reasoning": "reasoning",
+    "reasoning_content": "reasoning",
+}
+_MEMBERS = _KINDS.keys() | {
+    "annotations", "audio", "function_call", "refusal", "role", "tool_calls",
+}  # fmt: skip
+
+
+def usual_request(body: Json) -> Texts | None:
+    """Return the texts of a chat whose messages are a role and a text; None for any other."""
+    texts: list[Text] = []
+    for name, value in body.items():
+        if name == "messages":
+            if not _read_messages(value, texts):
+                return None
+        elif value.__class__ is str and name in _WORDS:
+            if value[:5] == _DATA:
+                return None
+            if value:
+                texts.append(Text((name,), value, REQUEST[name], role=_WORDS[name]))
+        elif not (
+            name in SILENT
+            or (value.__class__ in NUMBERS and name in _QUIET)
+            or (name == "stream_options" and value == _USAGE)
+        ):
+            return None
+    return Texts(tuple(texts), apart=True)
+
+
+def _read_messages(messages: Any, texts: list[Text]) -> bool:
+    if messages.__class__ is not list or len(messages) > MOST:
+        return False
+    for place, message in enumerate(messages):
+        if message.__class__ is not dict or message.keys() != _MESSAGE:
+            return False
+        role, text = message["role"], message["content"]
+        if role.__class__ is not str or role not in WORDS:
+            return False
+        if text.__class__ is not str or text[:5] == _DATA:
+            return False
+        if text:
+            texts.append(Text(("messages", place, "content"), text, "content", role=role))
+    return True
+
+
+def usual_answer(data: Json) -> Texts | None:
+    """Return the texts of an answer, or of a chunk of one, whose only choice says plain texts; None
+    for any other."""
+    choices = data.get("choices")
+    if choices.__class__ is not list or len(choices) != 1:
+        return None
+    choice = choices[0]
+    if not (choice.__class__ is dict and choice.keys() <= _CHOICE and data.keys() <= _HEAD):
+        return None
+    if not (is_silent_head(data) and is_silent_choice(choice)):
+        return None
+    texts: list[Text] = []
+    for name, value in choice.items():
+        if value and name not in _SILENT_CHOICE and not _read_answer(name, value, texts):
+            return None
+    return Texts(tuple(texts), apart=True)
+
+
+def _read_answer(form: str, message: Any, texts: list[Text]) -> bool:
+    if form == "text" and message.__class__ is str:
+        texts.append(Text(("choices", 0, form), message, "content", role="assistant"))
+        return True
+    if form not in _MESSAGES or message.__class__ is not dict:
+        return False
+    for name, value in message.items():
+        if value and name in _KINDS:
+            if value.__class__ is not str:
+                return False
+            texts.append(Text(("choices", 0, form, name), value, _KINDS[name], role="assistant"))
+        elif (value and (name != "role" or value != "assistant")) or name not in _MEMBERS:
+            return False
+    return True
+
+
+USUAL: Mapping[Callable[[Json], Iterator[Found]], Callable[[Json], Texts | None]] = {
+    request_walk: usual_request,
+    answer_walk: usual_answer,
+}
+"""The short way in the place of each walk."""

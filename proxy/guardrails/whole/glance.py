@@ -1,0 +1,59 @@
+"""One look at all texts of a call together, before any rule looks at each of them.
+
+Nearly all texts are clean. A rule whose detector has nothing to find in their lines has nothing to
+find in any of them: it has passed, and only the others look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proxy.guardrails.findings.tally import Clock
+from proxy.guardrails.text.normalize import has_one_reading
+from proxy.guardrails.text.walk import Texts
+from proxy.guardrails.whole.joined_parts import joined_parts
+from proxy.types.guard import GuardResult, GuardRule, MayFind, passed
+
+
+def glance(
+    rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
+) -> list[GuardResult | None]:
+    """Return the results of the rules that find nothing; None for each that has to look, as all
+    have at texts of more than ``most`` bytes, or that read in more than one way."""
+    texts = [text.text for text in read.texts]
+    size = sum(map(len, texts))
+    lines = None if size > most or read.opaque or read.unread else _lines(texts, read)
+    if lines is None:
+        return [None] * len(rules)
+    small = lines.lower()
+    results: list[GuardResult | None] = []
+    began = clock()
+    for rule in rules:
+        result = None
+        if not _may_find(rule.may_find, lines if rule.cased else small):
+            now = clock()
+            if now - began <= rule.deadline_s:
+                result = passed(rule, size, len(texts), now - began)
+            began = now
+        results.append(result)
+    return results
+
+
+def _may_find(may_find: MayFind | None, lines: bytes) -> bool:
+    try:
+        return may_find is None or may_find(lines)
+    except Exception:  # noqa: BLE001  # a guard that breaks must not let texts pass: it has to look
+        return True
+
+
+def _lines(texts: list[str], read: Texts) -> bytes | None:
+    """Return the texts, and those that are read as one, each on lines of its own; None unless each
+    of them is ASCII without a disguise."""
+    every = texts
+    if not read.apart:
+        every = [*texts, *(joined.text.text for joined in joined_parts(read.texts))]
+    lines = "\n".join(every)
+    if not lines.isascii():
+        return None
+    raw = lines.encode()
+    return raw if has_one_reading(raw) else None

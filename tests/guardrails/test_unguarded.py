@@ -1,0 +1,61 @@
+"""A call without guards passes as it is; one with any of them meets its gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from proxy.app.context import new_record
+from proxy.guardrails.engine import Engine
+from proxy.guardrails.run import CallGate, PolicyGuards
+from proxy.guardrails.unguarded import OpenGate
+from proxy.types import Call, Chunk, Plan, RequestHead
+from proxy.types.guard import Capture, Guarding
+from tests.guardrails.doubles import Ticks, rule
+
+HEAD = RequestHead("openai", "chat", "/v1/chat/completions", "req_1")
+CALL = Call(HEAD, {"messages": [{"role": "user", "content": "Hi"}]})
+GUARDS = PolicyGuards(Engine(Ticks()))
+
+
+def planned(guards: Guarding) -> Plan:
+    return Plan("1", "k", "d", {}, (), guards=guards)
+
+
+async def test_what_no_guard_looks_at_passes_as_it_is() -> None:
+    plan, chunk = planned(Guarding()), Chunk({"choices": []}, raw=b'{"choices": []}')
+    gate = GUARDS.gate(plan, CALL, new_record())
+    watch = gate.watch(CALL)
+
+    assert isinstance(gate, OpenGate)
+    assert await gate.inspect() == (plan, CALL)
+    assert await watch.feed(chunk) == (chunk,)
+    assert (watch.again, watch.cut()) == (False, ())
+
+
+@pytest.mark.parametrize(
+    "guards",
+    [
+        Guarding(input=(rule("hippo"),)),
+        Guarding(output=(rule("hippo"),)),
+        Guarding(capture=Capture(1.0)),
+    ],
+    ids=["input", "output", "capture"],
+)
+def test_what_somebody_looks_at_has_a_gate_of_its_own(guards: Guarding) -> None:
+    assert isinstance(GUARDS.gate(planned(guards), CALL, new_record()), CallGate)
+
+
+async def test_a_clean_question_is_not_copied() -> None:
+    gate = GUARDS.gate(planned(Guarding(input=(rule("hippo"),))), CALL, new_record())
+
+    _, safe = await gate.inspect()
+
+    assert safe is CALL
+
+
+def test_a_chunk_that_is_rewritten_keeps_all_but_how_it_came() -> None:
+    chunk = Chunk({"a": 1}, b"{}", leg=2, last=True, failed=True, size=7, quarters=3)
+
+    assert chunk.rewritten({"a": 2}) == replace(chunk, data={"a": 2}, raw=None)

@@ -1,0 +1,27 @@
+"""What follows from the rules of a call: worked out once, and again for other rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from proxy.types.guard import Guarding, GuardRule, StageRules
+from tests.guardrails.doubles import AsAsked, Elsewhere, rule
+
+
+def test_rules_are_told_apart_by_who_looks() -> None:
+    own, asks = rule("hippo", shadow=True), GuardRule("elsewhere", Elsewhere(), action="flag")
+    rules = StageRules.of((own, asks))
+
+    assert (rules.every, rules.detectors, rules.services) == ((own, asks), (own,), (asks,))
+    assert (rules.contextual, rules.enforces, rules.restores, rules.retries) == (False,) * 4
+    assert rules.in_force
+    assert StageRules.of((GuardRule("as asked", AsAsked()),)).contextual
+    assert not StageRules.of((own,)).in_force
+
+
+def test_other_rules_have_other_consequences() -> None:
+    guards = Guarding(output=(rule("hippo", action="mask", digest="a"),))
+    other = replace(guards, output=(rule("hippo", action="retry", digest="b"),))
+
+    assert (guards.of_output.retries, guards.keeps_answers, guards.digest) == (False, False, "| a")
+    assert (other.of_output.retries, other.keeps_answers, other.digest) == (True, True, "| b")
