@@ -235,7 +235,7 @@ class MemorySink:
         self._came.set()
 
     async def wait(self, count: int = 1) -> list[Any]:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             while len(self.records) < count:
                 self._came.clear()
                 await self._came.wait()
