@@ -15,10 +15,12 @@ from typing import Any
 import aiohttp
 import pytest
 from hypothesis import settings
+from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy import app
 from proxy.settings import Address, Settings
 from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
+from tests.emit.collector import Collector
 from tests.parts import RunningTest
 
 KEY = "hr-test-key"
@@ -180,6 +182,14 @@ async def proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Pro
 async def hasty_proxy(upstream: ScriptedUpstream, tmp_path: Path) -> AsyncIterator[Proxy]:
     async with running_proxy(tmp_path / "policies", world(upstream.url, hasty=True)) as running:
         yield running
+
+
+@pytest.fixture
+async def collector(aiohttp_raw_server: AiohttpRawServer) -> Collector:
+    kept = Collector()
+    server = await aiohttp_raw_server(kept.handle)
+    kept.url = str(server.make_url("")).rstrip("/")
+    return kept
 
 
 @pytest.fixture

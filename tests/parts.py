@@ -21,6 +21,7 @@ FIXTURES: Mapping[str, str] = {
 }
 USES: Mapping[str, str] = {
     "Popen": "process",
+    "aiohttp_raw_server": "sockets",
     "create_subprocess_exec": "process",
     "getfixturevalue": "redis",  # of the fixtures that tests choose by their parameters
     "grown": "heavy",

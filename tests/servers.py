@@ -1,5 +1,16 @@
 """Real servers of Redis' own, alone or as a cluster: each on a port of its own, ended by its
-process id. A test may kill, stop, empty and start them again."""
+process id. A test may kill, stop, empty and start them again.
+
+Of the other servers that tests talk to, take
+
+- `aiohttp_raw_server` and `aiohttp_client` of pytest-aiohttp where a handler of aiohttp is the
+  server: they start it, end it with the test, and give a client that knows its address. They serve
+  by a server of aiohttp's own, so what is promised of `edge.HttpServer` is tested with that one;
+- `upstream` of conftest.py where the bytes of an answer, or when they come, are the point;
+- `proxy` or `running_proxy` of conftest.py for Headrace itself, opened and closed as in
+  production;
+- `asyncio.start_server` where a peer does what no server of HTTP would do.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.doubles import (
     legacy_events,
     stream,
 )
-from tests.emit.collector import Collector, collecting
+from tests.emit.collector import Collector
 from tests.test_pipeline import ROUTES, Route
 
 MARK = "cnry"
@@ -246,10 +246,10 @@ async def shown(world: World) -> Iterator[tuple[str, bytes]]:
 
 @pytest.mark.parametrize("name", ROUTES)
 async def test_what_goes_in_comes_out_nowhere_else(
-    name: str, upstream: ScriptedUpstream, tmp_path: Path
+    name: str, upstream: ScriptedUpstream, collector: Collector, tmp_path: Path
 ) -> None:
     route = ROUTES[name]
-    async with collecting() as collector, everything_on(tmp_path, upstream, collector) as world:
+    async with everything_on(tmp_path, upstream, collector) as world:
         for do in WAYS.values():
             for streamed in (False, True) if route.streams else (False,):
                 await do(world, route, streamed)

@@ -7,7 +7,9 @@ import time
 from typing import Any
 
 import aiohttp
-from aiohttp.test_utils import RawTestServer
+from aiohttp import web
+from aiohttp.test_utils import TestClient
+from pytest_aiohttp.plugin import AiohttpClient, AiohttpRawServer
 
 from proxy import edge
 from proxy.app.context import new_record, new_span_id
@@ -71,7 +73,9 @@ async def settled(measure: Any) -> int:
     return int(last)
 
 
-async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
+async def test_a_bug_is_a_500_that_names_its_number_only(
+    aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
+) -> None:
     class Broken:
         async def read(self, head: Any) -> Any:
             raise KeyError("hr-secret-inside")
@@ -97,11 +101,9 @@ async def test_a_bug_is_a_500_that_names_its_number_only() -> None:
         calls=Calls(),
         on_bug=lambda bug, request_id: bugs.append((bug, request_id)),
     )
-    async with (
-        RawTestServer(handler) as server,
-        aiohttp.ClientSession() as client,
-        client.post(server.make_url(ROUTE.path), headers=BEARER, json={}) as response,
-    ):
+    client: TestClient[web.BaseRequest, None]
+    client = await aiohttp_client(await aiohttp_raw_server(handler))
+    async with client.post(ROUTE.path, headers=BEARER, json={}) as response:
         said = await response.text()
 
     assert response.status == 500

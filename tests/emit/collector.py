@@ -1,13 +1,10 @@
-"""A collector of spans over OTLP: a real HTTP server that keeps what it is sent."""
+"""A collector of spans over OTLP: it keeps what it is sent, as the handler of a real server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-from aiohttp.test_utils import RawTestServer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 
@@ -40,11 +37,3 @@ def said(span: Any) -> dict[str, Any]:
         value = getattr(pair.value, kind)
         plain[pair.key] = [v.string_value for v in value.values] if kind == "array_value" else value
     return plain
-
-
-@asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
-    kept = Collector()
-    async with RawTestServer(kept.handle) as server:
-        kept.url = str(server.make_url("")).rstrip("/")
-        yield kept

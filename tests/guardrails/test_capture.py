@@ -16,7 +16,7 @@ from proxy.types import Chunk
 from proxy.types.guard import Capture, Finding, GuardRule
 from tests.conftest import running_proxy, world
 from tests.doubles import Json, Script, ScriptedUpstream, answer, chat, chat_events, stream
-from tests.emit.collector import Collector, collecting, said
+from tests.emit.collector import Collector, said
 from tests.test_pipeline import BEARER
 
 EMAIL, TOKEN = "jane@example.com", "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
@@ -24,20 +24,24 @@ ASKED, ANSWERED = "gen_ai.input.messages", "gen_ai.output.messages"
 
 
 async def traced(
-    folder: Path, upstream: ScriptedUpstream, capture: str, body: Json, script: Script
-) -> tuple[Json, Collector]:
+    folder: Path,
+    upstream: ScriptedUpstream,
+    collector: Collector,
+    capture: str,
+    body: Json,
+    script: Script,
+) -> Json:
     """Make a call and give what its span says of the model call."""
     upstream.answer_with(script)
     policies = f"{world(upstream.url)}\npolicies:\n  default: {{match: all, {capture}}}\n"
     async with (
-        collecting() as collector,
         running_proxy(folder / "p", policies, otlp_endpoint=collector.url) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
         async with client.post("/v1/chat/completions", headers=BEARER, json=body) as response:
             await response.read()
         await proxy.sink.wait()
-    return said(collector.named("chat ")), collector
+    return said(collector.named("chat "))
 
 
 def question(*said: str, **more: Any) -> Json:
@@ -51,11 +55,11 @@ def texts(attribute: str) -> list[tuple[str, str]]:
 
 
 async def test_without_capture_no_text_is_in_any_span(
-    tmp_path: Path, upstream: ScriptedUpstream
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     word = "input: [{guard: keywords, words: [nobody]}]"
 
-    span, collector = await traced(tmp_path, upstream, word, question("Hi"), answer(chat("Yes")))
+    span = await traced(tmp_path, upstream, collector, word, question("Hi"), answer(chat("Yes")))
 
     assert not {ASKED, ANSWERED} & span.keys()
     assert b"Be brief" not in b"".join(collector.bodies)
@@ -63,13 +67,13 @@ async def test_without_capture_no_text_is_in_any_span(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_question_and_answer_are_shown_without_what_is_secret(
-    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     parts = ("Write to ", "jane@exam", "ple.com", " soon.")
     script = stream(chat_events(*parts)) if streamed else answer(chat("".join(parts)))
     body = question(f"My token is {TOKEN}, my mail {EMAIL}", stream=streamed)
 
-    span, collector = await traced(tmp_path, upstream, "capture: {share: 100%}", body, script)
+    span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
 
     [system, user] = texts(span[ASKED])
     assert system == ("system", "Be brief.")
@@ -81,7 +85,7 @@ async def test_question_and_answer_are_shown_without_what_is_secret(
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_choice_whose_index_is_no_number_is_captured_as_any_other(
-    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream
+    streamed: bool, tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     events = chat_events("a", "b") if streamed else [chat("ab")]
     for event in events:
@@ -89,18 +93,18 @@ async def test_a_choice_whose_index_is_no_number_is_captured_as_any_other(
     script = stream(events) if streamed else answer(events[0])
     body = question("Hi", stream=streamed)
 
-    span, _ = await traced(tmp_path, upstream, "capture: {share: 100%}", body, script)
+    span = await traced(tmp_path, upstream, collector, "capture: {share: 100%}", body, script)
 
     assert texts(span[ANSWERED]) == [("assistant", "ab")]
 
 
 async def test_guards_that_mask_redact_both_sides(
-    tmp_path: Path, upstream: ScriptedUpstream
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     rules = "capture: {share: 100%}, input: [{guard: keywords, words: [hippo], action: mask}]"
 
-    span, _ = await traced(
-        tmp_path, upstream, rules, question("A hippo?"), answer(chat("A hippo."))
+    span = await traced(
+        tmp_path, upstream, collector, rules, question("A hippo?"), answer(chat("A hippo."))
     )
 
     assert texts(span[ASKED])[1] == ("user", "A [WORD]?")
@@ -108,11 +112,13 @@ async def test_guards_that_mask_redact_both_sides(
 
 
 async def test_one_side_alone_may_be_shown_and_no_more_than_so_much(
-    tmp_path: Path, upstream: ScriptedUpstream
+    tmp_path: Path, upstream: ScriptedUpstream, collector: Collector
 ) -> None:
     rules = "capture: {share: 100%, fields: [output], max_chars: 10}"
 
-    span, _ = await traced(tmp_path, upstream, rules, question("Hi"), answer(chat("x" * 50)))
+    span = await traced(
+        tmp_path, upstream, collector, rules, question("Hi"), answer(chat("x" * 50))
+    )
 
     assert ASKED not in span
     assert texts(span[ANSWERED]) == [("assistant", "x" * 10 + "…")]
