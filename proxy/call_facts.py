@@ -15,7 +15,7 @@ from proxy.attempts import Attempt, Outcome, Skip
 from proxy.billing import Billed, BudgetCharge, Saved
 from proxy.errors import Lapse, UpstreamFinding
 from proxy.types.guard import Verdicts
-from proxy.types.outcome import Standing
+from proxy.types.limit import Limit
 from proxy.usage import Source, Tokens
 from proxy.words import Word
 
@@ -40,8 +40,10 @@ class CallFacts(NamedTuple):
     """What is told of a call. Unknown is None, never zero.
 
     ``asked_model`` is the model of the first target. ``served`` is the attempt whose answer was
-    used, else the last one. ``ttft_s`` are the seconds to the first text of any leg, ``overhead_s``
-    those that the proxy itself took, ``lookup_s`` those spent on looking for a kept answer.
+    used, else the last one. ``limits`` are those that it was counted by, each with whether it
+    refused, or in shadow would have. ``ttft_s`` are the seconds to the first text of any leg,
+    ``overhead_s`` those that the proxy itself took, ``lookup_s`` those spent on looking for a kept
+    answer.
     ``verdicts`` say each thing once: of a list of models every answer is looked at, and so many
     have no more to say than one; ``each_verdict`` has them all. ``cost`` and ``lost_cost`` are
     nano-USD of all attempts.
@@ -80,7 +82,7 @@ class CallFacts(NamedTuple):
     lost_cost: int | None
     finish_reasons: list[str]
     skips: Sequence[Skip]
-    standings: Sequence[Standing]
+    limits: Sequence[tuple[Limit, bool]]
     charges: Sequence[BudgetCharge]
     verdicts: Verdicts
     each_verdict: Verdicts

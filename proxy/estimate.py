@@ -64,7 +64,8 @@ def named_quarters(value: Any) -> int:
     if isinstance(value, dict):
         total = MEMBER * len(value)
         for name, each in value.items():
-            total += text_quarters(name) + named_quarters(each)
+            total += text_quarters(name)
+            total += text_quarters(each) if type(each) is str else named_quarters(each)
         return total
     if isinstance(value, list):
         return QUARTERS * len(value) + sum(map(named_quarters, value))

@@ -86,7 +86,7 @@ def _worked_out(record: Record) -> CallFacts:
         lost_cost=lost(billed),
         finish_reasons=_finish_reasons(meters),
         skips=record.skips,
-        standings=record.admission.standings if record.admission is not None else (),
+        limits=record.admission.decisions() if record.admission is not None else (),
         charges=record.charges,
         verdicts=_merged(verdicts) if verdicts else verdicts,
         each_verdict=verdicts,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import date
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
+from operator import add
 from typing import Any, Literal
 
 from proxy.estimate import text_quarters, value_quarters, whole_tokens
@@ -51,6 +52,11 @@ class Tokens:
     def total(self) -> int:
         return self.prompt_total + self.completion_total
 
+    def counts(self) -> tuple[int, ...]:
+        """Return them in the order of ``TOKEN_TYPES``."""
+        asked = self.input, self.cached_input, self.cache_write
+        return (*asked, self.output, self.reasoning, self.audio_input, self.audio_output)
+
     def at_least(self, prompt: int, completion: int) -> Tokens:
         """Return as many tokens, or so many where these are fewer: as text, which they may be."""
         return replace(
@@ -60,7 +66,8 @@ class Tokens:
         )
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(**{n: getattr(self, n) + getattr(other, n) for n in TOKEN_TYPES})
+        both = map(add, self.counts(), other.counts())
+        return Tokens(**dict(zip(TOKEN_TYPES, both, strict=True)))
 
 
 TOKEN_TYPES: tuple[str, ...] = tuple(field.name for field in fields(Tokens))
@@ -78,11 +85,6 @@ def _count(value: Any) -> int | None:
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else None
 
 
-def _details(usage: Json, name: str) -> Json:
-    details = usage.get(name)
-    return details if isinstance(details, dict) else {}
-
-
 PROMPT_PARTS = {
     "cached_input": "cached_tokens",
     "cache_write": "cache_write_tokens",
@@ -91,14 +93,12 @@ PROMPT_PARTS = {
 COMPLETION_PARTS = {"reasoning": "reasoning_tokens", "audio_output": "audio_tokens"}
 
 
-def _split(total: int, rest: str, details: Json, parts: Mapping[str, str]) -> dict[str, int]:
-    """Return the counts by type: the parts, clamped one after the other, and the ``rest``, which
-    with them makes the total."""
-    left, counts = total, {}
-    for token_type, field in parts.items():
-        counts[token_type] = min(_count(details.get(field)) or 0, left)
-        left -= counts[token_type]
-    return {rest: left, **counts}
+def _split(counts: dict[str, int], rest: str, details: Any, parts: Mapping[str, str]) -> None:
+    """Take parts from the ``rest`` of the counts, which was their sum, one after the other."""
+    if details and isinstance(details, dict):
+        for token_type, field in parts.items():
+            counts[token_type] = min(_count(details.get(field)) or 0, counts[rest])
+            counts[rest] -= counts[token_type]
 
 
 def read_usage(usage: Any) -> Tokens | None:
@@ -111,11 +111,10 @@ def read_usage(usage: Any) -> Tokens | None:
     completion = _completion(usage, prompt)
     if completion is None:
         return None
-    read, written = (_details(usage, f"{side}_tokens_details") for side in ("prompt", "completion"))
-    return Tokens(
-        **_split(prompt, "input", read, PROMPT_PARTS),
-        **_split(completion, "output", written, COMPLETION_PARTS),
-    )
+    counts = {"input": prompt, "output": completion}
+    _split(counts, "input", usage.get("prompt_tokens_details"), PROMPT_PARTS)
+    _split(counts, "output", usage.get("completion_tokens_details"), COMPLETION_PARTS)
+    return Tokens(**counts)
 
 
 def _completion(usage: Json, prompt: int) -> int | None:
@@ -160,62 +159,63 @@ class Price:
 
     def cost(self, tokens: Tokens) -> int | None:
         """Return the cost in nano-USD, None when a type that was used has no price."""
-        price = self._at(tokens.prompt_total)
-        total = Decimal(0)
-        for name, stands_for in STANDS_FOR:
-            count = getattr(tokens, name)
-            if not count:  # most answers use two types of the seven
-                continue
-            rate = getattr(price, name)
-            if rate is None:
-                rate = getattr(price, stands_for)
-            if rate is None:
-                return None
-            total += count * rate
+        price, total = self._for(tokens), Decimal(0)
+        for name, count in zip(TOKEN_TYPES, tokens.counts(), strict=True):
+            if count:  # most answers use two types of the seven
+                rate = price.rate(name)
+                if rate is None:
+                    return None
+                total += count * rate
         return nano_usd(total)
+
+    def rate(self, token_type: str) -> Decimal | None:
+        """Return what a million tokens of a type cost, tiers aside."""
+        own: Decimal | None = getattr(self, token_type)
+        return own if own is not None else getattr(self, STANDS_FOR[token_type])
 
     def parts(self, tokens: Tokens) -> dict[str, int]:
         """Return the cost in nano-USD by what it is for, of tokens whose cost is known."""
-        price, parts = self._at(tokens.prompt_total), dict.fromkeys(COST_TYPES.values(), 0)
+        price, parts = self._for(tokens), dict[str, int]()
         before, total = 0, Decimal(0)
-        for name, stands_for in STANDS_FOR:
-            count = getattr(tokens, name)
-            if count:
-                own = getattr(price, name)
-                total += count * (own if own is not None else getattr(price, stands_for))
+        for name, count in zip(TOKEN_TYPES, tokens.counts(), strict=True):
+            rate = price.rate(name) if count else None
+            if rate is not None:
+                total += count * rate
                 upto, kind = nano_usd(total), COST_TYPES[name]
-                parts[kind] += upto - before
+                if upto > before:
+                    parts[kind] = parts.get(kind, 0) + upto - before
                 before = upto
-        return {kind: part for kind, part in parts.items() if part}
+        return parts
 
-    def _at(self, prompt: int) -> Price:
+    def _for(self, tokens: Tokens) -> Price:
         """Return the prices that hold for a prompt of this size."""
         if not self.tiers:
             return self
+        prompt = tokens.prompt_total
         reached = [tier for tier in self.tiers if prompt > tier.above]
-        if not reached:
-            return self
-        tier = max(reached, key=lambda each: each.above)
-        return Price(
+        return self.at(max(reached, key=lambda each: each.above)) if reached else self
+
+    def at(self, tier: Tier) -> Price:
+        """Return the prices of a tier."""
+        return replace(
+            self,
             input=_or(tier.input, self.input),
             output=_or(tier.output, self.output),
             cached_input=_or(tier.cached_input, self.cached_input),
             cache_write=_or(tier.cache_write, self.cache_write),
-            reasoning=self.reasoning,
-            audio_input=self.audio_input,
-            audio_output=self.audio_output,
+            tiers=(),
         )
 
 
-STANDS_FOR = (
-    ("input", "input"),
-    ("cached_input", "input"),
-    ("cache_write", "input"),
-    ("output", "output"),
-    ("reasoning", "output"),
-    ("audio_input", "input"),
-    ("audio_output", "output"),
-)
+STANDS_FOR = {
+    "input": "input",
+    "cached_input": "input",
+    "cache_write": "input",
+    "output": "output",
+    "reasoning": "output",
+    "audio_input": "input",
+    "audio_output": "output",
+}
 """Each type of tokens, and the one as whose it costs where it has no price of its own."""
 
 COST_TYPES = {
@@ -252,7 +252,7 @@ def listed(names: Iterable[str], model: str) -> str | None:
 
 def nano_usd(micro: Decimal) -> int:
     """Round an exact number of micro-USD to whole nano-USD, once, half to even."""
-    return int((micro * 1000).to_integral_value(ROUND_HALF_EVEN))
+    return round(micro * 1000)
 
 
 def usd_text(nano: int) -> str:
@@ -384,15 +384,16 @@ class Meter:
         the model may have written without showing it, ``hidden_tokens``. What was reported before
         more text came is no more than a lower bound either; its 0 for the prompt is no report.
         """
-        reported, completion = self.reported, whole_tokens(self.output_quarters)
+        reported = self.reported
+        if finished and reported is not None and self.reported_quarters >= self.output_quarters:
+            return Usage(reported, "provider")
+        completion = whole_tokens(self.output_quarters)
         if not finished:
             larger = (reported or Tokens()).at_least(
                 whole_tokens(prompt_quarters()), min(max(completion, hidden_tokens()), MAX_TOKENS)
             )
             return Usage(larger, "partial_estimate")
-        if reported is None or self.reported_quarters < self.output_quarters:
-            known = reported or Tokens()
-            prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
-            larger = known.at_least(prompt, completion)
-            return Usage(larger, "provider" if larger == reported else "partial_estimate")
-        return Usage(reported, "provider")
+        known = reported or Tokens()
+        prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
+        larger = known.at_least(prompt, completion)
+        return Usage(larger, "provider" if larger == reported else "partial_estimate")

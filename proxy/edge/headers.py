@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from proxy.dialects.base import Client
 from proxy.errors import ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.record import Record
 from proxy.types import Head, Json
-from proxy.types.outcome import Standing
+from proxy.types.limit import LimitKind
+from proxy.types.outcome import Outcome, Standing
 from proxy.usage import usd_text
 
 MAX_WARNING = 1024
@@ -33,7 +32,7 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
     if record.plan is not None and record.plan.deployment is not None:
         headers["x-headrace-deployment"] = record.plan.deployment
     if record.admission is not None:
-        headers.update(of_limits(record.admission.standings))
+        headers.update(of_limits(record.admission))
     if warnings := [*_warnings(record), *([FLAGGED] if flagged else ())]:
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
@@ -52,17 +51,25 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
     return {**of_every_response(record), ERROR: error.code}
 
 
-def of_limits(standings: Iterable[Standing]) -> dict[str, str]:
+def of_limits(admission: Outcome) -> dict[str, str]:
     """Return the headers of the client's tightest rate of each kind that has some."""
+    tightest: dict[LimitKind, tuple[float, Standing, int]] = {}
+    for index, claim in enumerate(admission.claims):
+        limit = claim.limit
+        if limit.kind.headers is not None and not limit.shadow:
+            rate = admission.standing(index)
+            left = rate.remaining
+            share = left / limit.capacity
+            if limit.kind not in tightest or share < tightest[limit.kind][0]:
+                tightest[limit.kind] = share, rate, left
     headers: dict[str, str] = {}
     for kind in KINDS.values():
-        rates = [rate for rate in standings if rate.limit.kind is kind and not rate.limit.shadow]
-        if rates and kind.headers is not None:
+        if kind.headers is not None and kind in tightest:
             size, remaining, reset = kind.headers
-            tightest = min(rates, key=lambda rate: rate.remaining / rate.limit.capacity)
-            headers[size] = str(tightest.limit.capacity)
-            headers[remaining] = str(tightest.remaining)
-            headers[reset] = f"{tightest.reset_s or 0:g}s"
+            _, rate, left = tightest[kind]
+            headers[size] = str(rate.limit.capacity)
+            headers[remaining] = str(left)
+            headers[reset] = f"{rate.reset_s or 0:g}s"
     return headers
 
 

@@ -15,7 +15,6 @@ from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER
 from proxy.types import Target
 from proxy.types.guard import GuardResult
-from proxy.types.outcome import Standing
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"
@@ -109,6 +108,9 @@ class Counting:
         self._credentials: SeriesCache[tuple[str, str], Any] = SeriesCache(
             lambda used: child("headrace_key_last_used_timestamp_seconds", *used)
         )
+        self._limits: SeriesCache[tuple[str, str], Any] = SeriesCache(
+            lambda decided: child("headrace_limit_decisions_total", *decided)
+        )
         self._keys: SeriesCache[str, Any] = SeriesCache(
             lambda key: child("headrace_key_cost_usd_total", key)
         )
@@ -191,8 +193,7 @@ class Counting:
         served = (deployment, target.upstream.provider or UNKNOWN, target.model)
         estimated = bill.usage.source == "partial_estimate"
         label = "true" if estimated else "false"
-        for token_type in TOKEN_TYPES:
-            number = getattr(bill.usage.tokens, token_type)
+        for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
             if number:
                 series.tokens[token_type, label].inc(number)
         if estimated:
@@ -235,8 +236,9 @@ class Counting:
             self._child("headrace_policy_rules_total", deployment, rule).inc()
         for rule in facts.shadow_rules:
             self._child("headrace_policy_shadow_rules_total", deployment, rule).inc()
-        for standing in facts.standings:
-            self._limited(standing)
+        for limit, refuses in facts.limits:
+            decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
+            self._limits[limit.name, decision].inc()
         for stage, result in facts.each_verdict:
             self._guarded(stage, result)
 
@@ -246,12 +248,6 @@ class Counting:
         self._child("headrace_guard_decisions_total", *names).inc()
         spent = self._child("headrace_guard_duration_seconds", result.guard, stage)
         spent.observe(result.seconds)
-
-    def _limited(self, standing: Standing) -> None:
-        decision = "allow"
-        if standing.refuses:
-            decision = "would_deny" if standing.limit.shadow else "deny"
-        self._child("headrace_limit_decisions_total", standing.limit.name, decision).inc()
 
     def _cached(self, deployment: str, facts: CallFacts) -> None:
         if facts.cache_store is not None:

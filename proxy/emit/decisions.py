@@ -19,7 +19,7 @@ from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
 from proxy.types.guard import GuardResult
-from proxy.types.outcome import Standing
+from proxy.types.limit import Limit
 from proxy.words import MAX_NAME, word
 
 MAX_ENTRIES = 10_000
@@ -43,7 +43,7 @@ def decision(facts: CallFacts) -> Entry:
         "deployment": facts.deployment,
         "rules": list(facts.rules),
         "shadow_rules": list(facts.shadow_rules),
-        "limits": [_limit(standing) for standing in facts.standings],
+        "limits": [_limit(*decided) for decided in facts.limits],
         "guards": [_guard(stage, result) for stage, result in facts.verdicts],
         "cache": facts.cache,
         "outcome": facts.outcome,
@@ -52,9 +52,9 @@ def decision(facts: CallFacts) -> Entry:
     }
 
 
-def _limit(standing: Standing) -> Entry:
-    decision = "deny" if standing.refuses else "allow"
-    return {"limit": standing.limit.name, "decision": decision, "shadow": standing.limit.shadow}
+def _limit(limit: Limit, refuses: bool) -> Entry:  # as facts have it
+    decision = "deny" if refuses else "allow"
+    return {"limit": limit.name, "decision": decision, "shadow": limit.shadow}
 
 
 def _guard(stage: str, result: GuardResult) -> Entry:

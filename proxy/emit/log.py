@@ -103,7 +103,7 @@ def parameters(body: Mapping[str, Any]) -> dict[str, int | float]:
 
 def _counts(tokens: Tokens) -> dict[str, int]:
     """Return the disjoint counts that are not zero."""
-    return {name: count for name in TOKEN_TYPES if (count := getattr(tokens, name))}
+    return {name: count for name, count in zip(TOKEN_TYPES, tokens.counts(), strict=True) if count}
 
 
 def shortened(line: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from hashlib import sha256
-from operator import attrgetter
 from typing import NamedTuple
 
 import orjson
@@ -71,7 +70,6 @@ ATTEMPT = (
     "money",
     "loss",
 )
-_counts = attrgetter(*TOKEN_TYPES)
 
 
 class Rows(NamedTuple):
@@ -160,7 +158,7 @@ def _attempt_row(seq: int, number: int, billed: Billed) -> Row:
         target.model,
         attempt.status,
         attempt.error,
-        *(_counts(bill.usage.tokens) if bill else _NOTHING),
+        *(bill.usage.tokens.counts() if bill else _NOTHING),
         bill.usage.source if bill else "none",
         bill.cost if bill else None,
         0,  # an upstream was asked, so nothing was saved

@@ -59,7 +59,8 @@ def _models(plan: Plan) -> dict[str, list[int]]:
 def _scope(per: Sequence[str], labels: Mapping[str, str]) -> str:
     """Name a counter by whose it is; what a call does not have is one value too."""
     if len(per) == 1:
-        return f"{per[0]}:{labels.get(per[0], '')}"
+        [name] = per
+        return f"{name}:{labels[name]}" if name in labels else f"{name}:"
     return "|".join([f"{name}:{labels.get(name, '')}" for name in per])
 
 
@@ -184,8 +185,8 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
     """
     billing = record.billing
     tokens, cost = billing.tokens, billing.cost
-    used = [claim.limit.kind.used(tokens, cost) for claim in claims]
-    return [
-        claim.amount if amount is None else amount
-        for claim, amount in zip(claims, used, strict=True)
-    ]
+    used: list[int] = []
+    for claim in claims:
+        amount = claim.limit.kind.used(tokens, cost)
+        used.append(claim.amount if amount is None else amount)
+    return used

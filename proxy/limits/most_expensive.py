@@ -7,14 +7,13 @@ cache, or fell in a tier.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
-from itertools import product
+from decimal import Decimal
 from typing import Any
 
 from proxy.types.limit import MOST, CallSize
 from proxy.types.reasoning import may_reason
-from proxy.usage import Price, Tokens, in_force
+from proxy.usage import Price, Tokens, in_force, nano_usd
 
 _PROMPT = ("cached_input", "cache_write")
 _WISHES = ("modalities", "response_modalities", "output_modalities")
@@ -50,20 +49,30 @@ def most_cost(
     answers = ("output", *_priced(price, _answer_types(model, body)))
     if len(prompts) == len(answers) == 1 and not price.tiers:
         return text
-    reached = [tier for tier in price.tiers if prompt > tier.above]
-    every = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
-    costs = [
-        each.cost(Tokens(**{asked: prompt, answered: answer}))
-        for each, asked, answered in product(every, prompts, answers)
-    ]
-    return max([cost for cost in costs if cost is not None], default=text)
+    most, reached = text, [tier for tier in price.tiers if prompt > tier.above]
+    for each in [price, *[price.at(tier) for tier in reached]]:
+        asked, answered = _highest(each, prompts, prompt), _highest(each, answers, answer)
+        if asked is not None and answered is not None:
+            most = max(most, nano_usd(asked + answered))
+    return most
 
 
-def _priced(price: Price, types: tuple[str, ...]) -> tuple[str, ...]:
-    prices = (price, *price.tiers)  # a tier has no price of its own for audio and reasoning
-    return tuple(
-        name for name in types if any(getattr(each, name, None) is not None for each in prices)
-    )
+def _highest(price: Price, types: Sequence[str], count: int) -> Decimal | None:
+    """Return the most micro-USD of so many tokens of one of some types; None where none of these
+    has a price."""
+    rates = [rate for name in types if (rate := price.rate(name)) is not None]
+    return count * max(rates) if rates else None if count else Decimal(0)
+
+
+def _priced(price: Price, types: tuple[str, ...]) -> list[str]:
+    """Return the types that have a price of their own, be it in a tier, which has none for audio
+    and reasoning."""
+    priced: list[str] = []
+    for name in types:
+        tiers = [tier for tier in price.tiers if getattr(tier, name, None) is not None]
+        if tiers or getattr(price, name) is not None:
+            priced.append(name)
+    return priced
 
 
 def _answer_types(model: str, body: Mapping[str, Any]) -> tuple[str, ...]:

@@ -77,7 +77,7 @@ class Outcome:
         if not against:
             return None
         wait, index = max(against, key=lambda each: (each[0] == NEVER, each[0]))
-        standing, wait_s = self.standings[index], None if wait == NEVER else wait / 1000
+        standing, wait_s = self.standing(index), None if wait == NEVER else wait / 1000
         return LimitRefusal(
             limit=standing.limit,
             scope=standing.scope,
@@ -87,10 +87,17 @@ class Outcome:
 
     @property
     def standings(self) -> tuple[Standing, ...]:
-        return tuple(
-            _standing(claim, self.readings[index * READING : (index + 1) * READING])
-            for index, claim in enumerate(self.claims)
-        )
+        return tuple([self.standing(index) for index in range(len(self.claims))])
+
+    def standing(self, index: int) -> Standing:
+        """Return where the counter of one claim stands."""
+        at = index * READING
+        return _standing(self.claims[index], self.readings[at : at + READING])
+
+    def decisions(self) -> list[tuple[Limit, bool]]:
+        """Return the limit of each claim, and whether it refuses or, in shadow, would."""
+        waits = self.readings[WAIT::READING]
+        return [(claim.limit, waits[index] != 0) for index, claim in enumerate(self.claims)]
 
 
 def _standing(claim: Claim, reading: Sequence[int]) -> Standing:

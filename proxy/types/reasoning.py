@@ -39,5 +39,5 @@ def _asked(body: Mapping[str, Any]) -> bool:
     thinking = body.get("thinking")
     if isinstance(thinking, dict):
         thinking = thinking.get("type")
-    wishes = (body.get("reasoning_effort"), body.get("reasoning"), thinking)
-    return any(wish not in _OFF for wish in wishes)
+    effort, reasoning = body.get("reasoning_effort"), body.get("reasoning")
+    return effort not in _OFF or reasoning not in _OFF or thinking not in _OFF

@@ -8,8 +8,11 @@ from itertools import product
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.limits.claims import claims_of
+from proxy.limits.most_expensive import most_cost
 from proxy.policy.review.sample_call import suppose
 from proxy.types import ModelCall, ScopedLimit, Target
 from proxy.usage import TOKEN_TYPES, Price, Tier, Tokens
@@ -97,6 +100,32 @@ def test_no_mix_of_tokens_costs_more_than_is_claimed(price: str, asks: str) -> N
         cost = PRICES[price].cost(tokens)
         assert cost is not None
         assert claim >= cost, tokens
+
+
+RATES = st.none() | st.decimals(0, 4000, places=6)
+TIERS = st.builds(Tier, st.integers(0, 60), *[RATES] * 4)
+EVERY_PRICE = st.builds(Price, *[RATES] * 7, st.lists(TIERS, max_size=3).map(tuple))
+AMOUNTS = st.integers(0, 60)
+
+
+@given(EVERY_PRICE, AMOUNTS, AMOUNTS, st.sampled_from(list(ASKS)))
+def test_the_most_is_the_most_of_all_that_may_be_billed(
+    price: Price, prompt: int, answer: int, asks: str
+) -> None:
+    body, audio = ASKS[asks]
+    side = {"input", "cached_input", "cache_write"} | (audio & {"audio_input"})
+    other = {"output", "reasoning"} | (audio & {"audio_output"})
+    reached = [tier for tier in price.tiers if prompt > tier.above]
+    each = [replace(price, tiers=()), *[replace(price, tiers=(tier,)) for tier in reached]]
+    costs = [
+        one.cost(Tokens(**{asked: prompt, answered: answer}))
+        for one, asked, answered in product(each, side, other)
+    ]
+    of_text = price.cost(Tokens(input=prompt, output=answer))
+
+    most = most_cost(price, prompt, answer, "m", body)
+
+    assert most == (None if of_text is None else max(c for c in costs if c is not None))
 
 
 @pytest.mark.parametrize("name", ["audio_input", "audio_output"])
