@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
+from proxy.frames import let_frames_go
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.tally import RetryWanted
 from proxy.guardrails.stream.feeding import Feeding
@@ -73,7 +74,8 @@ class AnswerWatch:
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         try:
             safe = await self._look(chunk)
-        except RetryWanted:
+        except RetryWanted as wanted:
+            let_frames_go(wanted)  # the guard's result keeps it
             self.again = True
             return ()
         if self._guarded:

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from proxy.upstream.forwarded import Forwarded
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     ScriptedUpstream,
@@ -31,12 +32,14 @@ policies:
   guarded:
     input: [{guard: keywords, name: asked, words: [forbidden], action: block}]
     output: [{guard: keywords, name: told, words: [forbidden], action: block}]
-    limits: [{name: small, tokens: 3000 per minute, per: key, burst: 3000}]
+    limits: [{name: small, tokens: 500000 per minute, per: key}]
   shared:
     cache: {ttl: 1h}
   asking:
     output: [{guard: keywords, name: once-more, words: [forbidden], action: retry}]
     input: [{guard: webhook, url: 'http://127.0.0.1:9/', secret: '${UPSTREAM_KEY}', action: block}]
+  repeating:
+    output: [{guard: keywords, name: repeated, words: [forbidden], action: retry}]
   often:
     limits: [{name: rare, requests: 1 per day, per: key}]
 """
@@ -44,17 +47,18 @@ policies:
 
 def policies(upstream: str) -> str:
     """The small world, with guards, limits, a small bound for answers, and a try once more."""
-    said = world(upstream, hasty=True).replace(
+    said = world(upstream).replace(
         "  resilient:\n",
         "  guarded: {policy: guarded, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  often: {policy: often, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  again: {retry: {times: 1, wait: 1ms}, targets: [{upstream: openai, model: m}]}\n"
         "  hedged: {hedge: {after: 1ms}, targets: [{upstream: openai, model: m}]}\n"
         "  shared: {policy: shared, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
+        "  repeating: {policy: repeating, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  asking: {policy: asking, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  resilient:\n",
     )
-    more = "shared, asking, guarded, often, again, hedged"
+    more = "shared, repeating, asking, guarded, often, again, hedged"
     said = said.replace("resilient, compare,", f"resilient, compare, {more},")
     said = said.replace("  openai: {dialect", "  openai: {max_answer_bytes: 100KiB, dialect")
     return said + GUARDED
@@ -64,13 +68,14 @@ class World:
     """A proxy, its upstream, and a client of it."""
 
     def __init__(
-        self, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+        self, proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession, words: str
     ) -> None:
         self.proxy, self.upstream, self.client = proxy, upstream, client
+        self.words = words
 
     async def ask(self, model: str = "support-chat", **more: Any) -> int:
         headers = more.pop("headers", BEARER)
-        body = {**MESSAGES, "model": model, **more}
+        body = {**MESSAGES, "model": model, "context": self.words, **more}
         try:
             async with self.client.post(PATH, headers=headers, json=body) as response:
                 await response.read()
@@ -195,6 +200,11 @@ async def blocked_stream(world: World) -> None:
     await world.ask("guarded", stream=True)
 
 
+async def asked_again(world: World) -> None:
+    world.upstream.answer_with(answer(chat("forbidden")))
+    assert await world.ask("repeating") == 400
+
+
 async def limited(world: World) -> None:
     world.upstream.answer_with(answer(chat()))
     await world.ask("often")
@@ -202,7 +212,7 @@ async def limited(world: World) -> None:
 
 
 async def too_dear(world: World) -> None:
-    assert await world.ask("guarded", max_tokens=100_000) == 429
+    assert await world.ask("guarded", max_tokens=1_000_000) == 429
 
 
 async def shared_failure(world: World) -> None:
@@ -252,6 +262,7 @@ ENDS: list[Callable[[World], Awaitable[None]]] = [
     blocked_question,
     blocked_answer,
     blocked_stream,
+    asked_again,
     limited,
     too_dear,
     broken_body,
@@ -283,20 +294,30 @@ def ours(thing: Any) -> bool:
     """True for what a call is made of: values of the product, its frames, and the body itself."""
     if isinstance(thing, types.FrameType):
         return "/proxy/" in thing.f_code.co_filename
-    if isinstance(thing, dict):
-        return "messages" in thing and "model" in thing
-    return type(thing).__module__.startswith("proxy.")
+    return is_body(thing) or type(thing).__module__.startswith("proxy.")
 
 
+def is_body(thing: Any) -> bool:
+    return isinstance(thing, dict) and "messages" in thing and "model" in thing
+
+
+def kept() -> list[str]:
+    """Return what is alive of calls: their bodies, and answers. No collector finds these where a
+    generator that was not read to its end holds them, as it calls what ends that first."""
+    alive = [each for each in gc.get_objects() if isinstance(each, Forwarded) or is_body(each)]
+    return [type(each).__qualname__ for each in alive if each is not MESSAGES]
+
+
+@pytest.mark.parametrize("words", ["", "where is it " * 20_000], ids=["small", "large"])
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
 async def test_nothing_is_left_of_a_call(
-    end: Callable[[World], Awaitable[None]], upstream: ScriptedUpstream, tmp_path: Path
+    end: Callable[[World], Awaitable[None]], words: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
     async with (
         running_proxy(tmp_path / "p", policies(upstream.url)) as proxy,
         aiohttp.ClientSession(base_url=proxy.url) as client,
     ):
-        scene = World(proxy, upstream, client)
+        scene = World(proxy, upstream, client, words)
         await end(scene)  # what is made once for all calls
         await proxy.sink.wait()
         began = len(proxy.records)
@@ -304,7 +325,9 @@ async def test_nothing_is_left_of_a_call(
             await end(scene)
             await proxy.sink.wait(began + 1)
             await settled(scene)
+            alive = kept()
 
+    assert alive == []
     left = [thing for thing in found if ours(thing)]
     assert [f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in left] == []
 
