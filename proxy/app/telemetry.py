@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
 
 import proxy
@@ -18,8 +17,10 @@ from proxy.app import gauges
 from proxy.app.context import Context, new_request_id
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
+from proxy.emit.collector import Collector
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
+from proxy.emit.otlp import RequestEncoder
 from proxy.emit.outbox import Outbox
 from proxy.emit.profiles import PROFILES
 from proxy.emit.trace import Traces
@@ -37,18 +38,16 @@ def traces(context: Context) -> tuple[Sink, ...]:
     """Return the sink of spans if there is a collector to send them to."""
     if context.settings.otlp_endpoint is None:
         return ()
-    exporter = OTLPSpanExporter(
-        f"{context.settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=2
-    )
+    who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
+    resource = Resource.create({"service.name": "headrace", **who})
+    collector = Collector(f"{context.settings.otlp_endpoint.rstrip('/')}/v1/traces")
     dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
-    outbox = Outbox(exporter, dropped, failed)
+    outbox = Outbox(collector, RequestEncoder(resource, "headrace").encode, dropped, failed)
     waiting = partial(getattr, outbox, "waiting")
     context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
     context.opened.push_async_callback(asyncio.to_thread, outbox.close)
-    who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
-    resource = Resource.create({"service.name": "headrace", **who})
     profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    return (Traces(outbox, resource, context.settings.trace_ratio, profiles),)
+    return (Traces(outbox, context.settings.trace_ratio, profiles),)
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:

@@ -1,11 +1,14 @@
 """What spans say of a call: their attributes and events; texts only as policy lets them.
 
-What a client or an upstream writes freely, as the name of a model that has answered, is cut.
+What many calls have in common stands apart from what one says alone, so that it is written once.
+What is None is unknown, and not said. What a client or an upstream writes freely, as the name of a
+model that has answered, is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -14,16 +17,12 @@ from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.dialects.upstream_request import parameters
 from proxy.emit import semconv
+from proxy.emit.otlp import Attributes, Value
 from proxy.errors import UpstreamFinding
 from proxy.record import CapturedText, Record
-from proxy.summary import facts_of
-from proxy.types import Json
-from proxy.types.guard import GuardResult, Stage
+from proxy.types.guard import GuardResult
 from proxy.usage import NANO
 from proxy.words import MAX_NAME, few, word, word_of
-
-Value = str | bool | int | float | list[str]
-Attributes = dict[str, Value]
 
 ASKED: Mapping[str, str] = {
     "max_tokens": semconv.MAX_TOKENS,
@@ -36,68 +35,121 @@ ASKED: Mapping[str, str] = {
     "seed": semconv.SEED,
 }
 """Parameters of a request that are numbers, by what spans call them."""
+NUMBERS = (int, float)
 
 
-def server(facts: CallFacts, method: str, route: str) -> Attributes:
-    """Return the attributes of the span of a client's call."""
-    saved = facts.saved
-    return known(
-        {
-            semconv.HTTP_METHOD: method,
-            semconv.HTTP_ROUTE: route,
-            semconv.URL_PATH: route,
-            semconv.URL_SCHEME: "http",
-            semconv.HTTP_STATUS: facts.status,
-            semconv.ERROR_TYPE: facts.error,
-            semconv.REQUEST_ID: facts.request_id,
-            semconv.DIALECT: facts.dialect or UNKNOWN,
-            semconv.KEY: facts.key,
-            semconv.DEPLOYMENT: facts.deployment,
-            semconv.TAGS: tags_of(facts.tags) if facts.tags is not None else None,
-            semconv.POLICY: facts.policy,
-            semconv.RULES: list(facts.rules) or None,
-            semconv.SHADOW_RULES: list(facts.shadow_rules) or None,
-            semconv.CACHE_STATUS: facts.cache,
-            semconv.CACHE_OTHER_WORDS: facts.other_words or None,
-            semconv.OUTCOME: facts.outcome,
-            semconv.ATTEMPTS: len(facts.attempts),
-            semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
-            **(_cost(facts) if facts.attempts else {}),
-            # Not under the names of usage: what adds those up would count a cached answer again.
-            semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
-            semconv.SAVED_USD: usd(saved.cost) if saved else None,
-        }
+class SharedCallFields(NamedTuple):
+    """What spans of clients' calls say that many calls have in common. ``tags`` are None where a
+    call came to none, and ``estimated`` and ``priced`` where no upstream was asked."""
+
+    method: str
+    route: str
+    status: int | None
+    error: str | None
+    dialect: str
+    key: str | None
+    deployment: str | None
+    tags: tuple[tuple[str, str], ...] | None
+    policy: str | None
+    rules: tuple[str, ...]
+    shadow_rules: tuple[str, ...]
+    cache: str
+    other_words: bool
+    outcome: str
+    attempts: int
+    estimated: bool | None
+    priced: bool | None
+
+
+def shared_call_fields(facts: CallFacts) -> SharedCallFields:
+    """Return what a call has in common with others like it."""
+    tags = facts.tags
+    asked = bool(facts.attempts)
+    return SharedCallFields(
+        method="GET" if facts.endpoint == "models" else "POST",
+        route=facts.route or UNKNOWN,
+        status=facts.status,
+        error=facts.error,
+        dialect=facts.dialect or UNKNOWN,
+        key=facts.key,
+        deployment=facts.deployment,
+        tags=tuple(tags.items()) if tags is not None else None,
+        policy=facts.policy,
+        rules=tuple(facts.rules),
+        shadow_rules=tuple(facts.shadow_rules),
+        cache=facts.cache,
+        other_words=facts.other_words,
+        outcome=facts.outcome,
+        attempts=len(facts.attempts),
+        estimated=facts.source == "partial_estimate" if asked else None,
+        priced=facts.cost is not None if asked else None,
     )
 
 
-def tags_of(tags: Mapping[str, str]) -> list[str]:
-    """Return the tags of a call, the values of which a caller may have written."""
-    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags.items()]
-
-
-def _cost(facts: CallFacts) -> dict[str, Value | None]:
+def call_shared(shared: SharedCallFields) -> Attributes:
+    """Return what the span of a client's call says like those of others."""
+    priced = shared.priced
     return {
-        semconv.USAGE_ESTIMATED: facts.source == "partial_estimate",
-        semconv.COST_SOURCE: "unknown" if facts.cost is None else "table",
-        semconv.COST_USD: usd(facts.cost),
+        semconv.HTTP_METHOD: shared.method,
+        semconv.HTTP_ROUTE: shared.route,
+        semconv.URL_PATH: shared.route,
+        semconv.URL_SCHEME: "http",
+        semconv.HTTP_STATUS: shared.status,
+        semconv.ERROR_TYPE: shared.error,
+        semconv.DIALECT: shared.dialect,
+        semconv.KEY: shared.key,
+        semconv.DEPLOYMENT: shared.deployment,
+        semconv.TAGS: tags_of(shared.tags) if shared.tags is not None else None,
+        semconv.POLICY: shared.policy,
+        semconv.RULES: shared.rules or None,
+        semconv.SHADOW_RULES: shared.shadow_rules or None,
+        semconv.CACHE_STATUS: shared.cache,
+        semconv.CACHE_OTHER_WORDS: shared.other_words or None,
+        semconv.OUTCOME: shared.outcome,
+        semconv.ATTEMPTS: shared.attempts,
+        semconv.USAGE_ESTIMATED: shared.estimated,
+        semconv.COST_SOURCE: None if priced is None else "table" if priced else "unknown",
     }
 
 
-def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
-    """Return the attributes of the span of a model call, which is all attempts together."""
-    facts, upstream, meter = facts_of(record), last.target.upstream, last.meter
-    tokens = facts.tokens
-    attributes: dict[str, Value | None] = {
+def call_own(facts: CallFacts) -> Attributes:
+    """Return what the span of a client's call says of this one alone."""
+    saved = facts.saved
+    return {
+        semconv.REQUEST_ID: facts.request_id,
+        semconv.OVERHEAD_MS: round(facts.overhead_s * 1000, 3),
+        semconv.COST_USD: usd(facts.cost) if facts.attempts else None,
+        # Not under the names of usage: what adds those up would count a cached answer again.
+        semconv.SAVED_TOKENS: saved.tokens.total if saved else None,
+        semconv.SAVED_USD: usd(saved.cost) if saved else None,
+    }
+
+
+def tags_of(tags: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the tags of a call, the values of which a caller may have written."""
+    return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
+
+
+def model_shared(operation: str, provider: str, name: str, base_url: str) -> Attributes:
+    """Return what the span of a model call says of the model that was asked."""
+    return {
         semconv.OPERATION: operation,
-        semconv.PROVIDER: upstream.provider or upstream.dialect,
-        semconv.REQUEST_MODEL: last.target.model,
+        semconv.PROVIDER: provider,
+        semconv.REQUEST_MODEL: name,
+        **_address(base_url),
+    }
+
+
+def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
+    """Return what the span of a model call, which is all attempts together, says of this one."""
+    meter, tokens = last.meter, facts.tokens
+    attributes: dict[str, Value | None] = {
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
         semconv.RESPONSE_FINISH_REASONS: facts.finish_reasons or None,
         semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s,
         semconv.ERROR_TYPE: facts.error,
         **_asked(record, last),
-        **_address(last),
     }
     if record.captured is not None:
         shown = record.captured()
@@ -112,7 +164,7 @@ def model_call(record: Record, last: Attempt, operation: str) -> Attributes:
             semconv.CACHE_CREATION: tokens.cache_write or None,
             semconv.REASONING_TOKENS: tokens.reasoning or None,
         }
-    return known(attributes)
+    return attributes
 
 
 def _messages(texts: Sequence[CapturedText]) -> str | None:
@@ -123,66 +175,81 @@ def _messages(texts: Sequence[CapturedText]) -> str | None:
     return orjson.dumps(messages).decode() if messages else None
 
 
-def _asked(record: Record, last: Attempt) -> dict[str, Value | None]:
+def _asked(record: Record, last: Attempt) -> Attributes:
     """Return the parameters as the rules left them."""
     if record.call is None or record.plan is None or record.head is None:
         return {}
     changes = record.plan.model_calls[last.leg].changes_for(last.target)
     body = parameters(record.call, last.target, changes)
     attributes: dict[str, Value | None] = {
-        name: body[field] for field, name in ASKED.items() if _number(body.get(field))
+        name: body[field]
+        for field, name in ASKED.items()
+        if field in body and type(body[field]) in NUMBERS
     }
-    choices, level = body.get("n"), body.get("reasoning_effort")
-    attributes[semconv.REQUEST_STREAM] = True if record.call.stream else None
-    attributes[semconv.CHOICE_COUNT] = choices if _number(choices) and choices != 1 else None
-    attributes[semconv.REASONING_LEVEL] = word_of(level)
-    attributes[semconv.OUTPUT_TYPE] = _output_type(body)
+    if record.call.stream:
+        attributes[semconv.REQUEST_STREAM] = True
+    if type(choices := body.get("n")) in NUMBERS and choices != 1:
+        attributes[semconv.CHOICE_COUNT] = choices
+    if "reasoning_effort" in body:
+        attributes[semconv.REASONING_LEVEL] = word_of(body["reasoning_effort"])
+    if isinstance(form := body.get("response_format"), dict):
+        attributes[semconv.OUTPUT_TYPE] = "text" if form.get("type") == "text" else "json"
     return attributes
 
 
-def _number(value: object) -> bool:
-    return type(value) in (int, float)
+def attempt_shared(
+    upstream: str, base_url: str, why: str, status: int | None, error: str | None, lost: bool
+) -> Attributes:
+    """Return what the span of one request to an upstream says."""
+    return {
+        semconv.HTTP_METHOD: "POST",
+        semconv.HTTP_STATUS: status,
+        semconv.ERROR_TYPE: error,
+        semconv.UPSTREAM: upstream,
+        semconv.WHY: why,
+        semconv.LOST: lost or None,
+        **_address(base_url),
+    }
 
 
-def _output_type(body: Json) -> str | None:
-    form = body.get("response_format")
-    if not isinstance(form, dict):
-        return None
-    return "text" if form.get("type") == "text" else "json"
-
-
-def attempt(made: Attempt) -> Attributes:
-    """Return the attributes of the span of one request to an upstream."""
-    return known(
-        {
-            semconv.HTTP_METHOD: "POST",
-            semconv.HTTP_STATUS: made.status,
-            semconv.ERROR_TYPE: made.error,
-            semconv.UPSTREAM: made.target.upstream.name,
-            semconv.WHY: made.why,
-            semconv.LOST: made.lost or None,
-            **_address(made),
-        }
-    )
-
-
-def _address(made: Attempt) -> dict[str, Value | None]:
-    parts = urlsplit(made.target.upstream.base_url)
+def _address(base_url: str) -> Attributes:
+    parts = urlsplit(base_url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return {semconv.SERVER_ADDRESS: parts.hostname, semconv.SERVER_PORT: port}
 
 
+def guard_shared(
+    name: str, stage: str, verdict: str, shadow: bool, error: str | None
+) -> Attributes:
+    """Return what the event of a guard says like those of other calls."""
+    return {
+        semconv.GUARD: name,
+        semconv.GUARD_STAGE: stage,
+        semconv.GUARD_VERDICT: verdict,
+        semconv.GUARD_SHADOW: shadow or None,
+        semconv.ERROR_TYPE: error,
+    }
+
+
+def guard_own(result: GuardResult) -> Attributes:
+    """Return what the event of a guard says of this call alone."""
+    found = result.findings
+    return {
+        semconv.GUARD_FINDINGS: [f"{kind}={found[kind]}" for kind in found] if found else None,
+        semconv.GUARD_BYTES: result.bytes,
+        semconv.GUARD_SECONDS: result.seconds,
+    }
+
+
 def decisions(facts: CallFacts) -> list[tuple[str, Attributes]]:
-    """Return what was decided during the call, as names and attributes of events."""
-    events = [(semconv.GUARD_EVENT, _guard(stage, result)) for stage, result in facts.verdicts]
-    events += [(semconv.GUARD_EVENT, _finding(*each)) for each in facts.upstream_findings]
+    """Return what else was decided during the call, as names and attributes of events."""
+    events = [(semconv.GUARD_EVENT, _finding(*each)) for each in facts.upstream_findings]
     if facts.failure is not None and facts.failure.limit is not None:
         events.append((semconv.LIMIT_EVENT, {semconv.LIMIT: facts.failure.limit}))
     if facts.cache_store is not None:
         events.append((semconv.CACHE_EVENT, {semconv.CACHE_STATUS: facts.cache}))
     for skip in few(facts.skips):
-        names = skip.target.title
-        skipped: Attributes = {semconv.UPSTREAM: names, semconv.SKIP_REASON: skip.reason}
+        skipped = {semconv.UPSTREAM: skip.target.title, semconv.SKIP_REASON: skip.reason}
         events.append((semconv.SKIP_EVENT, skipped))
     return events
 
@@ -196,27 +263,6 @@ def _finding(upstream: str, finding: UpstreamFinding) -> Attributes:
     }
 
 
-def _guard(stage: Stage, result: GuardResult) -> Attributes:
-    found = [f"{kind}={count}" for kind, count in result.findings.items()]
-    return known(
-        {
-            semconv.GUARD: result.guard,
-            semconv.GUARD_STAGE: stage,
-            semconv.GUARD_VERDICT: result.verdict,
-            semconv.GUARD_SHADOW: result.shadow or None,
-            semconv.GUARD_FINDINGS: found or None,
-            semconv.GUARD_BYTES: result.bytes,
-            semconv.GUARD_SECONDS: result.seconds,
-            semconv.ERROR_TYPE: result.error,
-        }
-    )
-
-
 def usd(cost: int | None) -> float | None:
     """Return nano-USD as USD, which a reader sees exactly up to four million."""
     return None if cost is None else cost / NANO
-
-
-def known(attributes: Mapping[str, Value | None]) -> Attributes:
-    """Return the attributes that are known."""
-    return {name: value for name, value in attributes.items() if value is not None}

@@ -1,53 +1,62 @@
 """Finished spans on their way to a collector, in small batches.
 
-OpenTelemetry's exporter does the sending; what its own processor would only log, a queue that is
-full or a collector that does not answer, is counted here. A call's spans are taken all together or
-not at all.
+What an exporter would only log, a queue that is full or a collector that does not answer, is
+counted here. A call's spans are taken all together or not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from proxy.spool import Spool, SpoolBounds
 
 MOST_QUEUED = 2048
-A_BATCH = 128  # encoding holds up the other threads: 128 spans for some 7 ms, in slices
+A_BATCH = 128  # what a collector did not take is lost: no more than this at once
 GATHER_S = 1.0  # the longest that spans wait to be sent, but for those under way
 CLOSING_S = 3.0
 UNDER_WAY_S = 2.0  # the longest that a batch under way then is waited for
 
 
+class RequestSender(Protocol):
+    """Where spans are sent to."""
+
+    def send(self, request: bytes) -> bool:
+        """Send a request; True if it was taken. Blocks."""
+
+    def close(self) -> None: ...
+
+
 class Outbox:
     """Takes spans from one thread and sends them from another; ``take`` never waits.
 
-    ``dropped`` is told of spans that do not arrive, and why: ``queue_full``, ``export_failed`` or
-    ``shutdown``, from either thread; ``failed`` of an exception while they are sent.
+    ``encode`` makes a request of the spans of a batch. ``dropped`` is told of spans that do not
+    arrive, and why: ``queue_full``, ``export_failed`` or ``shutdown``, from either thread;
+    ``failed`` of an exception while they are sent.
     """
 
     def __init__(
         self,
-        exporter: SpanExporter,
+        sender: RequestSender,
+        encode: Callable[[Iterable[bytes]], bytes],
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
         most: int = MOST_QUEUED,
     ) -> None:
-        self._exporter = exporter
+        self._sender = sender
+        self._encode = encode
         self._failed = failed
-        bounds: SpoolBounds[ReadableSpan] = SpoolBounds(
-            "outbox", gather_s=GATHER_S, items=most, batch=A_BATCH
+        bounds: SpoolBounds[bytes] = SpoolBounds(
+            "outbox", gather_s=GATHER_S, items=most, size=len, batch=A_BATCH
         )
-        self._spool = Spool(bounds, self._send, dropped, failed, finish=exporter.shutdown)
+        self._spool = Spool(bounds, self._send, dropped, failed, finish=sender.close)
 
     @property
     def waiting(self) -> int:
         """How many spans were taken and have not gone either way."""
         return self._spool.waiting
 
-    def take(self, spans: Sequence[ReadableSpan]) -> None:
+    def take(self, spans: Sequence[bytes]) -> None:
         """Take all spans of a call, or drop all of them where there is no room."""
         self._spool.put(*spans)
 
@@ -57,14 +66,14 @@ class Outbox:
         ``UNDER_WAY_S`` later is lost."""
         self._spool.close(within_s, UNDER_WAY_S)
 
-    def _send(self, spans: list[ReadableSpan]) -> None:
+    def _send(self, spans: list[bytes]) -> None:
         """Send spans once: a collector that did not take them may have taken some."""
-        result = SpanExportResult.FAILURE
+        taken = False
         try:
-            result = self._exporter.export(spans)
+            taken = self._sender.send(self._encode(spans))
         except Exception as error:  # noqa: BLE001  # what it sent cannot be known: no second try
             self._failed(error)
-        if result is SpanExportResult.SUCCESS:
+        if taken:
             self._spool.done(len(spans))
         else:
             self._spool.drop("export_failed", len(spans))

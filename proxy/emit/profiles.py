@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from proxy.emit import semconv
-from proxy.emit.attributes import Attributes, Value, known, tags_of, usd
+from proxy.emit.attributes import tags_of, usd
+from proxy.emit.otlp import Attributes, Value
 from proxy.record import Record
 from proxy.summary import facts_of
 from proxy.words import MAX_ID, MAX_NAME, word, word_of
@@ -44,7 +45,7 @@ def openinference(of: SpanOf, record: Record, attributes: Attributes) -> Attribu
             semconv.LLM_CACHE_WRITE: tokens.cache_write or None,
             semconv.LLM_REASONING: tokens.reasoning or None,
         }
-    return known(added)
+    return added
 
 
 def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
@@ -55,10 +56,10 @@ def langfuse(of: SpanOf, record: Record, attributes: Attributes) -> Attributes:
         added[semconv.USAGE_COST] = usd(facts.cost)
     if facts.deployment is not None and facts.tags is not None:
         added[semconv.LANGFUSE_METADATA + "deployment"] = facts.deployment
-        added[semconv.LANGFUSE_TAGS] = tags_of(facts.tags) or None
+        added[semconv.LANGFUSE_TAGS] = tags_of(facts.tags.items()) or None
         for name, value in facts.tags.items():
             added[semconv.LANGFUSE_METADATA + name] = word(value, MAX_NAME)
-    return known(added)
+    return added
 
 
 PROFILES: Mapping[str, Profile] = {"openinference": openinference, "langfuse": langfuse}
@@ -68,7 +69,7 @@ def _kind(record: Record) -> str:
     return "EMBEDDING" if record.head and record.head.endpoint == "embeddings" else "LLM"
 
 
-def _who(record: Record) -> dict[str, Value | None]:
+def _who(record: Record) -> Attributes:
     if record.call is None:
         return {}
     head, body = record.call.head, record.call.body

@@ -1,36 +1,44 @@
 """Spans: one for the client's call, one for the model call, one for each request to an upstream.
 
 No span is alive while a call runs. Its ids were drawn on arrival; when it has ended the spans are
-built from its record, complete, and put into the outbox. So which calls are kept is decided by how
-they ended: a share of all, and each that failed or was blocked.
+written from its record, complete, and put into the outbox. So which calls are kept is decided by
+how they ended: a share of all, and each that failed or was blocked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import ClassVar, Protocol
-
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from functools import lru_cache
+from typing import ClassVar, NamedTuple, Protocol
 
 from proxy.attempts import Attempt
+from proxy.call_facts import CallFacts
 from proxy.emit import attributes, semconv
-from proxy.emit.attributes import Attributes
+from proxy.emit.attributes import SharedCallFields
+from proxy.emit.otlp import (
+    EVENT,
+    SPAN,
+    Attributes,
+    Value,
+    encode_attributes,
+    encode_event,
+    encode_named,
+    encode_span,
+    encode_time,
+)
 from proxy.emit.profiles import Profile, SpanOf
 from proxy.record import Record
 from proxy.summary import facts_of
 
 ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
-_SAMPLED = TraceFlags(TraceFlags.SAMPLED)
+MOST_SHARED = 1024  # ways in which calls are alike, of each kind
+NOTHING: Attributes = {}
 
 
 class SpanReceiver(Protocol):
     """Where finished spans go."""
 
-    def take(self, spans: Sequence[ReadableSpan]) -> None:
+    def take(self, spans: Sequence[bytes]) -> None:
         """Take all spans of a call, at once; never wait."""
 
 
@@ -43,27 +51,32 @@ def sampled(sample_id: str, ratio: float) -> bool:
     return int(sample_id[16:], 16) < ratio * 2**64
 
 
+class _Ids(NamedTuple):
+    """The ids that the spans of a call share."""
+
+    trace: bytes
+    server: bytes
+    model: bytes
+
+
 class Traces:
-    """The sink that makes spans of records.
+    """The sink that writes spans of records.
 
     ``ratio`` is the share of calls that is kept whatever came of them; ``profiles`` add what their
-    readers want.
+    readers want. What many calls say alike is written when it is first met, and kept.
     """
 
     name: ClassVar[str] = "traces"
 
     def __init__(
-        self,
-        outbox: SpanReceiver,
-        resource: Resource,
-        ratio: float,
-        profiles: Sequence[Profile] = (),
+        self, outbox: SpanReceiver, ratio: float, profiles: Sequence[Profile] = ()
     ) -> None:
         self._outbox = outbox
-        self._resource = resource
         self._ratio = ratio
         self._profiles = profiles
-        self._scope = InstrumentationScope("headrace")
+        kept = lru_cache(MOST_SHARED)
+        self._call, self._model = kept(_call), kept(_model)
+        self._attempt, self._guard = kept(_attempt), kept(_guard)
 
     def begin(self, record: Record) -> None:
         return None
@@ -73,96 +86,120 @@ class Traces:
             return
         if record.outcome not in ALWAYS and not sampled(record.sample_id, self._ratio):
             return
-        spans = [self._attempt(record, attempt) for attempt in record.attempts]
-        if record.attempts:
-            spans.append(self._model_call(record))
-        self._outbox.take([*spans, self._server(record)])
+        facts, base_ns = facts_of(record), _base_ns(record)
+        ids = _Ids(
+            trace=bytes.fromhex(facts.trace_id),
+            server=bytes.fromhex(facts.server_span),
+            model=bytes.fromhex(record.ids.model_span),
+        )
+        spans = [self._of_attempt(record, attempt, ids, base_ns) for attempt in record.attempts]
+        if spans:
+            spans.append(self._of_model_call(record, facts, ids, base_ns))
+        spans.append(self._of_call(record, facts, ids, base_ns))
+        self._outbox.take(spans)
 
-    def _server(self, record: Record) -> ReadableSpan:
-        head = record.head
-        parent = head.parent.span_id if head and head.parent else None
-        method = "GET" if head and head.endpoint == "models" else "POST"
-        route = head.route if head else "unknown"
-        return self._span(
-            f"{method} {route}",
-            (record.ids.trace_id, record.ids.server_span, parent),
-            (_ns(record, record.started), _ns(record, record.ended)),
-            self._profiled("server", record, attributes.server(facts_of(record), method, route)),
-            failed=_failed(record),
-            events=_events(record),
+    def _of_call(self, record: Record, facts: CallFacts, ids: _Ids, base_ns: int) -> bytes:
+        parent = record.head.parent if record.head is not None else None
+        ended_ns = base_ns + int((record.ended or record.started) * 1e9)
+        parts = [
+            self._call(attributes.shared_call_fields(facts)),
+            encode_attributes(SPAN, attributes.call_own(facts)),
+            *self._events(facts, encode_time(ended_ns)),
+        ]
+        if self._profiles:
+            parts.append(self._added("server", record))
+        return encode_span(
+            (ids.trace, ids.server, bytes.fromhex(parent.span_id) if parent else b""),
+            (base_ns + int(record.started * 1e9), ended_ns),
+            b"".join(parts),
+            serves=True,
+            failed=_failed(facts),
         )
 
-    def _model_call(self, record: Record) -> ReadableSpan:
+    def _of_model_call(self, record: Record, facts: CallFacts, ids: _Ids, base_ns: int) -> bytes:
         first, last = record.attempts[0], record.attempts[-1]
-        operation = semconv.OPERATIONS.get(record.head.endpoint if record.head else "", "chat")
-        return self._span(
-            f"{operation} {last.target.model}",
-            (record.ids.trace_id, record.ids.model_span, record.ids.server_span),
-            (_ns(record, first.started), _ns(record, last.ended or record.ended)),
-            self._profiled("model", record, attributes.model_call(record, last, operation)),
-            failed=record.error is not None,
+        upstream = last.target.upstream
+        operation = semconv.OPERATIONS.get(facts.endpoint or "", "chat")
+        provider = upstream.provider or upstream.dialect
+        shared = operation, provider, last.target.model, upstream.base_url
+        own = attributes.model_own(record, facts, last)
+        parts = [self._model(*shared), encode_attributes(SPAN, own)]
+        if self._profiles:
+            parts.append(self._added("model", record, {**attributes.model_shared(*shared), **own}))
+        ended = last.ended or record.ended or last.started
+        return encode_span(
+            (ids.trace, ids.model, ids.server),
+            (base_ns + int(first.started * 1e9), base_ns + int(ended * 1e9)),
+            b"".join(parts),
+            serves=False,
+            failed=facts.failure is not None,
         )
 
-    def _attempt(self, record: Record, attempt: Attempt) -> ReadableSpan:
-        return self._span(
-            "POST",
-            (record.ids.trace_id, attempt.span_id, record.ids.model_span),
-            (_ns(record, attempt.started), _ns(record, attempt.ended or record.ended)),
-            self._profiled("attempt", record, attributes.attempt(attempt)),
+    def _of_attempt(self, record: Record, attempt: Attempt, ids: _Ids, base_ns: int) -> bytes:
+        upstream = attempt.target.upstream
+        how = attempt.why, attempt.status, attempt.error, attempt.lost
+        content = self._attempt(upstream.name, upstream.base_url, *how)
+        if self._profiles:
+            content += self._added("attempt", record)
+        ended = attempt.ended or record.ended or attempt.started
+        return encode_span(
+            (ids.trace, bytes.fromhex(attempt.span_id), ids.model),
+            (base_ns + int(attempt.started * 1e9), base_ns + int(ended * 1e9)),
+            content,
+            serves=False,
             failed=attempt.error is not None,
         )
 
-    def _profiled(self, span: SpanOf, record: Record, named: Attributes) -> Attributes:
-        """Return attributes with what the profiles add."""
+    def _added(self, of: SpanOf, record: Record, known: Attributes = NOTHING) -> bytes:
+        """Return what the profiles add to a span, by what is known of it: only the model's needs
+        that."""
+        added: dict[str, Value | None] = {}
         for profile in self._profiles:
-            named = {**named, **profile(span, record, named)}
-        return named
+            added |= profile(of, record, known)
+        return encode_attributes(SPAN, added)
 
-    def _span(
-        self,
-        name: str,
-        ids: tuple[str, str, str | None],
-        times: tuple[int, int],
-        named: Attributes,
-        *,
-        failed: bool,
-        events: Sequence[Event] | None = None,
-    ) -> ReadableSpan:
-        """Make a span; the one that may have events is the server's."""
-        trace_id, span_id, parent = ids
-        serves = events is not None
-        return ReadableSpan(
-            name=name,
-            context=_context(trace_id, span_id),
-            parent=_context(trace_id, parent, remote=serves) if parent else None,
-            resource=self._resource,
-            attributes=named,
-            events=events or (),
-            kind=SpanKind.SERVER if serves else SpanKind.CLIENT,
-            status=Status(StatusCode.ERROR) if failed else Status(),
-            start_time=times[0],
-            end_time=times[1],
-            instrumentation_scope=self._scope,
-        )
+    def _events(self, facts: CallFacts, at: bytes) -> list[bytes]:
+        """Return what was decided, each at the call's end: a record holds no moments of it."""
+        events = [
+            encode_event(
+                at,
+                self._guard(result.guard, stage, result.verdict, result.shadow, result.error)
+                + encode_attributes(EVENT, attributes.guard_own(result)),
+            )
+            for stage, result in facts.verdicts
+        ]
+        for name, decided in attributes.decisions(facts):
+            events.append(encode_event(at, encode_named(EVENT, name, decided)))
+        return events
 
 
-def _ns(record: Record, moment: float | None) -> int:
-    """Return a monotonic moment as nanoseconds since the epoch."""
-    after = timedelta(seconds=(moment or record.started) - record.started)
-    return int((record.started_at + after).timestamp() * 1e9)
+def _call(shared: SharedCallFields) -> bytes:
+    return encode_named(SPAN, f"{shared.method} {shared.route}", attributes.call_shared(shared))
 
 
-def _failed(record: Record) -> bool:
+def _model(operation: str, provider: str, model: str, base_url: str) -> bytes:
+    shared = attributes.model_shared(operation, provider, model, base_url)
+    return encode_named(SPAN, f"{operation} {model}", shared)
+
+
+def _attempt(
+    upstream: str, base_url: str, why: str, status: int | None, error: str | None, lost: bool
+) -> bytes:
+    shared = attributes.attempt_shared(upstream, base_url, why, status, error, lost)
+    return encode_named(SPAN, "POST", shared)
+
+
+def _guard(name: str, stage: str, verdict: str, shadow: bool, error: str | None) -> bytes:
+    shared = attributes.guard_shared(name, stage, verdict, shadow, error)
+    return encode_named(EVENT, semconv.GUARD_EVENT, shared)
+
+
+def _base_ns(record: Record) -> int:
+    """Return the nanoseconds since the epoch at which the clock of a call was at zero."""
+    return round(record.started_at.timestamp() * 1e6) * 1000 - int(record.started * 1e9)
+
+
+def _failed(facts: CallFacts) -> bool:
     """True if a call failed, and not by its client's fault; its head may have left before."""
-    ended_badly = record.outcome in ("proxy_error", "timeout", "upstream_error")
-    return ended_badly and not 400 <= (record.status or 500) < 500
-
-
-def _events(record: Record) -> list[Event]:
-    """Return what was decided, each at the call's end: a record holds no moments of it."""
-    at = _ns(record, record.ended)
-    return [Event(name, named, at) for name, named in attributes.decisions(facts_of(record))]
-
-
-def _context(trace_id: str, span_id: str, *, remote: bool = False) -> SpanContext:
-    return SpanContext(int(trace_id, 16), int(span_id, 16), remote, _SAMPLED)
+    ended_badly = facts.outcome in ("proxy_error", "timeout", "upstream_error")
+    return ended_badly and not 400 <= (facts.status or 500) < 500

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
-from opentelemetry.sdk.resources import Resource
 
 from proxy.emit.decisions import decision
 from proxy.emit.levels import LogLevel
@@ -65,12 +64,10 @@ class Spans:
     """An outbox that keeps what it is given."""
 
     def __init__(self) -> None:
-        self.taken: list[Any] = []
+        self.taken: list[bytes] = []
 
-    def take(self, spans: Any) -> None:
-        self.taken += [
-            (s.name, s.attributes, [(e.name, e.attributes) for e in s.events]) for s in spans
-        ]
+    def take(self, spans: Sequence[bytes]) -> None:
+        self.taken += spans
 
 
 class Remains:
@@ -88,7 +85,7 @@ class Remains:
         log = CallLog(lines.append, LogLevel("debug", lambda: 0.0))
         spans, metrics = Spans(), Metrics("0")
         metrics.in_force(roster(self.snapshot))
-        traces = Traces(spans, Resource({}), 1.0)
+        traces = Traces(spans, 1.0)
         for sink in (past, candidate, log, traces, metrics):
             sink.end(record)
         entry = noted(1, record)

@@ -6,42 +6,38 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from contextlib import closing, suppress
 
 import pytest
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-from opentelemetry.trace import SpanContext, TraceFlags
 
-from proxy.emit.outbox import UNDER_WAY_S, Outbox
+from proxy.emit.collector import Collector
+from proxy.emit.outbox import UNDER_WAY_S, Outbox, RequestSender
+from proxy.spool import MAX_BYTES
 
 
-def call(spans: int = 3) -> list[ReadableSpan]:
-    """The spans of one call."""
-    context = SpanContext(1, 2, False, TraceFlags(TraceFlags.SAMPLED))
-    return [ReadableSpan("span", context) for _ in range(spans)]
+def call(spans: int = 3) -> list[bytes]:
+    """The spans of one call, each of one byte."""
+    return [b"s"] * spans
 
 
-class Gate(SpanExporter):
+class Gate:
     """A collector that takes nothing until it is opened."""
 
-    def __init__(self, result: SpanExportResult = SpanExportResult.SUCCESS) -> None:
+    def __init__(self, *, takes: bool = True) -> None:
         self.open = threading.Event()
         self.asked = threading.Event()
-        self.result = result
+        self.takes = takes
         self.got = 0
         self.largest = 0
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def send(self, request: bytes) -> bool:
         self.asked.set()
         self.open.wait(10)
-        self.got += len(spans) if self.result is SpanExportResult.SUCCESS else 0
-        self.largest = max(self.largest, len(spans))
-        return self.result
+        self.got += len(request) if self.takes else 0
+        self.largest = max(self.largest, len(request))
+        return self.takes
 
-    def shutdown(self) -> None:
+    def close(self) -> None:
         return None
 
 
@@ -50,11 +46,11 @@ def lost() -> Counter[str]:
     return Counter()
 
 
-def outbox(gate: SpanExporter, lost: Counter[str], most: int = 300) -> Outbox:
+def outbox(gate: RequestSender, lost: Counter[str], most: int = 300) -> Outbox:
     def dropped(why: str, count: int) -> None:
         lost.update({why: count})
 
-    return Outbox(gate, dropped, lambda error: dropped(type(error).__name__, 1), most)
+    return Outbox(gate, b"".join, dropped, lambda error: dropped(type(error).__name__, 1), most)
 
 
 def test_what_is_taken_arrives_in_small_batches(lost: Counter[str]) -> None:
@@ -84,6 +80,20 @@ def test_a_queue_that_is_full_drops_whole_calls_and_counts_them(lost: Counter[st
     assert lost == {"queue_full": 2700}
 
 
+def test_what_waits_is_bounded_in_bytes_too(lost: Counter[str]) -> None:
+    gate = Gate()
+    box = outbox(gate, lost)
+
+    box.take([bytes(MAX_BYTES - 1)])
+    box.take(call(2))
+    box.take(call(1))
+    gate.open.set()
+    box.close()
+
+    assert gate.got == MAX_BYTES
+    assert lost == {"queue_full": 2}
+
+
 def test_there_is_room_again_once_the_collector_takes_spans(lost: Counter[str]) -> None:
     gate = Gate()
     gate.open.set()
@@ -101,7 +111,7 @@ def test_there_is_room_again_once_the_collector_takes_spans(lost: Counter[str]) 
 
 
 def test_what_a_collector_refuses_is_counted(lost: Counter[str]) -> None:
-    gate = Gate(SpanExportResult.FAILURE)
+    gate = Gate(takes=False)
     gate.open.set()
     box = outbox(gate, lost)
 
@@ -112,7 +122,7 @@ def test_what_a_collector_refuses_is_counted(lost: Counter[str]) -> None:
 
 
 class Broken(Gate):
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+    def send(self, request: bytes) -> bool:
         raise AttributeError
 
 
@@ -153,7 +163,7 @@ class Dripping:
 
 def test_a_collector_that_drips_does_not_hold_up_a_stop(lost: Counter[str]) -> None:
     with closing(Dripping()) as collector:
-        box = outbox(OTLPSpanExporter(f"{collector.url}/v1/traces", timeout=0.2), lost)
+        box = outbox(Collector(f"{collector.url}/v1/traces", timeout_s=0.2), lost)
         box.take(call())
         assert collector.asked.wait(10)
 

@@ -1,0 +1,64 @@
+"""Sends requests of spans by OpenTelemetry's own exporter, so that its variables count here too.
+
+Headers, certificates, compression and retries are the exporter's, as ``OTEL_EXPORTER_OTLP_HEADERS``
+and its like say. It would encode spans of the SDK's first, and takes no bytes; so it is given no
+span, and its session, which anybody may give it, sends ours in place of what it has made of none.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import requests
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+TIMEOUT_S = 2.0  # for a request with all its retries
+COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+}
+
+
+class _Carrier(requests.Session):
+    """The exporter's session: whatever that one sends, it sends ``spans``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spans = b""
+        self.sent = False
+        self._settings: Any = None
+
+    def merge_environment_settings(self, *options: Any) -> Any:
+        """Return proxies and certificates, which for each request would be read anew from all
+        variables there are."""
+        if self._settings is None:
+            self._settings = super().merge_environment_settings(*options)
+        return self._settings
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send the request with our spans as its body."""
+        compress = COMPRESSIONS.get(str(request.headers.get("Content-Encoding")))
+        request.prepare_body(compress(self.spans) if compress else self.spans, None)
+        self.sent = True
+        return super().send(request, **options)
+
+
+class Collector:
+    """A collector of spans at a URL. ``send`` blocks; all is called from one thread."""
+
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
+        self._session = _Carrier()
+        self._exporter = OTLPSpanExporter(url, session=self._session, timeout=timeout_s)
+
+    def send(self, request: bytes) -> bool:
+        """Return True if a request was taken, be it after some retries."""
+        self._session.spans, self._session.sent = request, False
+        result = self._exporter.export(())
+        return result is SpanExportResult.SUCCESS and self._session.sent
+
+    def close(self) -> None:
+        self._session.close()
