@@ -47,7 +47,7 @@ policies:
 
 def policies(upstream: str) -> str:
     """The small world, with guards, limits, a small bound for answers, and a try once more."""
-    said = world(upstream).replace(
+    said = world(upstream, hasty=True).replace(
         "  resilient:\n",
         "  guarded: {policy: guarded, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
         "  often: {policy: often, targets: [{upstream: openai, model: gpt-4o-mini}]}\n"
