@@ -231,14 +231,10 @@ def guard_shared(
     }
 
 
-def guard_own(result: GuardResult) -> Attributes:
-    """Return what the event of a guard says of this call alone."""
-    found = result.findings
-    return {
-        semconv.GUARD_FINDINGS: [f"{kind}={found[kind]}" for kind in found] if found else None,
-        semconv.GUARD_BYTES: result.bytes,
-        semconv.GUARD_SECONDS: result.seconds,
-    }
+def findings(result: GuardResult) -> Attributes:
+    """Return what a guard has found, kind by kind."""
+    counts = [f"{kind}={count}" for kind, count in result.findings.items()]
+    return {semconv.GUARD_FINDINGS: counts}
 
 
 def decisions(facts: CallFacts) -> list[tuple[str, Attributes]]:

@@ -51,7 +51,9 @@ def length_delimited(tag: bytes, body: bytes) -> bytes:
     return tag + (_BYTES[size] if size < _SMALL else varint(size)) + body
 
 
-_STRING, _INT, _ARRAY = _tag(1), _tag(3, VARINT), _tag(5)
+_STRING, _INT, _DOUBLE, _ARRAY = _tag(1), _tag(3, VARINT), _tag(4, FIXED64), _tag(5)
+encode_float = struct.Struct("<d").pack
+"""The bytes of a float, after what is ``before_float``."""
 _FALSE, _TRUE = _tag(2, VARINT) + _BYTES[False], _tag(2, VARINT) + _BYTES[True]
 _ITEM = _tag(1)
 
@@ -81,7 +83,7 @@ _WRITERS: Mapping[type, Callable[[Any], bytes | None]] = {
     str: _string,
     bool: _bool,
     int: _int,
-    float: partial(struct.Struct("<cd").pack, _tag(4, FIXED64)),
+    float: partial(struct.Struct("<cd").pack, _DOUBLE),
     list: _strings,
     tuple: _strings,
 }
@@ -131,6 +133,11 @@ def encode_attributes(tags: MessageTags, attributes: Attributes) -> bytes:
         else:
             parts.append(length_delimited(tag, length_delimited(key, written)))
     return b"".join(parts)
+
+
+def before_float(tags: MessageTags, name: str) -> bytes:
+    """Return an attribute that is a float, without its eight bytes, so that it can be prepared."""
+    return encode_attributes(tags, {name: 0.0})[:-8]
 
 
 def encode_named(tags: MessageTags, name: str, attributes: Attributes) -> bytes:

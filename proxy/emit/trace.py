@@ -20,8 +20,10 @@ from proxy.emit.otlp import (
     SPAN,
     Attributes,
     Value,
+    before_float,
     encode_attributes,
     encode_event,
+    encode_float,
     encode_named,
     encode_span,
     encode_time,
@@ -76,7 +78,7 @@ class Traces:
         self._profiles = profiles
         kept = lru_cache(MOST_SHARED)
         self._call, self._model = kept(_call), kept(_model)
-        self._attempt, self._guard = kept(_attempt), kept(_guard)
+        self._attempt, self._guard, self._bytes = kept(_attempt), kept(_guard), kept(_bytes)
 
     def begin(self, record: Record) -> None:
         return None
@@ -160,14 +162,16 @@ class Traces:
 
     def _events(self, facts: CallFacts, at: bytes) -> list[bytes]:
         """Return what was decided, each at the call's end: a record holds no moments of it."""
-        events = [
-            encode_event(
-                at,
+        events = []
+        for stage, result in facts.verdicts:
+            content = (
                 self._guard(result.guard, stage, result.verdict, result.shadow, result.error)
-                + encode_attributes(EVENT, attributes.guard_own(result)),
+                + encode_float(result.seconds)
+                + self._bytes(result.bytes)
             )
-            for stage, result in facts.verdicts
-        ]
+            if result.findings:
+                content += encode_attributes(EVENT, attributes.findings(result))
+            events.append(encode_event(at, content))
         for name, decided in attributes.decisions(facts):
             events.append(encode_event(at, encode_named(EVENT, name, decided)))
         return events
@@ -190,8 +194,14 @@ def _attempt(
 
 
 def _guard(name: str, stage: str, verdict: str, shadow: bool, error: str | None) -> bytes:
+    """Return the event of a guard as far as the number of the seconds that it took."""
     shared = attributes.guard_shared(name, stage, verdict, shadow, error)
-    return encode_named(EVENT, semconv.GUARD_EVENT, shared)
+    event = encode_named(EVENT, semconv.GUARD_EVENT, shared)
+    return event + before_float(EVENT, semconv.GUARD_SECONDS)
+
+
+def _bytes(count: int) -> bytes:
+    return encode_attributes(EVENT, {semconv.GUARD_BYTES: count})
 
 
 def _base_ns(record: Record) -> int:

@@ -23,7 +23,10 @@ from proxy.emit.otlp import (
     Attributes,
     RequestEncoder,
     Value,
+    before_float,
+    encode_attributes,
     encode_event,
+    encode_float,
     encode_named,
     encode_span,
     encode_time,
@@ -147,6 +150,13 @@ def attributes_read(attributes: Attributes) -> list[tuple[str, str]]:
     return [
         (pair.key, pair.value.string_value) for pair in there.scope_spans[0].spans[0].attributes
     ]
+
+
+@given(NAMES, st.floats())
+def test_a_float_that_is_prepared_is_written_as_any_other(name: str, value: float) -> None:
+    whole = encode_attributes(EVENT, {name: value})
+
+    assert before_float(EVENT, name) + encode_float(value) == whole
 
 
 @pytest.mark.parametrize("unsayable", [None, 2**63, -(2**63) - 1])
