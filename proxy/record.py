@@ -153,7 +153,7 @@ class Record:
 
     def guarded(self, stage: Stage, results: Iterable[GuardResult]) -> None:
         """Note what guards said of texts that were looked at as a whole."""
-        self.guards.extend((stage, result) for result in results)
+        self.guards += [(stage, result) for result in results]
 
     def ask_again(self) -> None:
         """Note that a guard wants another answer. The one so far, and what was still under way
@@ -168,8 +168,9 @@ class Record:
 
     def verdicts(self) -> Verdicts:
         """Return the verdicts of all guards, those that watched a stream among them."""
-        watched = self.watched() if self.watched is not None else ()
-        return [*self.guards, *(("output", result) for result in watched)]
+        if self.watched is None:
+            return list(self.guards)
+        return [*self.guards, *[("output", result) for result in self.watched()]]
 
     def serve(self, leg: int, attempt: Attempt) -> None:
         """Note whose answer a leg gets. What else is still at work for the leg has lost."""

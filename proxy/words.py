@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 def word(text: str, most: int = MAX_WORD) -> Word:
     """Return a text cut to so many characters, on one line."""
-    short = text[:most]
+    short = text if len(text) <= most else text[:most]
     if short.isprintable():
         return Word(short)
     return Word("".join(c if c.isprintable() else "?" for c in short))

@@ -1,7 +1,8 @@
 """What one call adds to the metrics.
 
 The series that a call adds to are looked up together, once for all calls that come the same way,
-and kept until the policies change.
+and kept until the policies change. What is counted of every call is added to their ``value``: to
+call a method for it takes longer than the rest.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from proxy.billing import Saved
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER
 from proxy.types import Target
-from proxy.types.guard import GuardResult
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"
@@ -111,6 +111,18 @@ class Counting:
         self._limits: SeriesCache[tuple[str, str], Any] = SeriesCache(
             lambda decided: child("headrace_limit_decisions_total", *decided)
         )
+        self._rules: SeriesCache[tuple[str, str], Any] = SeriesCache(
+            lambda rule: child("headrace_policy_rules_total", *rule)
+        )
+        self._guards: SeriesCache[tuple[str, str, str, bool], tuple[Any, Any]] = SeriesCache(
+            self._guard_series
+        )
+        self._lookups: SeriesCache[tuple[str, str], Any] = SeriesCache(
+            lambda result: child("headrace_cache_lookups_total", *result)
+        )
+        self._stores: SeriesCache[str, Any] = SeriesCache(
+            lambda store: child("headrace_cache_lookup_duration_seconds", store)
+        )
         self._keys: SeriesCache[str, Any] = SeriesCache(
             lambda key: child("headrace_key_cost_usd_total", key)
         )
@@ -122,7 +134,7 @@ class Counting:
         request = self._requests[
             deployment, facts.dialect or UNKNOWN, facts.endpoint or UNKNOWN, stream
         ]
-        request.outcomes[facts.outcome].inc()
+        request.outcomes[facts.outcome].value += 1
         if facts.key is None:
             self._unauthorized(facts.failure)
         elif facts.credential is not None:
@@ -154,7 +166,7 @@ class Counting:
             self._bill(deployment, series, bill, fate.loss)
             if bill.cost:
                 cost += bill.cost
-                request.uses[fate.use].inc(bill.cost / NANO)
+                request.uses[fate.use].value += bill.cost / NANO
             if fate.served and facts.failure is None:
                 _pace(series, attempt, bill, trace_id)
         if facts.ttft_s is not None and facts.served is not None:
@@ -172,11 +184,11 @@ class Counting:
         if facts.cost is not None:
             request.cost.observe(facts.cost / NANO, trace_id)
         if cost:
-            self._keys[facts.key or UNKNOWN].inc(cost / NANO)
+            self._keys[facts.key or UNKNOWN].value += cost / NANO
         return prompt + completion
 
     def _attempt(self, series: UpstreamSeries, attempt: Attempt, trace_id: str) -> None:
-        series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].inc()
+        series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].value += 1
         spent = (attempt.ended or attempt.started) - attempt.started
         series.duration.observe(spent, trace_id)
         names = (attempt.target.upstream.name, attempt.target.model)
@@ -195,14 +207,14 @@ class Counting:
         label = "true" if estimated else "false"
         for token_type, number in zip(TOKEN_TYPES, bill.usage.tokens.counts(), strict=True):
             if number:
-                series.tokens[token_type, label].inc(number)
+                series.tokens[token_type, label].value += number
         if estimated:
             self._child("headrace_usage_estimated_total", deployment, target.model).inc()
         if bill.cost is None:
             self._child("headrace_unpriced_requests_total", *served).inc()
             return
         for cost_type, part in bill.parts().items():
-            series.costs[cost_type].inc(part / NANO)
+            series.costs[cost_type].value += part / NANO
         if loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, loss)
             lost.inc(bill.cost / NANO)
@@ -217,9 +229,9 @@ class Counting:
     def _tag(self, deployment: str, tags: Mapping[str, str], tokens: int, usd: float) -> None:
         """Count by every tag that the policies know, also where the call has none of it."""
         for requests, used, cost in self._tagged[deployment, *map(tags.get, self._tags)]:
-            requests.inc()
-            used.inc(tokens)
-            cost.inc(usd)
+            requests.value += 1
+            used.value += tokens
+            cost.value += usd
 
     def _tag_series(self, key: tuple[str | None, ...]) -> list[tuple[Any, Any, Any]]:
         found, deployment = [], key[0] or UNKNOWN
@@ -233,28 +245,28 @@ class Counting:
     def _decided(self, deployment: str, facts: CallFacts) -> None:
         """Count what rules, limits and guards have decided."""
         for rule in facts.rules:
-            self._child("headrace_policy_rules_total", deployment, rule).inc()
+            self._rules[deployment, rule].value += 1
         for rule in facts.shadow_rules:
             self._child("headrace_policy_shadow_rules_total", deployment, rule).inc()
         for limit, refuses in facts.limits:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
-            self._limits[limit.name, decision].inc()
+            self._limits[limit.name, decision].value += 1
         for stage, result in facts.each_verdict:
-            self._guarded(stage, result)
+            decisions, spent = self._guards[result.guard, stage, result.verdict, result.shadow]
+            decisions.value += 1
+            spent.observe(result.seconds)
 
-    def _guarded(self, stage: str, result: GuardResult) -> None:
-        shadow = "true" if result.shadow else "false"
-        names = (result.guard, stage, result.verdict, shadow)
-        self._child("headrace_guard_decisions_total", *names).inc()
-        spent = self._child("headrace_guard_duration_seconds", result.guard, stage)
-        spent.observe(result.seconds)
+    def _guard_series(self, key: tuple[str, str, str, bool]) -> tuple[Any, Any]:
+        guard, stage, verdict, is_shadow = key
+        names = (guard, stage, verdict, "true" if is_shadow else "false")
+        spent = self._child("headrace_guard_duration_seconds", guard, stage)
+        return self._child("headrace_guard_decisions_total", *names), spent
 
     def _cached(self, deployment: str, facts: CallFacts) -> None:
         if facts.cache_store is not None:
-            self._child("headrace_cache_lookups_total", deployment, facts.cache).inc()
+            self._lookups[deployment, facts.cache].value += 1
             if facts.lookup_s is not None:
-                spent = self._child("headrace_cache_lookup_duration_seconds", facts.cache_store)
-                spent.observe(facts.lookup_s)
+                self._stores[facts.cache_store].observe(facts.lookup_s)
         if facts.saved is not None:
             self._saved(deployment, facts.saved)
 

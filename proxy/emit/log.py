@@ -29,7 +29,7 @@ from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
 from proxy.types.guard import GuardResult
 from proxy.usage import TOKEN_TYPES, Tokens
-from proxy.words import MAX_NAME, few, word
+from proxy.words import MAX_NAME, MAX_WORDS, word
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
@@ -38,6 +38,7 @@ SIZES = (
     "seed",
 )  # fmt: skip
 """The parameters of a request that are numbers and that a rule may set or cap."""
+NUMBERS = frozenset({int, float})
 LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
@@ -88,7 +89,7 @@ def canonical(record: Record) -> dict[str, Any]:
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
-        "skipped": [skip.target.title for skip in few(facts.skips)],
+        "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]],
         "finish_reasons": facts.finish_reasons,
         "warnings": [*(call.warnings if call else ()), *record.warnings],
         **_unauthorized(failure),
@@ -97,8 +98,7 @@ def canonical(record: Record) -> dict[str, Any]:
 
 def parameters(body: Mapping[str, Any]) -> dict[str, int | float]:
     """Return the ``SIZES`` that a request has: numbers, never a text."""
-    sizes = {name: body[name] for name in SIZES if name in body}
-    return {name: value for name, value in sizes.items() if type(value) in (int, float)}
+    return {name: body[name] for name in SIZES if name in body and type(body[name]) in NUMBERS}
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
@@ -204,15 +204,16 @@ class CallLog:
     def end(self, record: Record) -> None:
         if not record.reported:
             return
-        if record.outcome == "success" and not sampled(record.sample_id, self.ratio):
+        outcome = facts_of(record).outcome
+        if self.ratio < 1 and outcome == "success" and not sampled(record.sample_id, self.ratio):
             return
-        if not self.levels.allows(LEVEL_OF.get(record.outcome, "info")):
+        if not self.levels.allows(LEVEL_OF.get(outcome, "info")):
             return
         line = canonical(record)
         if record.unreported:
             line["untold"] = record.unreported
         if self.ratio < 1:
-            line["sample_ratio"] = self.ratio if record.outcome == "success" else 1.0
+            line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
         self._write(line)
         if self.levels.allows("debug"):
             for attempt in record.attempts:

@@ -5,7 +5,7 @@ What a client wrote is cut and made printable; no prompt, no answer and no key t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import NamedTuple
@@ -195,20 +195,20 @@ def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
         facts.error,
         facts.cache,
         len(attempts),
-        total(count for row in used for count in row[_FIRST : _FIRST + len(TOKENS)]),
-        total(row[_COST] for row in used),
+        total([count for row in used for count in row[_FIRST:_COUNTED]]),
+        total([row[_COST] for row in used]),
     )
 
 
 _SOURCE, _COST = ATTEMPT.index("usage_source"), ATTEMPT.index("cost_nano_usd")
 _FIRST = ATTEMPT.index(TOKENS[0])
+_COUNTED = _FIRST + len(TOKENS)
 
 
-def total(values: Iterator[Value]) -> int | None:
+def total(values: Sequence[Value]) -> int | None:
     """Add up; None as soon as one is unknown, or when there is none."""
-    known = list(values)
-    whole = [value for value in known if isinstance(value, int)]
-    return sum(whole) if known and len(whole) == len(known) else None
+    whole = [value for value in values if type(value) is int]
+    return sum(whole) if whole and len(whole) == len(values) else None
 
 
 def _word(text: str | None) -> str | None:

@@ -94,6 +94,11 @@ class Outcome:
         at = index * READING
         return _standing(self.claims[index], self.readings[at : at + READING])
 
+    def used(self, index: int) -> int:
+        """Return how much of the limit of one claim is used."""
+        limit, level = self.claims[index].limit, self.readings[index * READING]
+        return -(-level // limit.unit_debt) if isinstance(limit.window, int) else level
+
     def decisions(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and whether it refuses or, in shadow, would."""
         waits = self.readings[WAIT::READING]

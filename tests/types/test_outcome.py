@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from proxy.limits.kinds import KINDS
 from proxy.types.limit import Limit
 from proxy.types.outcome import FRESH, NEVER, WARNED, outcome
@@ -52,3 +55,20 @@ def test_a_rate_stands_where_its_debt_says_a_budget_where_its_money_says() -> No
     assert (rate.used, rate.remaining, rate.reset_s, rate.warned) == (2, 5, 8.572, True)
     assert (money.used, money.remaining, money.reset_s, money.fresh) == (120, 0, 5.0, True)
     assert (places.used, places.remaining, places.reset_s) == (3, 97, None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from([0, NEVER, 40])), max_size=3),
+    st.booleans(),
+)
+def test_what_is_read_without_standings_is_what_they_say(
+    counted: list[tuple[int, int]], is_shadow: bool
+) -> None:
+    limits = (replace(REQUESTS, shadow=is_shadow), MONTH, PLACES)[: len(counted)]
+    asked = claims(*[(limit, 1) for limit in limits])
+    readings = [number for level, wait in counted for number in (level, 9000, wait, 0)]
+
+    decided = outcome(asked, readings)
+
+    assert decided.decisions() == [(each.limit, each.refuses) for each in decided.standings]
+    assert [decided.used(n) for n in range(len(asked))] == [s.used for s in decided.standings]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
+from proxy import summary
+from proxy.attempts import Attempt
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
 from proxy.frozen import frozen
@@ -24,11 +26,15 @@ from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
 from proxy.types import Call, RequestHead
+from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
+from proxy.types.outcome import Outcome
 from proxy.usage import usd_text
-from proxy.words import MAX_NAME, few
+from proxy.words import MAX_NAME, MAX_WORDS, few
 
 Name = tuple[str, str | None]  # the request id, and the name of the key that has used it
+CountedLimit = tuple[Limit, int, int, bool]
+"""A limit: what the call claimed of it, what of it was used then, and whether it refused."""
 MAX_CALLS = 1000
 MAX_STRANGERS = 20
 MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
@@ -52,15 +58,6 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class CountedLimit(NamedTuple):
-    """A limit: what the call claimed of it, where its counter stood, and what became of that."""
-
-    limit: Limit
-    claimed: int
-    used: int
-    refuses: bool
-
-
 class GuardFound(NamedTuple):
     """A guard of a call that did not just pass: its verdict, and what it found or why it failed."""
 
@@ -82,10 +79,10 @@ class PastCall:
     ended: str
     error: str | None
     cost: int | None
-    attempts: tuple[Tried, ...]
-    skips: tuple[Skipped, ...]
-    limits: tuple[CountedLimit, ...]
-    guards: tuple[GuardFound, ...]
+    attempts: Sequence[Tried]
+    skips: Sequence[Skipped]
+    limits: Sequence[CountedLimit]
+    guards: Sequence[GuardFound]
 
 
 class CallHistory:
@@ -188,7 +185,9 @@ def _error_text(error: ProxyError | None) -> str | None:
 
 
 def _kept(record: Record, headers: frozenset[str]) -> PastCall:
-    call = None if record.call is None else facts_of(record.call, headers)
+    facts, call = summary.facts_of(record), None
+    if record.call is not None:
+        call = facts_of(record.call, headers)
     too_large = call is not None and _size(call) > MAX_BYTES
     return PastCall(
         revision=record.revision,
@@ -196,13 +195,13 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         credential=record.credential,
         call=None if too_large else call,
         too_large=too_large,
-        ended=f"{record.outcome}, status {record.status}",
+        ended=f"{facts.outcome}, status {record.status}",
         error=_error_text(record.error),
-        cost=record.billing.cost if record.attempts else None,
-        attempts=tuple(few(_tried(record))),
-        skips=tuple(few(Skipped(skip.target.title, skip.reason) for skip in record.skips)),
-        limits=tuple(few(_counted(record))),
-        guards=tuple(few(_found(record))),
+        cost=facts.cost if record.attempts else None,
+        attempts=[_tried(attempt) for attempt in record.attempts[:MAX_WORDS]],
+        skips=[Skipped(skip.target.title, skip.reason) for skip in record.skips[:MAX_WORDS]],
+        limits=_counted(record.admission) if record.admission is not None else [],
+        guards=few(_found(facts.each_verdict)) if facts.each_verdict else [],
     )
 
 
@@ -240,35 +239,28 @@ def _size(call: Call) -> int:
     return sum(map(sys.getsizeof, (*words, *call.body.values())))
 
 
-def _tried(record: Record) -> Iterator[Tried]:
-    for attempt in record.attempts:
-        seconds = (attempt.ended or attempt.started) - attempt.started
-        ended = attempt.error or f"status {attempt.status}"
-        yield Tried(
-            title=attempt.target.title,
-            why=attempt.why,
-            ended=ended,
-            seconds=seconds,
-            lost=attempt.lost,
-        )
+def _tried(attempt: Attempt) -> Tried:
+    return Tried(
+        title=attempt.target.title,
+        why=attempt.why,
+        ended=attempt.error or f"status {attempt.status}",
+        seconds=(attempt.ended or attempt.started) - attempt.started,
+        lost=attempt.lost,
+    )
 
 
-def _counted(record: Record) -> Iterator[CountedLimit]:
-    admission = record.admission
-    if admission is not None:
-        for claim, standing in zip(admission.claims, admission.standings, strict=True):
-            yield CountedLimit(
-                limit=standing.limit,
-                claimed=claim.amount,
-                used=standing.used,
-                refuses=standing.refuses,
-            )
+def _counted(admission: Outcome) -> list[CountedLimit]:
+    decisions = admission.decisions()[:MAX_WORDS]
+    return [
+        (limit, admission.claims[index].amount, admission.used(index), refuses)
+        for index, (limit, refuses) in enumerate(decisions)
+    ]
 
 
-def _found(record: Record) -> Iterator[GuardFound]:
+def _found(verdicts: Verdicts) -> Iterator[GuardFound]:
     """Yield what guards said who did not just pass, as the log line says it: no text, only counts
     by kind."""
-    for stage, result in record.verdicts():
+    for stage, result in verdicts:
         if result.verdict == "passed":
             continue
         counts = ", ".join(f"{kind}: {count}" for kind, count in few(result.findings.items()))
@@ -291,9 +283,13 @@ def _happened(kept: PastCall) -> Reason:
     return Reason("happened", kept.ended, why, parts=parts)
 
 
-def _limits(limits: tuple[CountedLimit, ...]) -> Iterator[Reason]:
+def _limits(limits: Sequence[CountedLimit]) -> Iterator[Reason]:
     """Yield of each limit what the call claimed, and where its counter stood then."""
-    fits = "fits" if any(each.refuses and not each.limit.shadow for each in limits) else "admitted"
+    fits = (
+        "fits"
+        if any(refuses and not limit.shadow for limit, _, _, refuses in limits)
+        else "admitted"
+    )
     for limit, claimed, amount, refuses in limits:
         refused = "would refuse, in shadow" if limit.shadow else "refused"
         text = refused if refuses else fits
@@ -303,12 +299,12 @@ def _limits(limits: tuple[CountedLimit, ...]) -> Iterator[Reason]:
         yield Reason("limit", f"{limit.name}: {text}", why)
 
 
-def _attempts(attempts: tuple[Tried, ...]) -> Iterator[Reason]:
+def _attempts(attempts: Sequence[Tried]) -> Iterator[Reason]:
     for title, why, ended, seconds, is_lost in attempts:
         lost = ", lost to a faster one" if is_lost else ""
         yield Reason("attempt", f"{title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
 
 
-def _skips(skips: tuple[Skipped, ...]) -> Iterator[Reason]:
+def _skips(skips: Sequence[Skipped]) -> Iterator[Reason]:
     for title, reason in skips:
         yield Reason("attempt", f"{title}: not asked", reason)
