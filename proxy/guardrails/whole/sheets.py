@@ -21,7 +21,7 @@ from proxy.guardrails.text.base64_text import ALPHABET, long_runs, plain
 from proxy.guardrails.text.normalize import Beginning, View, beginning, variants
 from proxy.guardrails.text.walk import Text
 from proxy.guardrails.text.weight import EACH, SHEET
-from proxy.guardrails.whole.joined_parts import JoinedParts, joined_parts
+from proxy.guardrails.whole.joined_parts import FoundSpans, JoinedParts, joined_parts
 from proxy.types.guard import GuardRule, is_detector
 
 MOST_RUN = 4096  # characters of one run of base64 that are read with a piece; all of it by itself
@@ -117,7 +117,7 @@ class RuleLook:
         if self.done:
             return
         if part.joined is not None:
-            for place, match in _across(self.tally, part.joined, seen, self._by_text):
+            for place, match in _together(self.tally, part.joined, seen, self._by_text):
                 self._keep(place, match)
             return
         self._found(part.place, seen)
@@ -206,9 +206,7 @@ def _parts(texts: Sequence[Text], size: int) -> Iterator[TextViews]:
     for place, text in enumerate(texts):
         yield part_of(place, text, size)
     for joined in joined_parts(texts):
-        yield TextViews(
-            place=-1, text=joined.text, views=variants(joined.text.text), bytes=0, joined=joined
-        )
+        yield TextViews(place=-1, text=joined.text, views=joined.views(), bytes=0, joined=joined)
 
 
 def _runs(part: TextViews) -> Iterator[Base64Run]:
@@ -260,21 +258,21 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-def _across(
+def _together(
     tally: RuleTally,
     joined: JoinedParts,
     seen: Sequence[TextMatch],
     known: Mapping[int, Sequence[TextMatch]],
 ) -> list[tuple[int, TextMatch]]:
-    """Return what goes across the parts of a message, and is not found in one of them already.
-    ``known`` is by text what was found so far: there may be as many messages as findings."""
+    """Return what the parts of a message say together and none of them says by itself. What one
+    has in part is not counted again, and only the rest of it is new. ``known`` is by text what was
+    found so far: there may be as many messages as findings."""
+    if not seen:
+        return []
+    found = {number: FoundSpans.of(known.get(number, ())) for number in joined.numbers}
     new: list[tuple[int, TextMatch]] = []
-    for pieces in joined.across(seen):
-        if not any(_meets(piece, known.get(number, ())) for number, piece in pieces):
+    for pieces in joined.in_parts(seen):
+        if not any(found[number].meets(piece) for number, piece in pieces):
             tally.count(pieces[0][1].kind, pieces[0][1].score)
-            new += pieces
+        new += [each for each in pieces if not found[each[0]].has(each[1])]
     return new
-
-
-def _meets(piece: TextMatch, known: Sequence[TextMatch]) -> bool:
-    return any(piece.start < each.end and each.start < piece.end for each in known)

@@ -1,0 +1,182 @@
+"""A text that is cut into the parts of one message is judged as if it were whole, wherever the cut
+is: also where what is found stands in one part, and what makes it a finding in another."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proxy.guardrails.engine import Engine, Inspection
+from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.walk import answer_texts, request_texts
+from proxy.types.guard import Action, GuardRule
+from tests.adversary.test_hidden_words import NAMED
+from tests.doubles import ScriptedUpstream, answer, chat
+from tests.guardrails.doubles import Ticks, pieces
+from tests.guardrails.test_reported import ask
+from tests.guardrails.test_run import guarded
+from tests.guardrails.whole.test_sheets import KEY, OWN
+from tests.test_pipeline import ROUTES
+from tools.hidden import detector
+
+Json = dict[str, Any]
+VALUE = KEY.removeprefix("ghp_")
+WORD = "Hydropolis"
+SAYS: Mapping[str, tuple[str, str]] = {
+    "a name before it": (f'my api_key = "{VALUE}"', VALUE),
+    "a maker before it": (f'datadog_api_key = "{(VALUE + VALUE[:8]).lower()}"', VALUE.lower()),
+    "a header before it": (f'curl -H "Authorization: Bearer {VALUE}" x', VALUE),
+    "a host after it": (f"see postgres://admin:{VALUE}@db.example.com/x", VALUE),
+    "a word before it": ("my ssn is 856-45-6789, or not", "856-45-6789"),
+    "a scheme before it": ("see https://bad.example/x now", "bad.example"),
+    "a marker before it": (f"base64,{base64.b64encode(WORD.encode()).decode()} it is", ""),
+    "letters around it": (f"we go to {WORD} today", WORD),
+    "letters apart": (f"we go to {' '.join(WORD)} today", " ".join(WORD)),
+    "percents": ("to " + "".join(f"%{ord(each):02x}" for each in WORD) + " now", ""),
+}
+RULES = (
+    *OWN,
+    GuardRule("words", detector("keywords", words=[WORD.lower()], patterns=[], whole_words=True)),
+)
+FORMS: Mapping[str, Callable[[Sequence[str]], Any]] = {
+    "parts": lambda said: [{"type": "text", "text": each} for each in said],
+    "parts without a type": lambda said: [{"text": each} for each in said],
+    "strings": list,
+    "thoughts": lambda said: [{"type": "thinking", "thinking": [{"text": each} for each in said]}],
+    "pictures between": lambda said: [
+        part
+        for each in said
+        for part in ({"type": "image_url", "image_url": {"url": "x"}}, {"text": each})
+    ],
+}
+
+
+def asked(content: Any) -> Json:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+def answered(content: Any) -> Json:
+    message = {"role": "assistant", "content": content}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
+
+SHOWN = ("text", "thinking")
+READ = ((asked, request_texts), (answered, answer_texts))
+
+
+async def looked(body: Json, read: Any, action: Action) -> Inspection:
+    rules = [GuardRule(each.name, each.detector, action, cased=each.cased) for each in RULES]
+    return await Engine(Ticks()).inspect(rules, read(body))
+
+
+def texts(value: Any) -> str:
+    """Give all that is shown of a content."""
+    if isinstance(value, dict):
+        return "".join(texts(inner) for name, inner in value.items() if name in SHOWN)
+    if isinstance(value, list):
+        return "".join(map(texts, value))
+    return value if isinstance(value, str) else ""
+
+
+def content(body: Json) -> Any:
+    [message] = body.get("messages") or [choice["message"] for choice in body["choices"]]
+    return message["content"]
+
+
+async def left(said: Any, put: Any, read: Any) -> str:
+    """Give what masks leave of a content, without their names."""
+    body = put(said)
+    inspection = await looked(body, read, "mask")
+    return re.sub(r"\[[A-Z0-9_-]+\]", "", texts(content(replaced(body, inspection.changes))))
+
+
+async def differs(said: str, cut: Sequence[str], form: str) -> str | None:
+    """Return how a text in parts is judged in another way than in one; None where it is not. Of
+    which kind a finding is may differ: a part may tell it of another."""
+    for put, read in READ:
+        whole, joint = [await looked(put(c), read, "block") for c in (said, FORMS[form](cut))]
+        for one, other in zip(whole.results, joint.results, strict=True):
+            found, also = one.findings, other.findings
+            if (found and one.verdict != other.verdict) or sum(found.values()) != sum(
+                also.values()
+            ):
+                return f"{put.__name__}, {one.guard}: {found}, but {also}: {cut}"
+        shown = [await left(c, put, read) for c in (said, FORMS[form](cut))]
+        if shown[0] != shown[1]:
+            return f"{put.__name__}: {shown}"
+    return None
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("says", SAYS)
+async def test_no_cut_changes_what_a_message_is_found_to_say(says: str, form: str) -> None:
+    said, plant = SAYS[says]
+    assert (await looked(asked(said), request_texts, "block")).blocked is not None
+    assert plant == "" or plant not in await left(said, asked, request_texts)
+
+    for at in range(1, len(said)):
+        assert await differs(said, [said[:at], said[at:]], form) is None
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(st.sampled_from([*SAYS]), min_size=1, max_size=3),
+    st.lists(st.integers(0, 400), min_size=1, max_size=8),
+    st.sampled_from([*FORMS]),
+)
+async def test_no_cuts_show_what_masks_take_from_the_whole(
+    says: list[str], cuts: list[int], form: str
+) -> None:
+    said = " and ".join(SAYS[each][0] for each in says)
+    for put, read in READ:
+        shown = await left(FORMS[form](pieces(said, cuts)), put, read)
+        rest = iter(await left(said, put, read))
+
+        assert all(letter in rest for letter in shown), shown  # in their order
+
+
+GUARDS = "{guard: secrets}, {guard: pii}, {guard: keywords, words: [Hydropolis]}"
+CHATS = [name for name in NAMED if ROUTES[name].chat]
+
+
+@pytest.mark.parametrize("name", CHATS)
+async def test_no_cut_of_a_question_reaches_an_upstream(
+    name: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    upstream.answer_with(answer(chat("Fine.")))
+    async with guarded(tmp_path, upstream, f"input: [{GUARDS}]") as (_, client):
+        for said, plant in SAYS.values():
+            if "bad.example" in said:
+                continue
+            for at in (said.find(plant) or 7, said.find(plant) + len(plant), len(said) // 2):
+                cut = [{"type": "text", "text": each} for each in (said[:at], said[at:])]
+                status, read, _ = await ask(client, ROUTES[name], asked(cut))
+
+                assert b"guardrail_blocked" in read, (status, cut)
+    assert upstream.requests == []
+
+
+@pytest.mark.parametrize("name", CHATS)
+@pytest.mark.parametrize("action", ["block", "mask"])
+async def test_no_cut_of_an_answer_reaches_a_client(
+    name: str, action: str, tmp_path: Path, upstream: ScriptedUpstream
+) -> None:
+    rules = GUARDS.replace("}", f", action: {action}}}")
+    async with guarded(tmp_path, upstream, f"output: [{rules}]") as (_, client):
+        for said, plant in SAYS.values():
+            if not plant or "bad.example" in said:
+                continue
+            for form in ("parts", "strings"):
+                at = said.find(plant)
+                cut = FORMS[form]([said[:at], said[at:]])
+                upstream.answer_with(answer({**chat("a"), **answered(cut)}))
+                status, read, _ = await ask(client, ROUTES[name])
+
+                assert plant.encode() not in read, (status, cut)
