@@ -166,7 +166,12 @@ class GuardRule:
     the detector texts with their capitals. ``message`` is what a client reads of a block;
     ``digest`` stands for all that was said of it. With ``restore`` what it masks in a question is
     put back into the answer, but into addresses of ``restore_hosts`` alone. ``to`` is where it
-    routes a call. ``may_find`` is its detector's where it looks for places in texts of any kind.
+    routes a call.
+
+    It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
+    ``stops`` if a text with a finding is not shown: the call ends there, or is asked again. It is
+    ``strict`` if a failure of the detector stops a text. ``may_find`` is its detector's where it
+    looks for places in texts of any kind.
     """
 
     name: str
@@ -186,31 +191,21 @@ class GuardRule:
     to: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
+    enforces: bool = field(init=False, repr=False, compare=False)
+    masks: bool = field(init=False, repr=False, compare=False)
+    stops: bool = field(init=False, repr=False, compare=False)
+    strict: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        detector = self.detector
+        """Work out once what each text, or each piece of one, asks for."""
+        enforces, detector = self.action != "flag" and not self.shadow, self.detector
+        object.__setattr__(self, "enforces", enforces)
+        object.__setattr__(self, "masks", self.action == "mask" and enforces)
+        object.__setattr__(self, "stops", self.action in ("block", "retry") and enforces)
+        object.__setattr__(self, "strict", enforces and self.on_error == "closed")
         bounded = is_detector(detector) and detector.reach is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
             object.__setattr__(self, "may_find", detector.may_find)
-
-    @property
-    def enforces(self) -> bool:
-        """True if a finding changes or stops a text, or changes where the call goes."""
-        return self.action != "flag" and not self.shadow
-
-    @property
-    def masks(self) -> bool:
-        return self.action == "mask" and not self.shadow
-
-    @property
-    def stops(self) -> bool:
-        """True if a text with a finding is not shown: the call ends there, or is asked again."""
-        return self.action in ("block", "retry") and not self.shadow
-
-    @property
-    def strict(self) -> bool:
-        """True if a failure of the detector stops a text."""
-        return self.enforces and self.on_error == "closed"
 
     @property
     def keeps_answers(self) -> bool:

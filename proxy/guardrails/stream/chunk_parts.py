@@ -42,7 +42,14 @@ def _choices(data: Json) -> list[tuple[int, Json]]:
 
 
 def finished(data: Json) -> set[int]:
-    return {index for index, choice in _choices(data) if choice.get("finish_reason")}
+    choices = data.get("choices")
+    if not isinstance(choices, list):
+        return set()
+    return {
+        index_of(choice, place)
+        for place, choice in enumerate(choices)
+        if isinstance(choice, dict) and choice.get("finish_reason")
+    }
 
 
 def going_on(data: Json, text: Text) -> TextPlace | None:

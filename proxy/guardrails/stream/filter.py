@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
-from proxy.frozen import frozen
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.stream.arguments import ArgumentsWindow, weight_of_parts
+from proxy.guardrails.stream.arguments import weight_of_parts
 from proxy.guardrails.stream.chunk_parts import (
     PlacedText,
     TextPlace,
@@ -31,8 +30,9 @@ from proxy.guardrails.stream.chunk_parts import (
     tail,
     texts_of,
 )
-from proxy.guardrails.stream.first_values import FirstValues, acting, is_filling, says_more
-from proxy.guardrails.stream.window import ReleasedPiece, TextFilter, Window
+from proxy.guardrails.stream.first_values import FirstValues, is_filling
+from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
+from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
 from proxy.guardrails.text.replace import moved, replaced
 from proxy.guardrails.text.walk import MemberName, Path, Text
 from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
@@ -84,7 +84,8 @@ class _TextStream:
         out: list[Chunk] = []
         for piece in pieces:
             self._take(piece, out)
-        if self._queue and self._queue[0].size > self._window.reach:
+        first = self._queue[0].size if self._queue else 0
+        if first and first > self._window.reach:
             out.append(_first_part(self._queue[0]))
         return out
 
@@ -118,72 +119,6 @@ def _first_part(held: _Held) -> Chunk:
     data, _ = only(held.chunk.data or {}, held.path, "".join(held.clear))
     held.clear, held.size, held.split = [], 0, True
     return replace(held.chunk, data=data, raw=None, last=False)
-
-
-class TextFilters(Protocol):
-    """What the texts of a stream go through, each through one of its own."""
-
-    def concerns(self, text: Text) -> bool:
-        """True if a text goes through a filter at all."""
-
-    def acts(self, text: Text) -> bool:
-        """True if what is found in a text may be kept back."""
-
-    def says_more(self, text: Text) -> bool:
-        """True if a text again and again says what is kept back, and once does not."""
-
-    def ends(self, text: Text) -> bool:
-        """True if a text ends where its choice does, though more may come."""
-
-    def miss(self, text: Text) -> None:
-        """Note that a text that has ended goes on, and is read in two."""
-
-    def leave_unread(self, text: Text) -> None:
-        """Note that what several chunks say in the place of a text is not read together."""
-
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        """Return a new filter; ``crowded`` if as many texts are held as may be."""
-
-
-@frozen
-class RuleFilters:
-    """Windows of rules."""
-
-    tallies: Sequence[RuleTally]
-    replace: Replace = named
-    to_last: bool = False  # all that is shown of a text is read as one, whether it has ended or not
-
-    def concerns(self, text: Text) -> bool:
-        return any(each.rule.applies(text.role, text.kind) for each in self.tallies)
-
-    def acts(self, text: Text) -> bool:
-        return bool(acting(self.tallies, text))
-
-    def says_more(self, text: Text) -> bool:
-        return says_more(text.text, acting(self.tallies, text) or self._applying(text))
-
-    def ends(self, text: Text) -> bool:
-        return not self.to_last or self.acts(text)
-
-    def miss(self, text: Text) -> None:
-        for tally in self._applying(text):
-            tally.fail("text_after_finish")
-
-    def leave_unread(self, text: Text) -> None:
-        for tally in self._applying(text):
-            tally.opaque = True
-
-    def _applying(self, text: Text) -> list[RuleTally]:
-        return [each for each in self.tallies if each.rule.applies(text.role, text.kind)]
-
-    def text_filter(self, text: Text, *, arguments: bool, crowded: bool) -> TextFilter:
-        tallies = self._applying(text)
-        if crowded:
-            for tally in tallies:
-                tally.fail("too_many_texts")
-        if arguments:
-            return ArgumentsWindow.under(tallies, self.replace)
-        return Window(tallies, replace=self.replace)
 
 
 class ChunkTexts(NamedTuple):
@@ -261,10 +196,12 @@ class StreamFilter:
         chunk, data, ends = step.chunk, step.chunk.data, step.ends
         if data is None:  # a sign of life ends no text
             return [chunk] if chunk.is_keepalive else [*self.flush(), chunk]
-        chunk, going = self._at_once(chunk, step.texts)
+        chunk, going = self._alone(chunk, step.texts) or self._at_once(chunk, step.texts)
         self._ended |= ends  # of the next chunk on
         if len(going) > 1:
             return self._parted(chunk, going, ends)
+        if not (ends or chunk.last):  # as nearly always: there may be a thousand streams
+            return self._fed(*going[0], chunk, going[0][1].path) if going else [chunk]
         ending = self._ending(chunk, ends)
         if not going:
             return [*self._flushed(ending), chunk]
@@ -275,7 +212,7 @@ class StreamFilter:
 
     def _ending(self, chunk: Chunk, ends: set[int]) -> list[TextPlace]:
         """Return the texts that end with a chunk."""
-        if not (ends or chunk.last):  # as nearly always: there may be a thousand streams
+        if not (ends or chunk.last):
             return []
         streams = self._streams.items()
         return [place for place, one in streams if chunk.last or (one.ends and place[0] in ends)]
@@ -286,6 +223,19 @@ class StreamFilter:
 
     def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:
         return [chunk for place in places for chunk in self._streams[place].flush()]
+
+    def _alone(
+        self, chunk: Chunk, texts: Sequence[tuple[TextPlace | None, Text]]
+    ) -> tuple[Chunk, list[PlacedText]] | None:
+        """Do as ``_at_once`` with a chunk of one text that goes on, as nearly all are."""
+        if len(texts) != 1:
+            return None
+        place, text = texts[0]
+        if place is None:
+            return None
+        if self._is_second(chunk.data or {}, place, text):
+            return chunk.rewritten(replaced(chunk.data or {}, {text.path: ""})), []
+        return chunk, [(place, text)]
 
     def _at_once(
         self, chunk: Chunk, texts: Iterable[tuple[TextPlace | None, Text]]
@@ -337,14 +287,16 @@ class StreamFilter:
                 self._filters.miss(text)
             return False
         part = part_of(data, text.path)
-        if part is not None and self._parts.get(place, part) != part:
+        first = self._parts.get(place)
+        if part is not None and first is None:
+            if len(self._parts) < MOST_STREAMS and _size(place) <= MOST_NAME:
+                self._parts[place] = part
+        elif part is not None and first != part:
             return True
-        if part is not None and len(self._parts) < MOST_STREAMS and _size(place) <= MOST_NAME:
-            self._parts[place] = part
         if form in _FORMS:
             choice = data["choices"][text.path[1]]
-            first = "delta" if isinstance(choice.get("delta"), dict) else str(form)
-            if self._forms.setdefault(index, first) != form:
+            usual = "delta" if isinstance(choice.get("delta"), dict) else str(form)
+            if self._forms.setdefault(index, usual) != form:
                 return True
         return index in self._ended
 

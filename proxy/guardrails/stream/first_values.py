@@ -57,8 +57,11 @@ class FirstValues:
 
 def acting(tallies: Iterable[RuleTally], text: Text) -> list[RuleTally]:
     """Return the rules at work that may keep back what they find in a text."""
-    working = (each for each in tallies if each.error is None and each.rule.enforces)
-    return [each for each in working if each.rule.applies(text.role, text.kind)]
+    return [
+        each
+        for each in tallies
+        if each.error is None and each.rule.enforces and each.rule.applies(text.role, text.kind)
+    ]
 
 
 def says_more(text: str, tallies: Sequence[RuleTally]) -> bool:

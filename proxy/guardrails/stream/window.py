@@ -2,10 +2,10 @@
 
 However a text is cut, the same of it is released, masked or blocked; nothing of a finding leaves
 before it is masked, and nothing at all once one blocks. What is held is the largest ``reach`` of
-the rules that enforce, plus what may still read otherwise (``view.beginning``). Where letters have
-to be read one by one, or looking takes long, a window does not look at each piece but at several
-together, at most a quarter of the longest reach: so no letter is read as often as there are pieces
-in a window.
+the rules that enforce, plus what may still read otherwise (``view.beginning``). A window does not
+look at each piece but at several together: a 32nd of what it holds; where letters have to be read
+one by one, looking takes long, or nothing is held, at most a quarter of the longest reach. So no
+letter is read as often as there are pieces in a window.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ MOST_WHOLE = 8 * 1024 * 1024  # characters that are held for a rule that needs t
 MOST_KNOWN = 256  # short texts in which nothing was found, and which are not looked at again
 MOST_KNOWN_SIZE = 32  # characters of one of them
 PACE = 8  # how often a letter may be read that has to be read by itself
+HELD_SHARE = 32  # of what is held anyway, so much more may come before the next look
 LETTERS_A_SECOND = 20_000  # how much more must have come after a look that took so long
 
 
@@ -90,6 +91,7 @@ class Window:
         "_fresh",
         "_in_turn",
         "_last",
+        "_least",
         "_limit",
         "_longest",
         "_near",
@@ -128,6 +130,8 @@ class Window:
         finite = [cursor.reach for cursor in self._cursors if cursor.reach is not None]
         self._near = max(0, min(finite, default=0) - 1)
         self._longest = max(finite, default=0)
+        held = [reach for reach in holding if reach is not None]
+        self._least = max(held, default=0) // HELD_SHARE if holding else self._longest // 4
         self._limit = 4 * self._longest + 2 * MOST_RUN
         judging = [cursor.tally.detector for cursor in self._cursors if cursor.reach is None]
         self._beside = sum(each.weight for each in judging if is_weighted(each))
@@ -135,7 +139,7 @@ class Window:
         self._text = ""  # from ``_base`` on, all in characters since the beginning
         self._before = ""
         self._base = self._begun = self._done = self._shown = self._seen = 0
-        self._unread = self._pause = 0
+        self._unread, self._pause = 0, self._least
         self._spent = spent
         self._last = 0  # the weight of the last look
         self._fresh = self._plain = True
@@ -284,7 +288,7 @@ class Window:
         self._last = weight_of_work(took if spent is clock else spent() - before)
         self._unread, self._pause = (
             0,
-            max(effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)),
+            max(self._least, effort // PACE, min(int(took * LETTERS_A_SECOND), self._longest // 4)),
         )
 
     def _read(self, *, final: bool) -> int:
@@ -319,10 +323,14 @@ class Window:
                     cursor.tally.count(match.kind, match.score)
 
     def _release(self) -> list[ReleasedPiece]:
-        end = self._base + len(self._text)
-        self._done = done = min(
-            (cursor.decided for cursor in self._cursors if cursor.holds), default=end
-        )
+        done = kept = self._base + len(self._text)
+        for cursor in self._cursors:
+            if cursor.tally.error is None:
+                if cursor.tally.rule.enforces and cursor.decided < done:
+                    done = cursor.decided
+                if cursor.reach is not None and cursor.since < kept:
+                    kept = cursor.since
+        self._done = done
         pieces: list[ReleasedPiece] = []
         if self._pending:
             ready = [*takewhile(lambda match: match.start < done, self._pending)]
@@ -330,7 +338,6 @@ class Window:
             for match in ready:
                 self._mask(match, pieces)
         self._show(done, pieces)
-        kept = min((cursor.since for cursor in self._cursors if cursor.looks), default=end)
         cut = min(kept, done) - self._base
         if cut > 0:
             self._before = self._text[cut - 1]

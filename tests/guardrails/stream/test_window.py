@@ -4,7 +4,8 @@ from __future__ import annotations
 
 # ruff: noqa: RUF001  # disguises are among what is cut
 import base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from proxy.guardrails.services.stage import Reading, TextCollector
 from proxy.guardrails.stream.window import MOST_RUN, MOST_WHOLE, Window
 from proxy.guardrails.text.normalize import variants
 from proxy.guardrails.text.weight import SHEET
-from proxy.types.guard import GuardResult, GuardRule
+from proxy.types.guard import Finding, GuardResult, GuardRule
 from tests.guardrails.doubles import Broken, Ticks, Words, pieces, rule, tallies
 from tests.guardrails.growth import LINEAR, SHAPES, SIZE, TIMES, grown
 
@@ -42,6 +43,8 @@ RULES = [
     (rule("é", "ee", action="mask"), rule("secret is all", action="block", shadow=True)),
     (rule("secret", action="mask", unbounded=True), rule("aa", action="flag")),
     (rule("secret", action="flag", unbounded=True), rule("aa", action="mask")),
+    (rule("secret", "e" * 320, action="mask"), rule("cret", action="flag"), rule("aa")),
+    (rule("secret", "e" * 320, action="flag"), rule("aa", action="flag")),
 ]
 
 
@@ -190,6 +193,32 @@ def test_rules_that_only_flag_hold_nothing_back() -> None:
     assert [piece.text for piece in window.feed("bidden")] == ["bidden"]
     window.flush()
     assert [each.verdict for each in told(at_work)] == ["flagged", "passed"]
+
+
+@pytest.mark.parametrize(("action", "most"), [("mask", 1100), ("flag", 160)])
+def test_several_small_pieces_are_looked_at_together(action: Any, most: int) -> None:
+    counted = Counted(320)
+    window = Window(tallies(GuardRule("counted", counted, action=action)))
+    ahead = 0
+
+    for _ in range(4096):
+        window.feed("an ")
+        ahead = max(ahead, window.held)
+
+    assert 0 < counted.looks < most
+    assert ahead <= (320 + 320 // 32 + 3 if action == "mask" else 0)
+
+
+@dataclass(slots=True)
+class Counted:
+    """Finds nothing, and counts how often it looks."""
+
+    reach: int
+    looks: int = 0
+
+    def find(self, text: str) -> Sequence[Finding]:
+        self.looks += 1
+        return ()
 
 
 def test_nothing_of_a_block_is_released() -> None:
