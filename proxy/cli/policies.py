@@ -44,7 +44,8 @@ HERE = Path("policies")
 def check(folder: Path, strict: bool, no_secrets: bool, form: str) -> None:
     """List everything that is wrong or doubtful in a folder of policy files.
 
-    Exits 1 if anything is wrong, or with --strict if anything is doubtful.
+    Items of lists are counted from 0, as yq and jq do: rules.2 is the third rule. Exits 1 if
+    anything is wrong, or with --strict if anything is doubtful.
     """
     found = check_report.check(folder, None if no_secrets else settings.environment())
     click.echo(check_report.FORMS[form](found))

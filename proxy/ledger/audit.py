@@ -79,8 +79,8 @@ CHECKS: dict[str, str] = {
 
 @frozen
 class Audit:
-    """What was found: violations, and below them what is known to be missing. Of what was pruned
-    only the cost is told that was known."""
+    """What was found: violations, and below them what is ``missing``, of which some calls were said
+    to be ``known``. Of what was pruned only the cost is told that was known."""
 
     calls: int
     attempts: int
@@ -91,6 +91,7 @@ class Audit:
     pruned: Pruned
     behind: int
     missing: int
+    known: int
     refused: Path | None
 
     def text(self) -> str:
@@ -126,6 +127,8 @@ class Audit:
             yield f"good: every call has its row and every row its call{less}"
         for violation in self.violations:
             yield f"violation: {violation}"
+        if self.missing > self.known:
+            yield f"once you know why: verify-ledger --known-missing {self.missing}"
 
 
 def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = time.sleep) -> Audit:
@@ -163,6 +166,7 @@ def audit(path: Path, known_missing: int = 0, sleep: Callable[[float], None] = t
         pruned=pruned,
         behind=behind,
         missing=missing,
+        known=known_missing,
         refused=refused,
     )
 

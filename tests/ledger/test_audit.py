@@ -102,5 +102,6 @@ def test_calls_of_a_proxy_at_work_that_are_never_written_are_found_out(tmp_path:
 
     assert behind.violations == ("1 call that ended is in no row",)
     assert behind.text().startswith("0 calls, 0 attempts, 1 run\n")
+    assert behind.text().endswith("once you know why: verify-ledger --known-missing 1")
     assert len(slept) == LOOKS
     assert audit(path).violations == ()

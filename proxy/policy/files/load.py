@@ -30,6 +30,18 @@ OTHER_MONEY = frozenset(
     {"aud", "brl", "budget", "cad", "chf", "cny", "cost", "dollars", "eur", "euro", "gbp", "inr"}
     | {"jpy", "krw", "money", "pln", "sek", "sgd"}
 )
+OF_PRICES = {
+    "in": "input",
+    "input_tokens": "input",
+    "prompt": "input",
+    "prompt_tokens": "input",
+    "cached": "cached_input",
+    "out": "output",
+    "output_tokens": "output",
+    "completion": "output",
+    "completion_tokens": "output",
+}
+"""What others call the tokens of a price."""
 MESSAGES = {
     "bool_type": "must be true or false",
     "dict_type": "must be a mapping",
@@ -175,6 +187,8 @@ def _instead(word: str, known: list[str]) -> str:
     """Return what else could have been meant by a key that is not known, or all that there are."""
     if "usd" in known and word.lower() in OTHER_MONEY:
         return ": money is counted in US dollars, say usd"
+    if "cached_input" in known and word in OF_PRICES:
+        return f", did you mean {OF_PRICES[word]}?"
     return maybe(word, known) or (f"; there are {', '.join(known)}" if known else "")
 
 

@@ -25,7 +25,11 @@ from proxy.words import MAX_MODELS
 
 def _dated(value: Any) -> Any:
     """One price, or several that are dated."""
-    return [value] if isinstance(value, dict) else value
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("must be USD per million tokens, such as {input: 0.15, output: 0.6}")  # noqa: TRY004  # pydantic's error
+    return [value]
 
 
 class TargetConfig(Section):
