@@ -30,7 +30,7 @@ from proxy import app
 from proxy.settings import Address, LedgerAt, Settings
 
 WARM, COUNTED, MOST_SHOWN = 50, 100, 400
-SETTLED_S = 0.5  # until all that is told of the last calls is told
+SETTLED_S = 0.5  # until all is told of the calls before
 SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
 BUDGETED = ("bare", "everything")
 BUDGET = Path(__file__).parent / "budget.json"
@@ -104,6 +104,7 @@ async def _count(made: Counted, folder: Path, parts: str, *, stream: bool, hits:
         log = os.open(os.devnull, os.O_WRONLY)
         async with app.running(settings, log_fd=log) as running:
             await _ask(running.listen.port, 0, WARM, stream=stream)
+            await asyncio.sleep(SETTLED_S)
             made.loop.on = made.threads.on = True
             sys.setprofile(made.loop)
             await _ask(running.listen.port, 0 if hits else WARM, COUNTED, stream=stream)
