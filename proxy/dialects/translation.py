@@ -18,8 +18,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
-from proxy.frozen import frozen
-from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target
+from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated
 
 REFUSED = frozenset(
     {
@@ -71,20 +70,6 @@ SAME_FIELD: tuple[tuple[str, ...], ...] = (
 """Names that one field has in several forms; of those in a request the first is to blame."""
 
 ALIKE = frozenset(name for names in SAME_FIELD for name in names)
-
-
-@frozen
-class Translated:
-    """A body as an upstream can take it, and the names of the fields it had to leave behind.
-
-    ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
-    answer nothing where a bound is 0; some others answer without end.
-    """
-
-    body: Json
-    dropped: tuple[str, ...]
-    obeyed: Collection[str]
-    takes_zero: bool
 
 
 def translate(

@@ -11,11 +11,11 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_answered
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import dump_pieces
-from proxy.dialects.translation import Translated, blamed, names_of, translate
+from proxy.dialects.translation import blamed, names_of, translate
 from proxy.errors import BadField
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Upstream
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Upstream
 
 
 @frozen
@@ -49,16 +49,24 @@ def translated(
     changes: Changes = UNCHANGED,
 ) -> Translated:
     """Return the body for one target, as rules have changed it: it is what limits claim by, and
-    what is sent. Raises ``BadField``, by the client's own name, when it cannot be expressed."""
+    what is sent, and kept with the call unless that is large. The dialects are those of the call
+    and of the target. Raises ``BadField``, by the client's own name, when it cannot be
+    expressed."""
+    for known, known_changes, made in call.translations:
+        if known is target and known_changes is changes:
+            return made
     endpoint = target_endpoint(call, target, to_dialect)
     if endpoint not in to_dialect.server.paths:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     try:
-        return translate(
+        made = translate(
             from_dialect, to_dialect, (call.head.endpoint, endpoint), call.body, target, changes
         )
     except BadField as error:
         raise BadField(blamed(error.param or "", call.names), error.problem) from None
+    if call.size <= LARGE_BYTES:
+        call.translations.append((target, changes, made))
+    return made
 
 
 def parameters(call: Call, target: Target, changes: Changes) -> Json:
@@ -88,7 +96,8 @@ def build_request(
     fit_for = translated(call, target, from_dialect, to_dialect, changes)
     body = fit_for.body
     if call.stream and to_dialect.server.streams and to_dialect.server.usage_option:
-        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        options = {**(body.get("stream_options") or {}), "include_usage": True}
+        body = {**body, "stream_options": options}
     return UpstreamRequest(
         url=_base(target.upstream, to_dialect) + to_dialect.server.paths[endpoint],
         headers=_headers(target.upstream, to_dialect),

@@ -14,13 +14,12 @@ from proxy.attempts import Attempt
 from proxy.billing import BudgetCharge
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import most_thought
-from proxy.dialects.translation import Translated
 from proxy.dialects.upstream_request import answered, parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.limits.most_expensive import highest_cost
 from proxy.record import Record
-from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target
+from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target, Translated
 from proxy.types.limit import MOST, CallSize, Claim, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -79,7 +79,8 @@ class Call:
     wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
     says in whose turns it is served: those of its key, whichever text that has; of a guard and the
-    key for which it asks, of a guard's call.
+    key for which it asks, of a guard's call. ``translations`` keep what it became for a target: its
+    limits count by that, and then it is sent.
     """
 
     head: RequestHead
@@ -94,6 +95,9 @@ class Call:
     size: int = 0
     quarters: Mapping[str, int] = field(default_factory=dict)
     caller: str = ""
+    translations: list[tuple[Target, Changes, Translated]] = field(
+        init=False, repr=False, compare=False, default_factory=list
+    )
 
 
 @frozen
@@ -108,6 +112,20 @@ class Changes:
 
 
 UNCHANGED = Changes()
+
+
+@frozen
+class Translated:
+    """A body as an upstream can take it, and the names of the fields it had to leave behind.
+
+    ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
+    answer nothing where a bound is 0; some others answer without end.
+    """
+
+    body: Json
+    dropped: tuple[str, ...]
+    obeyed: Collection[str]
+    takes_zero: bool
 
 
 @frozen
