@@ -92,9 +92,10 @@ class Engine:
         ``Inspection.permit``."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         known = glance(rules, read, self.above, self.clock)
+        passed = [each for each in known if each is not None]
+        if len(passed) == len(known):
+            return Inspection(tuple(passed), {})
         left = [rule for rule, result in zip(rules, known, strict=True) if result is None]
-        if not left:
-            return Inspection(_merged(known, ()), {})
         found = await self._look(left, read, replace, caller)
         return copied(found, results=_merged(known, found.results))
 

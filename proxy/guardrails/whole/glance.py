@@ -12,7 +12,7 @@ from proxy.guardrails.findings.tally import Clock
 from proxy.guardrails.text.normalize import has_one_reading
 from proxy.guardrails.text.walk import Texts
 from proxy.guardrails.whole.joined_parts import joined_parts
-from proxy.types.guard import GuardResult, GuardRule, MayFind, passed
+from proxy.types.guard import GuardResult, GuardRule, passed
 
 
 def glance(
@@ -25,25 +25,30 @@ def glance(
     lines = None if size > most or read.opaque or read.unread else _lines(texts, read)
     if lines is None:
         return [None] * len(rules)
+    try:
+        return _results(rules, lines, (size, len(texts)), clock)
+    except Exception:  # noqa: BLE001  # a guard that breaks must not let texts pass: all look
+        return [None] * len(rules)
+
+
+def _results(
+    rules: Sequence[GuardRule], lines: bytes, read: tuple[int, int], clock: Clock
+) -> list[GuardResult | None]:
+    """Return what each rule's own set of patterns says of all lines; ``read`` are the bytes and
+    the texts. Raise whatever a detector raises."""
     small = lines.lower()
     results: list[GuardResult | None] = []
     began = clock()
     for rule in rules:
         result = None
-        if not _may_find(rule.may_find, lines if rule.cased else small):
+        if rule.may_find is not None:
+            found = rule.may_find(lines if rule.cased else small)
             now = clock()
-            if now - began <= rule.deadline_s:
-                result = passed(rule, size, len(texts), now - began)
+            if not found and now - began <= rule.deadline_s:
+                result = passed(rule, *read, now - began)
             began = now
         results.append(result)
     return results
-
-
-def _may_find(may_find: MayFind | None, lines: bytes) -> bool:
-    try:
-        return may_find is None or may_find(lines)
-    except Exception:  # noqa: BLE001  # a guard that breaks must not let texts pass: it has to look
-        return True
 
 
 def _lines(texts: list[str], read: Texts) -> bytes | None:

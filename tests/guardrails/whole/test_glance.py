@@ -136,6 +136,14 @@ def test_a_look_beyond_the_deadline_tells_nothing() -> None:
     assert glance([slow], read("Hi"), ABOVE, Ticks(step=1.0)) == [None]
 
 
+def test_each_rule_is_told_its_own_time() -> None:
+    words, within = (replace(rule, deadline_s=9.0) for rule in RULES[:2])
+
+    results = glance([within, words], read("gnus"), ABOVE, Ticks(step=1.0))
+
+    assert [each and each.seconds for each in results] == [None, 1.0]
+
+
 @dataclass(frozen=True, slots=True)
 class Clumsy:
     """Finds nothing, and breaks where it is asked whether it may."""
@@ -150,4 +158,6 @@ class Clumsy:
 
 
 def test_a_detector_that_cannot_tell_looks() -> None:
-    assert glance([GuardRule("clumsy", Clumsy())], read("Hi"), ABOVE, Ticks()) == [None]
+    clumsy = GuardRule("clumsy", Clumsy())
+
+    assert glance([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
