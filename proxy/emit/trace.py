@@ -33,7 +33,7 @@ from proxy.record import Record
 from proxy.summary import facts_of
 
 ALWAYS = frozenset({"blocked", "proxy_error", "timeout", "upstream_error"})
-MOST_SHARED = 1024  # ways in which calls are alike, of each kind
+MOST_SHARED = 1024  # of each kind
 NOTHING: Attributes = {}
 
 
@@ -65,7 +65,8 @@ class Traces:
     """The sink that writes spans of records.
 
     ``ratio`` is the share of calls that is kept whatever came of them; ``profiles`` add what their
-    readers want. What many calls say alike is written when it is first met, and kept.
+    readers want. What many calls have in common is written when it is first met, and kept for as
+    many ways as ``MOST_SHARED``: names of policies and closed sets, and values of tags.
     """
 
     name: ClassVar[str] = "traces"
@@ -139,8 +140,8 @@ class Traces:
 
     def _of_attempt(self, record: Record, attempt: Attempt, ids: _Ids, base_ns: int) -> bytes:
         upstream = attempt.target.upstream
-        how = attempt.why, attempt.status, attempt.error, attempt.lost
-        content = self._attempt(upstream.name, upstream.base_url, *how)
+        result = attempt.why, attempt.status, attempt.error, attempt.lost
+        content = self._attempt(upstream.name, upstream.base_url, *result)
         if self._profiles:
             content += self._added("attempt", record)
         ended = attempt.ended or record.ended or attempt.started
