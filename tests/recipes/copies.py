@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -41,19 +42,87 @@ class Copy:
         assert not file.exists(), f"{path} is there already"
         shutil.copyfile(ADDED / source, file)
 
-    def insert(self, path: str, after: str, *lines: str) -> None:
-        """Put lines after the only one that reads so."""
-        file = self._written(path)
-        text = file.read_text()
-        assert text.count(f"{after}\n") == 1, f"{path} has no such line, or several: {after}"
-        file.write_text(text.replace(f"{after}\n", "\n".join((after, *lines, ""))))
+    def add_import(self, path: str, statement: str) -> None:
+        """Import something, after all that is imported."""
+        imports = [
+            each for each in self._tree(path).body if isinstance(each, ast.Import | ast.ImportFrom)
+        ]
+        self._insert(path, _end(imports[-1]), statement)
 
-    def replace(self, path: str, old: str, new: str) -> None:
-        """Write something else for what stands in a file once."""
+    def add_item(self, path: str, table: str, item: str) -> None:
+        """Put an item, with its key if it has one, at the end of the table of a name."""
+        [value] = [
+            each.value
+            for each in self._tree(path).body
+            if isinstance(each, ast.Assign | ast.AnnAssign) and _name(each) == table
+        ]
+        assert value is not None
+        last = next(each for each in map(_last, ast.walk(value)) if each is not None)
+        self._put(path, last, f", {item}")
+
+    def add_argument(self, path: str, called: str, argument: str) -> None:
+        """Give an argument by its name, to the only call of a name."""
+        [keywords] = [
+            each.keywords
+            for each in ast.walk(self._tree(path))
+            if isinstance(each, ast.Call)
+            and isinstance(each.func, ast.Name)
+            and each.func.id == called
+        ]
+        self._put(path, keywords[-1], f", {argument}")
+
+    def add_field(self, path: str, owner: str, *lines: str) -> None:
+        """Put a field after those that a class has."""
+        [found] = [
+            each
+            for each in self._tree(path).body
+            if isinstance(each, ast.ClassDef) and each.name == owner
+        ]
+        fields = [at for at, each in enumerate(found.body) if isinstance(each, ast.AnnAssign)]
+        last, behind = found.body[fields[-1]], found.body[fields[-1] + 1 :]
+        if behind and isinstance(behind[0], ast.Expr):  # its docstring
+            last = behind[0]
+        self._insert(path, _end(last), *(f"    {line}" for line in lines))
+
+    def add_at_end(self, path: str, function: str, *lines: str) -> None:
+        """Put lines at the end of the outermost function of a name, before what it returns."""
+        found = next(
+            each
+            for each in ast.walk(self._tree(path))  # level by level
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name == function
+        )
+        last = found.body[-1]
+        at = last.lineno - 1 if isinstance(last, ast.Return) else _end(last)
+        self._insert(path, at, *(" " * last.col_offset + line for line in lines))
+
+    def add_key(self, path: str, after: str, key: str) -> None:
+        """Put a key of YAML after the first of another name, as deep as that."""
+        lines = self.read(path).splitlines()
+        at, depth = next(
+            (at, line.index(after))
+            for at, line in enumerate(lines)
+            if line.lstrip().startswith(f"{after}:")
+        )
+        self._insert(path, at + 1, " " * depth + key)
+
+    def _tree(self, path: str) -> ast.Module:
+        return ast.parse(self.read(path))
+
+    def _insert(self, path: str, at: int, *added: str) -> None:
+        """Write lines after so many of a file."""
         file = self._written(path)
-        text = file.read_text()
-        assert text.count(old) == 1, f"{path} has it not, or several times: {old}"
-        file.write_text(text.replace(old, new))
+        lines = file.read_text().splitlines()
+        file.write_text("\n".join((*lines[:at], *added, *lines[at:], "")))
+
+    def _put(self, path: str, after: ast.expr | ast.keyword, text: str) -> None:
+        """Write a text where something ends."""
+        assert after.end_lineno is not None
+        file, number = self._written(path), after.end_lineno - 1
+        lines = file.read_text().splitlines(keepends=True)
+        line, at = lines[number].encode(), after.end_col_offset  # in bytes
+        assert at is not None
+        lines[number] = (line[:at] + text.encode() + line[at:]).decode()
+        file.write_text("".join(lines))
 
     def _written(self, path: str) -> Path:
         named = path.replace(self.name, "NAME")
@@ -82,6 +151,27 @@ class Copy:
     def test(self, *arguments: str) -> str:
         """Run tests of the copy. Return what pytest prints."""
         return self.run("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *arguments)
+
+
+def _end(node: ast.stmt) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno
+
+
+def _name(node: ast.Assign | ast.AnnAssign) -> str | None:
+    target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _last(node: ast.AST) -> ast.expr | None:
+    """Return the last item of a table that is written out; None for anything else."""
+    match node:
+        case ast.Dict(values=[*_, last]):
+            return last
+        case ast.Tuple(elts=[*_, last]) | ast.List(elts=[*_, last]) | ast.Set(elts=[*_, last]):
+            return last
+        case _:
+            return None
 
 
 def copied(at: Path, title: str, name: str) -> Copy:

@@ -24,8 +24,8 @@ def test_a_kind_of_limit_is_one_file_and_one_line(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A kind of limit", "acme")
     copy.add("proxy/limits/kinds/acme.py", "limit_kind.py")
     table = "proxy/limits/kinds/__init__.py"
-    copy.replace(table, "kinds import concurrency,", "kinds import acme, concurrency,")
-    copy.insert(table, "        usd.UsdBudget(),", "        acme.AcmeRate(),")
+    copy.add_import(table, "from proxy.limits.kinds import acme")
+    copy.add_item(table, "KINDS", "acme.AcmeRate()")
 
     policies = tmp_path / "policies"
     policies.mkdir()

@@ -9,20 +9,16 @@ from tests.recipes.copies import copied
 
 def test_a_metric_is_declared_and_counted(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A metric", "acme")
-    copy.insert(
+    copy.add_item(
         "proxy/emit/declared/calls.py",
-        "METRICS = (",
-        "    Declared(",
-        '        name="headrace_acme_calls_total",',
-        '        kind="counter",',
-        "        axes=(axes.DEPLOYMENT,),",
-        '        help="Calls of a test of a recipe.",',
-        "    ),",
+        "METRICS",
+        'Declared(name="headrace_acme_calls_total", kind="counter", axes=(axes.DEPLOYMENT,),'
+        ' help="Calls of a test of a recipe.")',
     )
-    copy.insert(
+    copy.add_at_end(
         "proxy/emit/counting.py",
-        "        self._oddities(deployment, facts)",
-        '        self._child("headrace_acme_calls_total", deployment).inc()',
+        "count",
+        'self._child("headrace_acme_calls_total", deployment).inc()',
     )
 
     bounds = copy.run("proxy", "metrics", "policies")

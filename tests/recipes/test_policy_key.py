@@ -18,37 +18,31 @@ deployments:
 
 def test_a_key_of_the_policy_files(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A key of the policy files", "acme")
-    copy.insert(
+    copy.add_field(
         "proxy/policy/schema/deployments.py",
-        '    """How many models a call for a list of them may name, each of which is asked; 32."""',
-        '    acme_notice: Annotated[str, Field(max_length=40)] = ""',
-        '    """What its answers warn of."""',
+        "DeploymentConfig",
+        'acme_notice: Annotated[str, Field(max_length=40)] = ""',
+        '"""What its answers warn of."""',
     )
-    copy.insert(
-        "proxy/policy/compile/compiler.py",
-        "            max_models=config.max_models,",
-        "            acme_notice=config.acme_notice,",
+    copy.add_argument(
+        "proxy/policy/compile/compiler.py", "Deployment", "acme_notice=config.acme_notice"
     )
-    copy.insert(
-        "proxy/policy/decide/snapshot.py", "    max_models: int = 32", '    acme_notice: str = ""'
-    )
-    copy.insert(
+    copy.add_field("proxy/policy/decide/snapshot.py", "Deployment", 'acme_notice: str = ""')
+    copy.add_at_end(
         "proxy/policy/decide/__init__.py",
-        "    _check_number(call.models, reach.deployment.max_models)",
-        "    notice = reach.deployment.acme_notice\n    warnings += (notice,) if notice else ()",
+        "decide",
+        "notice = reach.deployment.acme_notice",
+        "warnings += (notice,) if notice else ()",
     )
-    copy.insert(
+    copy.add_at_end(
         "proxy/policy/review/lint.py",
-        '            yield path, "is reached by no key"',
-        "        if deployment.acme_notice.isupper():",
-        '            yield (*path, "acme_notice"), "is all in capitals"',
+        "_deployments",
+        "for name, deployment in snapshot.deployments.items():",
+        "    if deployment.acme_notice.isupper():",
+        '        yield ("deployments", name, "acme_notice"), "is all in capitals"',
     )
     copy.add("tests/policy/wrong/acme.yaml", "wrong_key.yaml")
-    copy.insert(
-        "docs/policies.md",
-        "    policy: public                        # whose rules it follows",
-        "    acme_notice: retired in May           # what its answers warn of",
-    )
+    copy.add_key("docs/policies.md", "policy", "acme_notice: retired in May  # a warning")
 
     policies = tmp_path / "policies"
     policies.mkdir()

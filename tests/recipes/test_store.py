@@ -11,30 +11,20 @@ from tests.recipes.copies import copied
 def test_a_store_is_one_file_and_its_word(tmp_path: Path) -> None:
     copy = copied(tmp_path / "copy", "A store", "acme")
     copy.add("proxy/cache/acme.py", "cache_store.py")
-    copy.replace(
-        "proxy/types/__init__.py", 'CACHE_STORES = ("memory",', 'CACHE_STORES = ("acme", "memory",'
-    )
+    copy.add_item("proxy/types/__init__.py", "CACHE_STORES", '"acme"')
     opened = "proxy/app/stores.py"
-    copy.insert(
-        opened, "from proxy.cache.store import CacheBackend", "from proxy.cache.acme import Acme"
-    )
-    copy.insert(
+    copy.add_import(opened, "from proxy.cache.acme import Acme")
+    copy.add_at_end(
         opened,
-        '    secret = secret_of(context.settings.cache_secret or "")',
-        "    acme = await context.opened.enter_async_context(Acme())",
-        '    shelves["acme"] = CacheBackend(acme, secret)',
+        "shelves",
+        "acme = await context.opened.enter_async_context(Acme())",
+        'shelves["acme"] = CacheBackend(acme, secret)',
     )
     copy.add("proxy/ledger/acme.py", "ledger_store.py")
     table = "proxy/ledger/__init__.py"
-    copy.insert(
-        table, "from proxy.ledger import call_counters", "from proxy.ledger.acme import AcmeStore"
-    )
-    copy.insert(
-        table,
-        '    "sqlite": SqliteStore,',
-        '    "acme": lambda path, run, crashed, begun_anew: AcmeStore(path),',
-    )
-    copy.replace("proxy/settings.py", 'LEDGERS = ("sqlite",', 'LEDGERS = ("acme", "sqlite",')
+    copy.add_import(table, "from proxy.ledger.acme import AcmeStore")
+    copy.add_item(table, "STORES", '"acme": lambda path, run, crashed, begun_anew: AcmeStore(path)')
+    copy.add_item("proxy/settings.py", "LEDGERS", '"acme"')
 
     schema = json.loads(copy.run("proxy", "schema"))
     copy.test("tests/recipes/added/check_stores.py")
