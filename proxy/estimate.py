@@ -64,7 +64,7 @@ def named_quarters(value: Any) -> int:
     if isinstance(value, dict):
         total = MEMBER * len(value)
         for name, each in value.items():
-            total += text_quarters(name)
+            total += len(name) if name.isascii() else text_quarters(name)
             total += text_quarters(each) if type(each) is str else named_quarters(each)
         return total
     if isinstance(value, list):

@@ -94,10 +94,10 @@ class Outcome:
         at = index * READING
         return _standing(self.claims[index], self.readings[at : at + READING])
 
-    def used(self, index: int) -> int:
-        """Return how much of the limit of one claim is used."""
-        limit, level = self.claims[index].limit, self.readings[index * READING]
-        return -(-level // limit.unit_debt) if isinstance(limit.window, int) else level
+    def used(self) -> list[int]:
+        """Return how much of the limit of each claim is used."""
+        levels = self.readings[::READING]
+        return [-(-levels[n] // claim.limit.unit_debt) for n, claim in enumerate(self.claims)]
 
     def decisions(self) -> list[tuple[Limit, bool]]:
         """Return the limit of each claim, and whether it refuses or, in shadow, would."""

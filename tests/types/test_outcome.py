@@ -71,4 +71,4 @@ def test_what_is_read_without_standings_is_what_they_say(
     decided = outcome(asked, readings)
 
     assert decided.decisions() == [(each.limit, each.refuses) for each in decided.standings]
-    assert [decided.used(n) for n in range(len(asked))] == [s.used for s in decided.standings]
+    assert decided.used() == [s.used for s in decided.standings]

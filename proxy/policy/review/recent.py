@@ -250,10 +250,10 @@ def _tried(attempt: Attempt) -> Tried:
 
 
 def _counted(admission: Outcome) -> list[CountedLimit]:
-    decisions = admission.decisions()[:MAX_WORDS]
+    claims, used = admission.claims, admission.used()
     return [
-        (limit, admission.claims[index].amount, admission.used(index), refuses)
-        for index, (limit, refuses) in enumerate(decisions)
+        (limit, claims[index].amount, used[index], refuses)
+        for index, (limit, refuses) in enumerate(admission.decisions()[:MAX_WORDS])
     ]
 
 
