@@ -19,7 +19,7 @@ from pytest_aiohttp.plugin import AiohttpRawServer
 
 from proxy import app
 from proxy.settings import Address, Settings
-from tests.doubles import MemorySink, ScriptedUpstream, scripted_upstream
+from tests.doubles import TRUST, MemorySink, ScriptedUpstream, scripted_upstream
 from tests.emit.collector import Collector
 from tests.parts import RunningTest
 
@@ -165,7 +165,7 @@ async def running_proxy(folder: Path, policies: str, **settings: Any) -> AsyncIt
     )
     reading, writing = os.pipe()
     try:
-        async with app.running(chosen, sink, log_fd=writing) as running:
+        async with app.running(chosen, sink, log_fd=writing, trust=TRUST) as running:
             yield Proxy(f"http://{running.listen}", f"http://{running.admin}", folder, sink)
     finally:
         os.close(writing)

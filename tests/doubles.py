@@ -15,9 +15,12 @@ from proxy.limits import Admission
 from proxy.limits.stores.memory import MemoryStore
 from proxy.record import Record
 from proxy.types import Call, Chunk, Plan
+from proxy.upstream.wire.dialing import trusted
 from proxy.usage import Price, in_force, listed
 
 Json = dict[str, Any]
+TRUST = trusted()
+"""The system's certificates, read once for all tests of a process."""
 PATIENCE_S = 30.0
 """How long a test waits for what comes at once: on a busy machine that may be seconds later."""
 

@@ -17,6 +17,7 @@ from proxy import app
 from proxy.settings import Address, LedgerAt, LogAs, Settings
 from tests.conftest import KEY, world
 from tests.doubles import (
+    TRUST,
     Json,
     MemorySink,
     Script,
@@ -224,7 +225,7 @@ async def everything_on(folder: Path, upstream: ScriptedUpstream, collector: Col
         drain_seconds=1.0,
     )
     try:
-        async with app.running(settings, sink, log_fd=log) as running:
+        async with app.running(settings, sink, log_fd=log, trust=TRUST) as running:
             yield World(f"http://{running.listen}", f"http://{running.admin}", upstream, sink)
     finally:
         os.close(log)

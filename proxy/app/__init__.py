@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -51,6 +52,7 @@ from proxy.turns import Turns
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
+from proxy.upstream.wire.dialing import trusted
 
 LINGER_S = 2.0
 CLOSING_S = 1.0
@@ -98,15 +100,18 @@ def assembled(
 
 
 @asynccontextmanager
-async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIterator[Running]:
+async def running(
+    settings: Settings, *sinks: Sink, log_fd: int = 1, trust: ssl.SSLContext | None = None
+) -> AsyncIterator[Running]:
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
-    ``sinks`` are told of every call beside the usual emitters. Raises ``PolicyError`` when the
-    policies cannot be taken into force, ``ledger.Unusable`` when no ledger can be kept and
-    ``OSError`` when an address cannot be had.
+    ``sinks`` are told of every call beside the usual emitters. ``trust`` says whose certificates
+    are believed; where none is given it is the system's, which takes 25 ms to read. Raises
+    ``PolicyError`` when the policies cannot be taken into force, ``ledger.Unusable`` when no ledger
+    can be kept and ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
-        context, ending = _context(settings, opened, log_fd)
+        context, ending = _context(settings, opened, log_fd, trust or trusted())
         decisions = telemetry.decisions(context)
         clock = (time.monotonic, asyncio.sleep)
         known = look(settings.policies)  # before it is read, so that no change is missed
@@ -155,7 +160,7 @@ async def running(settings: Settings, *sinks: Sink, log_fd: int = 1) -> AsyncIte
 
 
 def _context(
-    settings: Settings, opened: AsyncExitStack, log_fd: int
+    settings: Settings, opened: AsyncExitStack, log_fd: int, trust: ssl.SSLContext
 ) -> tuple[Context, telemetry.Ending]:
     """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
@@ -170,6 +175,7 @@ def _context(
     context = Context(
         settings=settings,
         opened=opened,
+        trust=trust,
         put=writer.put,
         log=log,
         metrics=metrics,
@@ -183,7 +189,7 @@ def _context(
 async def _rooms(
     context: Context, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
 ) -> Rooms:
-    http = await context.opened.enter_async_context(HttpClient())
+    http = await context.opened.enter_async_context(HttpClient(context.trust))
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)

@@ -11,7 +11,6 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
@@ -19,7 +18,7 @@ from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin
 from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
 
@@ -115,15 +114,15 @@ class HttpReply:
 class HttpClient:
     """One pool of connections for the whole process; enter it before use, leave it to close all.
 
-    ``connections`` bounds the pool over all upstreams; ``trust`` is the system's unless given;
-    ``look_up`` asks the system for names; ``linger_s`` is how long a connection is kept for the end
-    of an answer that is finished.
+    ``trust`` says whose certificates are believed; ``connections`` bounds the pool over all
+    upstreams; ``look_up`` asks the system for names; ``linger_s`` is how long a connection is kept
+    for the end of an answer that is finished.
     """
 
     def __init__(
         self,
+        trust: ssl.SSLContext,
         connections: int = 1000,
-        trust: ssl.SSLContext | None = None,
         look_up: LookUp = socket.getaddrinfo,
         linger_s: float = LINGER_S,
     ) -> None:
@@ -137,7 +136,7 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         self._now = loop.time
         names = Names(Resolver(self._look_up), loop.time)
-        dialer = Dialer(self._trust or _system_trust(), names)
+        dialer = Dialer(self._trust, names)
         self._pool = Pool(dialer, self._connections, linger_s=self._linger_s)
         return self
 
@@ -206,9 +205,3 @@ class HttpClient:
             if left < timeouts.connect:
                 raise UpstreamTimeout("total") from None
             raise
-
-
-@cache
-def _system_trust() -> ssl.SSLContext:
-    """Return what trusts what the system trusts: read once in a process, as it takes 25 ms."""
-    return trusted()

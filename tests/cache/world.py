@@ -37,7 +37,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.cache.stores import Clock
 from tests.conftest import world
-from tests.doubles import MemorySink, ScriptedUpstream, Unguarded, unlimited
+from tests.doubles import TRUST, MemorySink, ScriptedUpstream, Unguarded, unlimited
 
 SEARCH_KEY = "hr-search-key"
 RULE = CacheRule(ttl=60)
@@ -151,7 +151,7 @@ async def cached_proxy(
             guards=guards or Unguarded(),
             cache=cache,
             upstreams=Upstreams(
-                await opened.enter_async_context(HttpClient()),
+                await opened.enter_async_context(HttpClient(TRUST)),
                 "via",
                 new_span_id,
                 Health(time.monotonic, metrics.circuit),

@@ -24,6 +24,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.conftest import Proxy
 from tests.doubles import (
+    TRUST,
     Asked,
     ScriptedUpstream,
     Unguarded,
@@ -88,7 +89,7 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
         guards=Unguarded(),
         cache=NullCache(),
         upstreams=Upstreams(
-            HttpClient(), "via", new_span_id, Health(time.monotonic, metrics.circuit)
+            HttpClient(TRUST), "via", new_span_id, Health(time.monotonic, metrics.circuit)
         ),
         emitter=Emitters((metrics,), lambda sink, error: None),
         start_record=new_record,

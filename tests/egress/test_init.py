@@ -28,6 +28,7 @@ from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
 from tests.doubles import (
+    TRUST,
     Asked,
     MemorySink,
     ScriptedUpstream,
@@ -75,7 +76,7 @@ async def inside(
     """Give the ways out of a call, before a pipeline as the one of the process."""
     (folder / "p.yaml").write_text(POLICIES.format(url=upstream.url))
     snapshot, sink = read_folder(folder, None), MemorySink()
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         now = asyncio.get_running_loop().time
         health = Health(now, lambda target, endpoint, state: None)
         rooms = Rooms(

@@ -14,6 +14,7 @@ from proxy.ports import Exchange
 from proxy.types import RequestHead
 from proxy.types.guard import Question
 from proxy.upstream.client import HttpClient
+from tests.doubles import TRUST
 
 UNASKED = Question()
 
@@ -36,7 +37,7 @@ async def ways() -> AsyncIterator[HttpGuardEgress]:
     """Give the ways out of a call with the id ``req_1``."""
     record = new_record()
     record.join(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"))
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         yield HttpEgress(http, nowhere, lambda: "req_2").of(record)
 
 

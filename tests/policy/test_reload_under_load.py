@@ -33,6 +33,7 @@ from proxy.upstream.health import Health
 from tests.cli.test_init import serving
 from tests.conftest import world
 from tests.doubles import (
+    TRUST,
     Asked,
     ScriptedUpstream,
     Unguarded,
@@ -166,7 +167,7 @@ async def served_from(store: PolicyStore, sink: Sink) -> AsyncIterator[str]:
     """Serve as ``app`` does, but from a store that the test has made: ``app`` owns its clock."""
     calls, metrics = Calls(), Metrics("1")
     health = Health(time.monotonic, metrics.circuit)
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         pipeline = Pipeline(
             policies=store,
             limits=unlimited(),

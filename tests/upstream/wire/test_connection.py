@@ -22,6 +22,7 @@ from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names, Resolver
 from tests.doubles import (
     PATIENCE_S,
+    TRUST,
     Asked,
     Script,
     ScriptedUpstream,
@@ -41,7 +42,7 @@ STREAM = head(200, "text/event-stream", "transfer-encoding: chunked")
 
 @pytest.fixture
 async def http() -> AsyncIterator[HttpClient]:
-    async with HttpClient() as client:
+    async with HttpClient(TRUST) as client:
         yield client
 
 
@@ -366,7 +367,7 @@ async def test_what_is_held_can_be_read_when_the_connection_has_ended(
 ) -> None:
     upstream.answer_with(stall(STREAM, piece(b"x" * 2**20)))
 
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         reply = await http.post(upstream.url, {}, b"", PATIENT)
         await asyncio.sleep(0.1)  # so that more has come than is held, and reading has paused
 

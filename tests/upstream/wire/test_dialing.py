@@ -19,7 +19,7 @@ from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import TRUST, ScriptedUpstream, answer
 from tests.upstream.wire.test_names import Book
 
 TIMEOUTS = Timeouts(connect=2, first_byte=2, idle=2, total=5)
@@ -59,13 +59,13 @@ async def test_a_name_that_nobody_knows_cannot_be_reached() -> None:
 
 
 async def test_a_name_that_is_none_cannot_be_reached() -> None:
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
             await http.post(f"http://{'a' * 64}.test/", {}, b"", TIMEOUTS)
 
 
 async def test_a_port_that_nobody_serves_cannot_be_reached() -> None:
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
             await http.post("http://127.0.0.1:9/", {}, b"", TIMEOUTS)
 
@@ -94,7 +94,7 @@ def black_hole(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
 )
 async def test_connecting_is_bounded(timeouts: Timeouts, phase: str) -> None:
     with black_hole() as port:
-        async with HttpClient() as http, asyncio.timeout(2):
+        async with HttpClient(TRUST) as http, asyncio.timeout(2):
             with pytest.raises(UpstreamTimeout) as late:
                 await http.post(f"http://127.0.0.1:{port}/", {}, b"", timeouts)
 
@@ -143,7 +143,7 @@ async def test_tls_verifies_names_the_host_and_keeps_the_connection(
     trust = trusted()
     trust.load_verify_locations(certificate[0])
     large = b"x" * 2**20
-    async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust=trust) as http:
+    async with tls_upstream(certificate, greeted) as upstream, HttpClient(trust) as http:
         upstream.then(answer(large), answer(large))
         for _ in range(2):
             async with await http.post(upstream.url, {}, large, TIMEOUTS) as reply:
@@ -159,7 +159,7 @@ async def test_a_certificate_that_is_not_valid_is_never_accepted(
     trust = trusted()
     if told:
         trust.load_verify_locations(certificate[0])
-    async with tls_upstream(certificate, []) as upstream, HttpClient(trust=trust) as http:
+    async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         url = upstream.url.replace("localhost", "127.0.0.1") if told else upstream.url
         with pytest.raises(UpstreamUnavailable, match="certificate is not valid"):
             await http.post(url, {}, b"", TIMEOUTS)
@@ -175,7 +175,7 @@ async def test_an_upstream_that_speaks_no_tls_cannot_be_reached() -> None:
 
     plain = await asyncio.start_server(refuse, "127.0.0.1", 0)
     port = plain.sockets[0].getsockname()[1]
-    async with plain, HttpClient() as http:
+    async with plain, HttpClient(TRUST) as http:
         with pytest.raises(UpstreamUnavailable, match="cannot be reached"):
             await http.post(f"https://127.0.0.1:{port}", {}, b"", TIMEOUTS)
 
@@ -185,7 +185,7 @@ async def test_a_stop_in_a_tls_answer_is_bounded_and_ends_the_connection(
 ) -> None:
     trust = trusted()
     trust.load_verify_locations(certificate[0])
-    async with tls_upstream(certificate, []) as upstream, HttpClient(trust=trust) as http:
+    async with tls_upstream(certificate, []) as upstream, HttpClient(trust) as http:
         soon = Timeouts(connect=2, first_byte=0.1, idle=0.1, total=2)
         upstream.answer_with(hang_after_head())
         async with await http.post(upstream.url, {}, b"", soon) as reply:

@@ -16,7 +16,7 @@ from proxy.errors import UpstreamTimeout
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.names import MAX_LOOKUPS, NAMES_KEPT_S, Found, Names, Resolver
-from tests.doubles import ScriptedUpstream, answer
+from tests.doubles import TRUST, ScriptedUpstream, answer
 
 AWAY = socket.gaierror(socket.EAI_AGAIN, "no answer")
 UNKNOWN = socket.gaierror(socket.EAI_NONAME, "no such name")
@@ -177,7 +177,7 @@ async def test_lookups_that_hang_hold_up_nobody_who_wants_another_name(
     upstream.answer_with(answer(b"ok"))
     port = upstream.url.rpartition(":")[2]
     hasty = Timeouts(connect=0.05, total=1)
-    async with HttpClient(look_up=hanging) as http:
+    async with HttpClient(TRUST, look_up=hanging) as http:
         for _ in range(3):
             calls = [http.post(f"http://slow{n}.test:{port}/", {}, b"", hasty) for n in range(12)]
             late = await asyncio.gather(*calls, return_exceptions=True)

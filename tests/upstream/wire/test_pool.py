@@ -16,7 +16,7 @@ from proxy.upstream.wire.connection import STALE_S, Connection
 from proxy.upstream.wire.dialing import Dialer, Origin, trusted
 from proxy.upstream.wire.names import Names, Resolver
 from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
-from tests.doubles import Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
+from tests.doubles import TRUST, Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
 from tests.upstream.test_client import stall
 from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
 
@@ -82,7 +82,7 @@ async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
     async with (
         scripted_upstream() as one,
         scripted_upstream() as other,
-        HttpClient(connections=2) as http,
+        HttpClient(TRUST, connections=2) as http,
     ):
         one.answer_with(sends(OK))
         other.answer_with(hang())
@@ -96,7 +96,7 @@ async def test_a_connection_at_rest_makes_place_for_another_origin() -> None:
 
 
 async def test_a_failed_connection_gives_its_place_back() -> None:
-    async with HttpClient(connections=1) as http:
+    async with HttpClient(TRUST, connections=1) as http:
         for _ in range(3):
             with pytest.raises(UpstreamUnavailable):
                 await http.post("http://127.0.0.1:9/", {}, b"", PATIENT)
@@ -104,7 +104,7 @@ async def test_a_failed_connection_gives_its_place_back() -> None:
 
 async def test_a_cancelled_call_gives_its_place_back(upstream: ScriptedUpstream) -> None:
     upstream.answer_with(hang())
-    async with HttpClient(connections=1) as http:
+    async with HttpClient(TRUST, connections=1) as http:
         for count in (1, 2, 3):
             upstream.came.clear()
             asking = asyncio.create_task(ask(http, upstream.url))
@@ -181,7 +181,7 @@ async def test_that_a_connection_at_rest_had_been_closed_is_told_and_nothing_is_
     async def leave(asked: Asked, wire: Wire) -> None:
         wire.cut()
 
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         upstream.answer_with(leave)
         with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
@@ -203,7 +203,7 @@ async def test_an_upstream_that_dies_later_may_have_worked_so_it_is_not_told_as_
         wire.cut()
 
     upstream.then(sends(OK), work_and_die)
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
         with pytest.raises(UpstreamUnavailable) as failed:
             await ask(http, upstream.url)
@@ -219,7 +219,7 @@ async def test_a_connection_that_had_begun_to_answer_is_not_replaced(
         await wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         wire.keep = False
 
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         upstream.then(sends(OK), half)
         await ask(http, upstream.url)
         with pytest.raises(UpstreamUnavailable) as failed:
@@ -262,7 +262,7 @@ async def test_a_connection_whose_answer_does_not_end_is_cut(
         await asked.closed.wait()
 
     upstream.answer_with(endless)
-    async with HttpClient(linger_s=0.05) as http:
+    async with HttpClient(TRUST, linger_s=0.05) as http:
         async with await http.post(upstream.url, {}, b"", PATIENT) as reply:
             await reply.read()
             reply.finish()
@@ -274,7 +274,7 @@ async def test_leaving_the_client_ends_what_waits_for_an_end_too(
 ) -> None:
     upstream.answer_with(stall(STREAM, piece(b"[DONE]")))
     async with (
-        HttpClient(linger_s=60) as http,
+        HttpClient(TRUST, linger_s=60) as http,
         await http.post(upstream.url, {}, b"", PATIENT) as reply,
     ):
         await reply.read()
@@ -286,7 +286,7 @@ async def test_leaving_the_client_ends_what_waits_for_an_end_too(
 
 async def test_leaving_the_client_ends_every_connection(upstream: ScriptedUpstream) -> None:
     upstream.then(sends(OK), hang())
-    async with HttpClient() as http:
+    async with HttpClient(TRUST) as http:
         await ask(http, upstream.url)
         asking = asyncio.create_task(ask(http, upstream.url, Timeouts()))
         await until(lambda: len(upstream.requests) == 2)
