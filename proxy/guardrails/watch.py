@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Protocol, TypeVar
 
 from proxy.frames import let_frames_go
-from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.tally import RetryWanted
-from proxy.guardrails.stream.feeding import Feeding
+from proxy.guardrails.stream.feeding import Beside, Feeding
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.types import Chunk
 
+T = TypeVar("T")
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
 """Takes the next chunk, returns those that may be shown. Raises ``GuardBlocked``."""
 
@@ -27,26 +28,37 @@ async def nothing(chunk: Chunk) -> Sequence[Chunk]:
     return (chunk,)
 
 
+class Workplace(Protocol):
+    """Where work on texts holds up nobody: what the engine of the guards gives its callers."""
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    def beside(self, caller: object) -> Beside: ...
+
+    async def aside(self, weight: int, job: Callable[[], T], caller: object) -> T: ...
+
+
 class ValueRestorer:
     """The way back of what was masked in a question, into one answer."""
 
-    __slots__ = ("_caller", "_engine", "_feeding", "_masks")
+    __slots__ = ("_caller", "_feeding", "_masks", "_place")
 
-    def __init__(self, masks: Masks, engine: Engine, caller: object, *, streamed: bool) -> None:
+    def __init__(self, masks: Masks, place: Workplace, caller: object, *, streamed: bool) -> None:
         self._masks = masks
-        self._engine = engine
+        self._place = place
         self._caller = caller
-        self._feeding = Feeding(StreamFilter(masks), engine.beside(caller)) if streamed else None
+        self._feeding = Feeding(StreamFilter(masks), place.beside(caller)) if streamed else None
 
     async def restored(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
         """Return chunks with the values put back, as far as they are certain."""
         if self._feeding is not None:
-            return await self._feeding.feed_all(chunks, self._engine.clock)
+            return await self._feeding.feed_all(chunks, self._place.clock)
         return [await self._whole(each) for each in chunks]
 
     async def _whole(self, chunk: Chunk) -> Chunk:
         job = partial(_unmasked, chunk, self._masks)
-        return await self._engine.aside(_weight(chunk), job, self._caller)
+        return await self._place.aside(_weight(chunk), job, self._caller)
 
     def cut(self) -> Sequence[Chunk]:
         """Return the beginning of a placeholder that never ended."""
