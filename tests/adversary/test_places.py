@@ -3,8 +3,9 @@ no model by a request, no client by an answer. What cannot be read is no `passed
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count, cycle, islice
+from itertools import count, cycle, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,91 @@ async def test_nothing_in_an_answer_reaches_a_client_unread(form: str) -> None:
         data = {**HEAD, **planted(place, FORMS[form](PLANTS[name]))}
 
         assert await slips(data, answer_texts(data), name) is None
+
+
+BROKEN: Mapping[str, Callable[[bytes], bytes]] = {
+    "NUL before it": lambda said: b"\0" + said,
+    "NUL after it": lambda said: said + b"\0",
+    "NUL in it": lambda said: b"see " + said[:-2] + b"\0" + said[-2:],
+    "a letter of Latin-1": lambda said: b"h\xe9ron: " + said,
+    "a byte of no letter": lambda said: said + b" \xff",
+    "half a letter of UTF-8": lambda said: said + " \u00e9".encode()[:-1],
+    "many bytes": lambda said: said + b" " + bytes(range(256)),
+    "much text": lambda said: b"h\xe9ron: " + said + b" and so on" * 100,
+}
+TYPES = ("text/plain", "TEXT/html", "application/json", "image/svg+xml")
+NAMED_CHARSETS = ("utf-8", '"UTF-8"', "iso-8859-1", "us-ascii", "no-such")
+
+
+def _of_type(media: str, name: str = "media_type") -> Callable[[str], Json]:
+    return lambda said: {name: media, "data": said}
+
+
+SAID: Mapping[str, Callable[[str], Json]] = {
+    **{media: _of_type(media) for media in TYPES},
+    **{f"{media} as mimeType": _of_type(media, "mimeType") for media in TYPES},
+    **{each: _of_type(f"text/plain; charset={each}") for each in NAMED_CHARSETS},
+    "a format": lambda said: {"format": "txt", "data": said},
+    "a type": lambda said: {"type": "text", "data": said},
+    "a URL": lambda said: {"file_data": f"data:text/plain;base64,{said}"},
+    "a URL with a charset": lambda said: {"url": f"data:text/csv;charset=us-ascii;base64,{said}"},
+    "a URL of JSON": lambda said: {"url": f"data:application/json;base64,{said}"},
+    "a URL of bytes in a text": lambda said: {
+        "media_type": "text/plain",
+        "data": f"data:application/octet-stream;base64,{said}",
+    },
+    "lines of base64": lambda said: {
+        "media_type": "text/plain",
+        "data": "\r\n".join(said[at : at + 60] for at in range(0, len(said), 60)),
+    },
+}
+HELD: Mapping[str, Callable[[Json], Json]] = {
+    "a source": lambda part: {"messages": [{"content": [{"type": "document", "source": part}]}]},
+    "a file": lambda part: {"messages": [{"content": [{"type": "file", "file": part}]}]},
+    "a tool's result": lambda part: {"messages": [{"content": [{"content": [part]}]}]},
+    "unknown": lambda part: {"unknown": {"deep": [part]}},
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+@pytest.mark.parametrize("broken", BROKEN)
+async def test_no_byte_hides_what_stands_in_data_that_says_it_is_text(
+    broken: str, said: str
+) -> None:
+    for held, name in product(HELD.values(), PLANTS):
+        raw = BROKEN[broken](PLANTS[name].encode())
+        body = held(SAID[said](base64.b64encode(raw).decode()))
+
+        assert (await looked(request_texts(body), "block", name)).blocked is not None, body
+        assert await slips(body, request_texts(body), name) is None
+
+
+@pytest.mark.parametrize(
+    "broken", [each for each in BROKEN if each not in ("many bytes", "much text")]
+)
+@pytest.mark.parametrize(
+    "about", [{}, {"type": "base64"}, {"format": "odd"}, {"media_type": "a/b"}]
+)
+async def test_no_byte_hides_what_is_too_short_for_a_picture(broken: str, about: Json) -> None:
+    for name, plant in PLANTS.items():
+        data = base64.b64encode(BROKEN[broken](plant.encode())).decode()
+        body = HELD["a file"]({**about, "file_data": data})
+
+        assert (await looked(request_texts(body), "block", name)).blocked is not None, body
+
+
+@pytest.mark.parametrize("word", ["Z\u00fcrich", "\u041c\u043e\u0441\u043a\u0432\u0430"])
+@pytest.mark.parametrize("said", ["text/plain", "a URL"])
+async def test_a_byte_that_is_no_text_leaves_the_letters_beside_it_as_they_are(
+    word: str, said: str
+) -> None:
+    data = base64.b64encode(b"\0\xff " + f"off to {word} ".encode() * 6000).decode()
+    found = detector("keywords", words=[word.lower()], patterns=[], whole_words=True)
+
+    texts = request_texts(HELD["a file"](SAID[said](data)))
+    looking = await Engine(Ticks()).inspect([GuardRule("words", found)], texts)
+
+    assert looking.results[0].findings == {"word": 6000}
 
 
 def cuts(text: str) -> Iterator[list[str]]:

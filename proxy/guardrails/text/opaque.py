@@ -25,12 +25,17 @@ _TEXT_MEDIA = re.compile(
 _OTHER_MEDIA = re.compile(
     r"\s*(?:(?:audio|font|image|video)/|application/(?:gzip|msword|pdf|vnd\.|zip))", re.IGNORECASE
 )
+_CHARSET = re.compile(r";\s*charset\s*=\s*[\"']?([a-z0-9_-]{1,32})", re.IGNORECASE)
 _TEXT_TYPES = frozenset({"input_text", "output_text", "plain_text", "text"})
 _TEXT_FORMATS = frozenset({"csv", "html", "json", "markdown", "md", "plain", "text", "txt", "xml"})
 _NEVER_TEXT = frozenset(
     {"audio", "image", "image_url", "images", "input_audio", "input_image", "video", "video_url"}
 )
 _SOURCE = "source"  # where a part of the type that is called so has its content
+
+TextClaim = str | bool | None
+"""What is said of data: that it is a text, and in which charset where that is named; False where it
+is none, None where nothing says it."""
 
 
 def kind_of(name: str) -> str:
@@ -57,15 +62,17 @@ def is_for_data(path: Sequence[object]) -> bool:
     return next((step for step in reversed(path) if isinstance(step, str)), "") in FOR_DATA
 
 
-def says_text(item: Json, around: bool | None) -> bool | None:
-    """True if an item says that what stands in it is a text, by its type, format or media type;
-    False if it says that it is none, None where nothing says it, neither here nor ``around``."""
-    if around or _is_one_of(_TEXT_TYPES, item.get("type")):
-        return True
-    if _is_one_of(_TEXT_FORMATS, item.get("format")):
-        return True
+def says_text(item: Json, around: TextClaim) -> TextClaim:
+    """Return what an item says of the data in it, by its type, format or media type; where it says
+    nothing, what is said ``around``. What is a text stays one."""
     media = [media_type for name in _MEDIA_TYPE if isinstance(media_type := item.get(name), str)]
-    if any(map(_TEXT_MEDIA.match, media)):
+    texts = [each for each in media if _TEXT_MEDIA.match(each)] if media else media
+    for each in texts:
+        if named := _CHARSET.search(each):
+            return named[1].lower()
+    if around or texts or _is_one_of(_TEXT_TYPES, item.get("type")):
+        return around or True
+    if _is_one_of(_TEXT_FORMATS, item.get("format")):
         return True
     return False if any(map(_OTHER_MEDIA.match, media)) else around
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
+from collections.abc import Iterator
 
 from proxy.frozen import frozen
 from proxy.guardrails.text.base64_text import wide_codec
+from proxy.guardrails.text.opaque import TextClaim, says_text
 
 LEAST_OPAQUE = 256  # characters of data that may be a picture; a key or a word is shorter
 _URL = re.compile(
@@ -42,19 +45,27 @@ _SIGNATURES = (
 )  # fmt: skip
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]*={0,2}")
+_IN_LATIN_1 = [(chr(0xDC00 + byte), chr(byte)) for byte in range(0x80, 0x100)]  # of an escaped one
+_AT_ONCE = 64 * 1024  # bytes that are decoded one by one before others have a turn
 
 
 @frozen
 class Payload:
     """The text that data stands for, as the last step of a path; ``head`` is what is before the
-    base64 when it is written again. With ``is_head`` it is the head itself, as it was written."""
+    base64 when it is written again, in a charset that something beside it names. With ``is_head``
+    it is the head itself, as it was written."""
 
     head: str
     is_head: bool = False
+    charset: str = "utf-8"
 
     def written(self, text: str) -> str:
         """Return the data for a text."""
-        return self.head + base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
+        try:
+            raw = text.encode(self.charset, "surrogatepass")
+        except UnicodeError:
+            raw = text.encode("utf-8", "surrogatepass")
+        return self.head + base64.b64encode(raw).decode()
 
 
 @frozen
@@ -64,7 +75,8 @@ class Data:
     ``odd_head`` is what is before the base64, where that has words of a client's own. ``exact``
     is True if the text is UTF-8 in base64 alone, so that what is written is hardly a text too;
     ``loose`` if it is data only to a decoder that skips white space; ``signed`` if it begins as
-    files of a known kind do.
+    files of a known kind do; ``rough`` if its bytes are a text one by one alone, though it does not
+    say itself that it is one.
     """
 
     payload: Payload
@@ -73,39 +85,45 @@ class Data:
     exact: bool = False
     loose: bool = False
     signed: bool = False
+    rough: bool = False
 
 
-def data_of(string: str, *, bare: bool) -> Data | None:
-    """Return the data that a string is: a data URL, or with ``bare`` base64 alone; else None."""
+def data_of(string: str, *, bare: bool, claim: TextClaim = None) -> Data | None:
+    """Return the data that a string is: a data URL, or with ``bare`` base64 alone; else None.
+    ``claim`` is what is said of it beside it: where nothing is, what is short may be a text."""
     url = _URL.match(string)
     if url is None and not bare:
         return None
-    run = string[url.end() :] if url else string
+    if claim is None:
+        claim = len(string) <= LEAST_OPAQUE or None
+    head = url[0] if url else ""
+    run = string[len(head) :]
     raw = _decoded(run)
     if raw is None:
         close = "".join(run.split())
-        tight = (
-            None if close == run else data_of(string[: url.end() if url else 0] + close, bare=bare)
-        )
+        tight = None if close == run else data_of(head + close, bare=bare, claim=claim)
         text = tight.text if tight else None
-        return Data(tight.payload, text, loose=True) if tight and text is not None else None
+        if tight is None or text is None:
+            return None
+        return Data(tight.payload, text, loose=True, rough=tight.rough)
     if url is None:
-        text = _guessed(raw)
-        return Data(Payload(""), text, exact=_is_exact(raw, text), signed=_is_signed(raw))
+        charset = claim if isinstance(claim, str) else ""
+        text, rough = _read(raw, charset, is_text=bool(claim))
+        back = Payload("", charset=charset if charset in CHARSETS and not rough else "utf-8")
+        exact = _is_exact(raw, text)
+        return Data(back, text, exact=exact, signed=_is_signed(raw), rough=rough)
+    itself = says_text({"media_type": url["type"]}, None)
     charset = (url["charset"] or "").lower()
-    text = _text(raw, charset) if charset in CHARSETS else None
-    if text is None:
-        text = _guessed(raw)
-    if text is None and url["type"].startswith("text/"):
-        text = raw.decode("latin-1")
+    text, rough = _read(raw, charset, is_text=bool(claim if itself is None else itself))
     known = url["type"] in MEDIA_TYPES
     odd = not known or charset not in CHARSETS | {""}
     return Data(
         Payload(f"data:{url['type'] if known else 'text/plain'};charset=utf-8;base64,"),
         text,
-        odd_head=url[0] if odd else "",
+        odd_head=head if odd else "",
         exact=_is_exact(raw, text),
         signed=True,  # it says itself of which kind it is
+        rough=rough and not itself,
     )
 
 
@@ -131,9 +149,25 @@ def _decoded(encoded: str) -> bytes | None:
         return None
 
 
-def _guessed(raw: bytes) -> str | None:
-    """Return bytes as the text of which nobody says the charset, None where they are none."""
-    return _text(raw, wide_codec(raw) or "utf-8")
+def _read(raw: bytes, charset: str, *, is_text: bool) -> tuple[str | None, bool]:
+    """Return bytes as text, in the charset that is named or else as they look, None where they are
+    none; and whether they were read one by one, as what is a text is in any case."""
+    text = _text(raw, charset) if charset in CHARSETS else None
+    if text is None:
+        text = _text(raw, wide_codec(raw) or "utf-8")
+    rough = text is None and is_text
+    return ("".join(_one_by_one(raw)) if rough else text), rough
+
+
+def _one_by_one(raw: bytes) -> Iterator[str]:
+    """Return bytes as UTF-8, and each that is none as the letter of Latin-1."""
+    decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
+    for start in range(0, len(raw), _AT_ONCE):
+        piece = decode(raw[start : start + _AT_ONCE], final=start + _AT_ONCE >= len(raw))
+        if not piece.isascii():
+            for escape, letter in _IN_LATIN_1:
+                piece = piece.replace(escape, letter)
+        yield piece
 
 
 def _text(raw: bytes, charset: str = "utf-8") -> str | None:

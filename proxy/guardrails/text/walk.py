@@ -19,6 +19,7 @@ from proxy.guardrails.text.json_strings import values
 from proxy.guardrails.text.logprobs import beside
 from proxy.guardrails.text.opaque import (
     PAYLOAD,
+    TextClaim,
     is_data,
     is_for_data,
     is_opaque,
@@ -173,7 +174,7 @@ class _Node(NamedTuple):
     kind: str
     role: str | None
     sealed: bool = False  # inside of what is reported as opaque
-    plain: bool | None = None  # what says that it is a text is around it, or that it is none
+    plain: TextClaim = None  # what is around it says that it is a text, or that it is none
 
 
 Found = Text | Opaque | Value | None
@@ -296,29 +297,28 @@ def _walk(places: Iterator[_Node | Opaque], *, answer: bool, cut: bool) -> Itera
 
 
 def _read(place: _Node, answer: bool, cut: bool) -> Iterator[Found]:
-    text, path = place.value, place.path
+    text, path, role = place.value, place.path, place.role
     last = path[-1]
     if not text or (text in WORDS and last in _SAYS_TYPE):
         return
     decoded = placed = False
-    bare = last in PAYLOAD and (place.sealed or place.plain is True)
-    data = None if answer else data_of(text, bare=bare)
+    bare = last in PAYLOAD and (place.sealed or bool(place.plain))
+    data = None if answer else data_of(text, bare=bare, claim=place.plain)
     if data is not None:  # of an answer nothing is skipped
         unsaid = place.plain is None and not data.signed and may_be_text(path)
         sure = not data.loose and (data.exact or not (place.plain or unsaid))
         in_place = place.sealed and sure and not isinstance(last, MemberName) and is_for_data(path)
         if in_place and data.odd_head:
-            head = (*path, Payload(data.odd_head, True))
-            yield Text(head, data.odd_head, kind=place.kind, role=place.role)
+            yield Text((*path, Payload(data.odd_head, True)), data.odd_head, place.kind, role=role)
         if data.text is not None:
-            yield Text(path=(*path, data.payload), text=data.text, kind=place.kind, role=place.role)
+            yield Text((*path, data.payload), data.text, place.kind, role=role, placed=data.rough)
         elif in_place and len(text) > LEAST_OPAQUE:
             return
         decoded, placed = data.exact, in_place
     if last == "arguments" and not cut:
         yield from _of_arguments(place, decoded, placed)
     else:
-        yield Text(path, text, place.kind, role=place.role, decoded=decoded, placed=placed)
+        yield Text(path, text, place.kind, role=role, decoded=decoded, placed=placed)
 
 
 def _of_arguments(place: _Node, decoded: bool, placed: bool) -> Iterator[Found]:

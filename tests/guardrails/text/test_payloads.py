@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from proxy.guardrails.text.normalize import variants
-from proxy.guardrails.text.payloads import CHARSETS, data_of
+from proxy.guardrails.text.payloads import CHARSETS, Payload, data_of
 from proxy.guardrails.text.walk import request_texts
 from proxy.types import Json
 
@@ -23,8 +23,9 @@ ENCODED = base64.b64encode(b"a text").decode()
         (ENCODED, True, "a text"),
         ("data:image/png;base64,iVBORw0KGgoAAA==", False, None),
         ("data:image/png;base64,", False, ""),
-        ("iVBORw0KGgoAAA==", True, None),
-        ("_-8=", True, None),
+        ("iVBORw0KGgoAAA==", True, "\x89PNG\r\n\x1a\n\0\0"),
+        ("_-8=", True, "\xff\xef"),
+        ("iVBORw0KGgoA" + "A" * 256, True, None),
     ],
 )
 def test_data_is_told_with_its_text(said: str, bare: bool, text: str | None) -> None:
@@ -87,7 +88,8 @@ def test_no_other_codec_is_a_charset(charset: str) -> None:
 
     assert read(url(raw, "text/plain", charset)) == raw.decode()
     assert read(url(raw, "application/json", charset)) == raw.decode()
-    assert read(url(b"\xff" + raw, "application/json", charset)) is None
+    assert read(url(b"\xff" + raw, "application/json", charset)) == "\xff" + raw.decode()
+    assert read(url(b"\xff" + raw, "image/png", charset)) is None
 
 
 @pytest.mark.parametrize("charset", ["no-such", "us-ascii"])
@@ -244,6 +246,38 @@ def test_a_text_is_read_whatever_its_charset_is_called(
 
     read = {reading.cased for text in texts for reading in variants(text.text)}
     assert [text for text in read if "héron" in text]
+
+
+@pytest.mark.parametrize(
+    ("said", "raw", "again"),
+    [
+        ("iso-8859-1", b"h\xe9ron", b"th\xe9"),
+        ("UTF-16LE", "h\u00e9ron".encode("utf-16le"), "th\u00e9".encode("utf-16le")),
+        ("us-ascii", b"heron", "th\u00e9".encode()),
+        ("no-such", b"h\xe9ron", "th\u00e9".encode()),
+        ("utf-8", b"h\xe9ron", "th\u00e9".encode()),
+    ],
+)
+def test_a_text_is_written_back_in_the_charset_beside_it(
+    said: str, raw: bytes, again: bytes
+) -> None:
+    part = {"media_type": f"text/plain; charset={said}", "data": base64.b64encode(raw).decode()}
+    texts = request_texts({"messages": [{"content": [part]}]}).texts
+    [(text, payload)] = [
+        (each.text, each.path[-1]) for each in texts if isinstance(each.path[-1], Payload)
+    ]
+
+    assert text in ("h\u00e9ron", "heron")
+    assert base64.b64decode(payload.written("th\u00e9")) == again
+
+
+def test_what_is_a_text_only_byte_by_byte_is_looked_through_alone() -> None:
+    data = base64.b64encode(b"h\xe9ron " * 90).decode()
+
+    for media, placed in (("text/plain", True), ("text/plain; charset=iso-8859-1", False)):
+        body: Json = PARTS["a file"]({"media_type": media, "file_data": data})
+        [text] = [each for each in request_texts(body).texts if each.text.startswith("h\u00e9ron")]
+        assert text.placed is placed
 
 
 def test_a_text_is_written_back_as_data() -> None:
