@@ -56,6 +56,7 @@ UNTESTED = {
     "proxy/guardrails/services/bias.py": "tests/policy/compile/test_guards.py makes every kind",
     "proxy/guardrails/services/policy_violation.py": "tests/policy/compile/test_guards.py makes it",
     "proxy/guardrails/stream/text_filters.py": "test_filter.py filters by them",
+    "proxy/guardrails/stream/text_stream.py": "test_filter.py feeds them",
     "proxy/guardrails/findings/rule_cursor.py": "test_window.py looks by it",
     "proxy/guardrails/kinds/economics.py": "tests/limits/test_economics.py looks by it",
     "proxy/limits/kinds/__init__.py": "tests/recipes/test_limit_kind.py adds one",

@@ -9,6 +9,8 @@ other programs and other threads change little. What seems too long is tried aga
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -182,3 +184,22 @@ async def test_no_stream_of_an_upstream_of_any_dialect_holds_the_loop(tmp_path: 
             lags[dialect] = await here.least(route.path, route.credential, body)
 
     assert {name: lag for name, lag in lags.items() if lag >= LAG_S} == {}
+
+
+MASKED = "output: [{guard: keywords, words: [unfindable], action: mask, deadline: 60s}]"
+
+
+async def test_an_event_takes_little_memory_however_long_it_is(tmp_path: Path) -> None:
+    route, peaks = ROUTES["openai-chat"], []
+    async with stage(tmp_path, MASKED) as here:
+        for size in (20_000, 150_000, 300_000, 600_000):  # the first is for what is made once
+            here.stream([delta("a b " * (size // 4))], delta("", "stop"))
+            gc.collect()
+            tracemalloc.start()
+            await here.lag(route.path, route.credential, {"model": "support-chat", **CHAT})
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+    _, short, longer, longest = peaks
+    assert longer - short < 32 * 150_000
+    assert longest - longer < 32 * 300_000

@@ -1,5 +1,5 @@
 """Where the chunks of a stream are looked at: light ones where they come, heavy ones beside the
-event loop, as whole texts are.
+event loop, as whole texts are: a long text piece by piece, each in a turn of its own.
 
 A chunk is as heavy as what has to be read for it, which is not the chunk alone: what its window
 holds is read again, and at the end of a text a guard may look at all of it.
@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from proxy.guardrails.stream.filter import StreamFilter
 from proxy.guardrails.text.usual import usual_answer
 from proxy.guardrails.text.walk import Text, Texts, answer_walk, in_steps
-from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
+from proxy.guardrails.text.weight import EACH, LIGHT, SHEET, weight_of
 from proxy.turn import LoopTurn
 from proxy.types import Chunk
 
@@ -45,9 +45,13 @@ class Feeding:
         if usual is None:
             texts = await self._unusual(chunk)
             if sum([EACH + weight_of(each.text) for each in texts]) > LIGHT:  # maybe thousands
+                if _has_long(texts):
+                    return await self._in_turns(chunk, texts)
                 return await self._beside(partial(self._fed, chunk, texts))
         step = self._deltas.read(chunk, texts)
         if step.weight > LIGHT:
+            if _has_long(texts):
+                return await self._in_turns(chunk, texts)
             return await self._beside(partial(self._deltas.take, step))
         return self._deltas.take(step)
 
@@ -74,3 +78,17 @@ class Feeding:
 
     def _fed(self, chunk: Chunk, texts: Sequence[Text]) -> list[Chunk]:
         return self._deltas.take(self._deltas.read(chunk, texts))
+
+    async def _in_turns(self, chunk: Chunk, texts: Sequence[Text]) -> list[Chunk]:
+        """Return what a chunk with long texts releases. Each piece of them has a turn, and the
+        deadline of the rules, of its own, as it would have in a chunk of its own."""
+        step = await self._beside(partial(self._deltas.read, chunk, texts))
+        coming = self._deltas.take_in_turns(step)
+        released: list[Chunk] = []
+        while (safe := await self._beside(partial(next, coming, None))) is not None:
+            released += safe
+        return released
+
+
+def _has_long(texts: Sequence[Text]) -> bool:
+    return any(len(text.text) > SHEET for text in texts)

@@ -2,15 +2,15 @@
 
 Each text of each choice and of each call goes through a window of its own. A chunk waits until all
 of its text is clear, and then passes as the very object it was, so that its bytes can be passed on;
-one that is masked, or too long to wait for, leaves as a copy without ``raw``. Whatever is held of a
-choice leaves before the chunk that finishes it.
+one that is masked, or too long to wait for, leaves as a copy without ``raw``. A long text is read
+and leaves piece by piece, as if it had come so. Whatever is held of a choice leaves before the
+chunk that finishes it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import NamedTuple, Self
 
@@ -26,99 +26,21 @@ from proxy.guardrails.stream.chunk_parts import (
     only,
     part_of,
     place_of,
-    put,
     tail,
     texts_of,
 )
 from proxy.guardrails.stream.first_values import FirstValues, is_filling
 from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
-from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
+from proxy.guardrails.stream.text_stream import TextStream
 from proxy.guardrails.text.replace import moved, replaced
 from proxy.guardrails.text.walk import MemberName, Path, Text
-from proxy.guardrails.text.weight import EACH, LIGHT, weight_of
+from proxy.guardrails.text.weight import EACH, LIGHT, cut, weight_of
 from proxy.types import Chunk, Json
 
 MOST_STREAMS = 1024  # texts of one answer that are held at once
 MOST_NAME = 1024  # characters of the names on the way to one
 
 _FORMS = frozenset({"delta", "message", "text"})  # where a choice says what it says
-
-
-@dataclass(slots=True)
-class _Held:
-    """A chunk that waits: ``left`` characters of the text at ``path`` are not clear."""
-
-    chunk: Chunk
-    path: Path
-    left: int
-    clear: list[str] = field(default_factory=list)
-    size: int = 0
-    masked: bool = False
-    split: bool = False
-
-
-class _TextStream:
-    """One text that goes on from chunk to chunk, and the chunks that wait for it."""
-
-    __slots__ = ("_queue", "_window", "ends")
-
-    def __init__(self, window: TextFilter, *, ends: bool) -> None:
-        self._window = window
-        self.ends = ends
-        self._queue: deque[_Held] = deque()
-
-    def weight(self, text: str) -> int:
-        return self._window.weight(text)
-
-    def weight_of_end(self) -> int:
-        return self._window.weight_of_end()
-
-    def feed(self, chunk: Chunk, path: Path, text: str) -> list[Chunk]:
-        self._queue.append(_Held(chunk, path, len(text)))
-        return self._taken(self._window.feed(text))
-
-    def flush(self) -> list[Chunk]:
-        return self._taken(self._window.flush())
-
-    def _taken(self, pieces: Iterable[ReleasedPiece]) -> list[Chunk]:
-        out: list[Chunk] = []
-        for piece in pieces:
-            self._take(piece, out)
-        first = self._queue[0].size if self._queue else 0
-        if first and first > self._window.reach:
-            out.append(_first_part(self._queue[0]))
-        return out
-
-    def _take(self, piece: ReleasedPiece, out: list[Chunk]) -> None:
-        """Spread a piece over the chunks that it is of; a replacement goes to the first of them."""
-        text, size = piece.text, piece.size
-        while size:
-            held = self._queue[0]
-            taken = min(held.left, size)
-            shown, text = (text, "") if piece.changed else (text[:taken], text[taken:])
-            held.clear.append(shown)
-            held.size += taken
-            held.left -= taken
-            held.masked = held.masked or piece.changed
-            size -= taken
-            if not held.left:
-                out.append(_whole(self._queue.popleft()))
-
-
-def _whole(held: _Held) -> Chunk:
-    if not (held.masked or held.split) or held.chunk.data is None:
-        return held.chunk
-    text = "".join(held.clear)
-    if held.masked:
-        return replace(held.chunk, data=replaced(held.chunk.data, {held.path: text}), raw=None)
-    return replace(held.chunk, data=put(held.chunk.data, held.path, text), raw=None)
-
-
-def _first_part(held: _Held) -> Chunk:
-    """Return a chunk of the clear text of one that is too long to wait for."""
-    data, _ = only(held.chunk.data or {}, held.path, "".join(held.clear))
-    held.clear, held.size, held.split = [], 0, True
-    return replace(held.chunk, data=data, raw=None, last=False)
 
 
 class ChunkTexts(NamedTuple):
@@ -145,7 +67,7 @@ class StreamFilter:
 
     def __init__(self, filters: TextFilters) -> None:
         self._filters = filters
-        self._streams: dict[TextPlace, _TextStream] = {}
+        self._streams: dict[TextPlace, TextStream] = {}
         self._firsts = FirstValues()
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
@@ -199,7 +121,7 @@ class StreamFilter:
         chunk, going = self._alone(chunk, step.texts) or self._at_once(chunk, step.texts)
         self._ended |= ends  # of the next chunk on
         if len(going) > 1:
-            return self._parted(chunk, going, ends)
+            return [each for released in self._parted(chunk, going, ends) for each in released]
         if not (ends or chunk.last):  # as nearly always: there may be a thousand streams
             return self._fed(*going[0], chunk, going[0][1].path) if going else [chunk]
         ending = self._ending(chunk, ends)
@@ -209,6 +131,13 @@ class StreamFilter:
         out = self._flushed(each for each in ending if each != place)
         out += self._fed(place, text, chunk, text.path)
         return out + self._flushed(each for each in self._ending(chunk, ends) if each == place)
+
+    def take_in_turns(self, step: ChunkTexts) -> Iterator[list[Chunk]]:
+        """Take the texts of a chunk with a long one piece by piece, each when it is asked for, and
+        return the chunks that it releases. All are to be asked for, in the end."""
+        chunk, going = self._at_once(step.chunk, step.texts)
+        self._ended |= step.ends
+        yield from self._parted(chunk, going, step.ends)
 
     def _ending(self, chunk: Chunk, ends: set[int]) -> list[TextPlace]:
         """Return the texts that end with a chunk."""
@@ -250,10 +179,9 @@ class StreamFilter:
                 else:
                     going.setdefault(place, []).append(text)
                 continue
-            text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
-            pieces = [*text_filter.feed(text.text), *text_filter.flush()]
-            if any(piece.changed for piece in pieces):
-                changes[text.path] = "".join(piece.text for piece in pieces)
+            shown = self._shown(text)
+            if shown is not None:
+                changes[text.path] = shown
             if self._is_unread(chunk.data or {}, text):
                 changes[text.path] = ""
         on = [one for place, parts in going.items() for one in self._joined(place, parts, changes)]
@@ -265,6 +193,17 @@ class StreamFilter:
                 on = [(place, text._replace(path=path)) for (place, text), path in pairs]
             chunk = replace(chunk, data=data, raw=None)
         return chunk, on
+
+    def _shown(self, text: Text) -> str | None:
+        """Return what may be shown of a text that is never cut; None if that is all of it."""
+        text_filter = self._filters.text_filter(text, arguments=False, crowded=False)
+        shown: list[str] = []
+        changed = False
+        for piece in (*cut(text.text), None):  # there may be a finding in each of its words
+            released = text_filter.flush() if piece is None else text_filter.feed(piece)
+            shown.append("".join(each.text for each in released))
+            changed = changed or any(each.changed for each in released)
+        return "".join(shown) if changed else None
 
     def _joined(
         self, place: TextPlace, parts: list[Text], changes: dict[Path, str]
@@ -314,18 +253,24 @@ class StreamFilter:
             self._filters.leave_unread(text)
         return across and acts
 
-    def _parted(self, chunk: Chunk, going: list[PlacedText], ends: set[int]) -> list[Chunk]:
-        """Split a chunk with several texts: what is no text first, each text, and the end."""
+    def _parted(
+        self, chunk: Chunk, going: list[PlacedText], ends: set[int]
+    ) -> Iterator[list[Chunk]]:
+        """Split a chunk with several texts, or a long one: what is no text first, each text by
+        itself, and the end."""
         data = chunk.data or {}
-        out = [replace(chunk, data=frame(data, going, ends), raw=None, last=False)]
+        yield [replace(chunk, data=frame(data, going, ends), raw=None, last=False)]
         for place, text in going:
-            alone, path = only(data, text.path, text.text, "logprobs")
-            part = replace(chunk, data=alone, raw=None, last=False)
-            out += self._fed(place, text, part, path)
-        out += self._flushed(self._ending(chunk, ends))
+            beside = ["logprobs"]
+            for piece in cut(text.text):
+                alone, path = only(data, text.path, piece, *beside)
+                part = replace(chunk, data=alone, raw=None, last=False)
+                yield self._fed(place, text._replace(text=piece), part, path)
+                beside.clear()
+        out = self._flushed(self._ending(chunk, ends))
         if ends or chunk.last:
             out.append(replace(chunk, data=tail(data, ends), raw=None))
-        return out
+        yield out
 
     def _fed(self, place: TextPlace, text: Text, chunk: Chunk, path: Path) -> list[Chunk]:
         """Feed a chunk to the stream of its text; one that there is no room for ends with it."""
@@ -336,7 +281,7 @@ class StreamFilter:
         text_filter = self._filters.text_filter(
             text, arguments=_is_arguments(place), crowded=crowded
         )
-        stream = _TextStream(text_filter, ends=self._filters.ends(text))
+        stream = TextStream(text_filter, ends=self._filters.ends(text))
         if crowded:
             return [*stream.feed(chunk, path, text.text), *stream.flush()]
         self._streams[place] = stream

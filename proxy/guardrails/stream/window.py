@@ -22,7 +22,7 @@ from proxy.guardrails.findings.rule_cursor import RuleCursor, settled
 from proxy.guardrails.findings.tally import Clock, RuleTally
 from proxy.guardrails.text.base64_text import ALPHABET
 from proxy.guardrails.text.normalize import View, beginning, variants
-from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, weight_of_work
+from proxy.guardrails.text.weight import BEYOND_ASCII, LIGHT, SHEET, cut, weight_of_work
 from proxy.types.guard import is_weighted
 
 MOST_RUN = 4096  # characters of one base64 run that are held and decoded
@@ -170,7 +170,13 @@ class Window:
         return self._last + self._beside + (unread if self._plain else BEYOND_ASCII * unread)
 
     def feed(self, text: str) -> list[ReleasedPiece]:
-        """Take the next characters, return the pieces that they release."""
+        """Take the next characters, return the pieces that they release. However many there are,
+        no more than a sheet of them is read at once."""
+        if len(text) <= SHEET:
+            return self._feed(text)
+        return [released for piece in cut(text) for released in self._feed(piece)]
+
+    def _feed(self, text: str) -> list[ReleasedPiece]:
         if not text:
             return []
         self._note(text)

@@ -7,6 +7,8 @@ weighed by how long it took the last time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 MOST_TEXTS = 100_000  # strings and words that are looked at, of all arguments of one document
 LIGHT = 1024  # what is read where it comes: some milliseconds of work at most
 SHEET = 32 * 1024  # characters that are read together
@@ -23,3 +25,8 @@ def weight_of(text: str) -> int:
 def weight_of_work(seconds: float) -> int:
     """Return the weight of what takes so many seconds of a processor."""
     return int(seconds * IN_A_SECOND)
+
+
+def cut(text: str) -> Iterator[str]:
+    """Return a text in the pieces that are read together, at least one."""
+    return (text[start : start + SHEET] for start in range(0, len(text) or 1, SHEET))

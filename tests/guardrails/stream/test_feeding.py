@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ from proxy.guardrails.findings.tally import RuleTally
 from proxy.guardrails.kinds.grounded import GroundedIn
 from proxy.guardrails.stream.feeding import Feeding
 from proxy.guardrails.stream.filter import StreamFilter
-from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT
+from proxy.guardrails.text.weight import IN_A_SECOND, LIGHT, SHEET
 from proxy.types import Chunk, Json
 from proxy.types.guard import Finding, GuardRule
 from tests.guardrails.doubles import Ticks, rule, tallies
@@ -146,3 +148,71 @@ async def test_it_tells_of_what_nobody_can_read() -> None:
     assert not feeding.opaque
     await feeding.feed(chunk({"audio": {"data": "AAAA"}}))
     assert feeding.opaque
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "letters apart": lambda size: "a b " * (size // 4),
+    "escapes": lambda size: "%41" * (size // 3),
+    "findings": lambda size: "secret " * (size // 7),
+}
+PLACES: dict[str, Callable[[str], Chunk]] = {
+    "a text": said,
+    "two texts": lambda text: Chunk({"choices": [choice(0, text), choice(1, text)]}),
+    "arguments": lambda text: call(f'["{text}'),
+    "a name": lambda text: chunk({"tool_calls": [{"index": 0, "function": {"name": text}}]}),
+}
+MOST_BYTES = 8 * 1024 * 1024  # what the readings of a sheet take, and what finds in them
+EACH_BYTE = 16  # of what comes: its parts, what is shown for them, and the chunks of that
+
+
+def choice(index: int, text: str) -> Json:
+    return {"index": index, "delta": {"content": text}, "finish_reason": None}
+
+
+@pytest.mark.parametrize(
+    ("shape", "place", "action"),
+    [
+        *((shape, place, "mask") for shape in SHAPES for place in PLACES),
+        ("letters apart", "a text", "flag"),
+    ],
+)
+async def test_a_chunk_takes_little_memory_however_long_it_is(
+    shape: str, place: str, action: str
+) -> None:
+    for size in (60_000, 120_000, 240_000):
+        long = PLACES[place](SHAPES[shape](size))
+        feeding = Feeding(StreamFilter.under(tallies(rule("secret", action=action))), Aside())
+        gc.collect()
+        tracemalloc.start()
+        await feeding.feed(long)
+        await feeding.feed(Chunk(None, last=True))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+        assert peak < MOST_BYTES + EACH_BYTE * size
+
+
+async def test_a_long_text_is_looked_at_piece_by_piece_each_in_a_turn() -> None:
+    jobs = []
+    for size in (SHEET, 2 * SHEET, 4 * SHEET):
+        aside = Aside()
+        feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), aside)
+        await feeding.feed(said("a b " * (size // 4)))
+        jobs.append(aside.jobs)
+
+    assert jobs[0] == 1
+    assert jobs[2] - jobs[1] == 2
+
+
+async def test_a_long_text_leaves_as_one_that_came_in_pieces() -> None:
+    text = "secret a b " * (3 * SHEET // 11)
+    feeding = Feeding(StreamFilter.under(tallies(rule("secret", action="mask"))), Aside())
+    [*shown] = await feeding.feed(chunk({"role": "assistant", "content": text}, "stop", usage={}))
+
+    deltas = [each["choices"][0] for each in (one.data or {} for one in shown)]
+    assert "".join(each["delta"].get("content", "") for each in deltas) == text.replace(
+        "secret", "[WORD]"
+    )
+    assert [each["delta"].get("role") for each in deltas].count("assistant") == 1
+    assert [each["finish_reason"] for each in deltas] == [None] * (len(deltas) - 1) + ["stop"]
+    assert [("usage" in (one.data or {})) for one in shown].count(True) == 1
