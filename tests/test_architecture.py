@@ -19,6 +19,7 @@ MODULES = sorted((TOP / "proxy").rglob("*.py"))
 MAX_FILE, MAX_FUNCTION = 400, 60
 
 UNTESTED = {
+    "proxy/appending.py": "tests/emit/test_log.py has a pipe that takes a part",
     "proxy/guardrails/text/json_strings.py": "test_arguments.py cuts strings by it",
     "proxy/guardrails/text/hosts.py": "tests/guardrails/kinds/test_urls.py finds hosts by it",
     "proxy/__init__.py": "a version",

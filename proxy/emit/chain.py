@@ -13,11 +13,13 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import orjson
 
+from proxy.appending import append
 from proxy.frozen import frozen
 from proxy.plural import counted
 
@@ -130,13 +132,10 @@ class ChainFile:
             yield {"event": "resumed", "torn": len(self._torn), "torn_sha256": _digest(self._torn)}
 
     def _write(self, data: bytes) -> int:
-        written = 0
-        try:
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
-            os.fsync(self._fd)
-        except OSError:
-            return written
+        written, error = append(self._fd, data)
+        if error is None:
+            with suppress(OSError):
+                os.fsync(self._fd)
         return written
 
     def _resume(self, path: Path) -> None:

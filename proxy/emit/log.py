@@ -6,7 +6,6 @@ left never holds up a call.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import orjson
 import structlog
 
+from proxy.appending import append
 from proxy.attempts import Attempt
 from proxy.call_facts import UNKNOWN, Failure
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
@@ -160,6 +160,7 @@ class LineWriter:
     ) -> None:
         self._fd = fd
         self._clean = clean
+        self._torn = False  # the last line was taken in part
         self._spool = Spool(BOUNDS, self._write, dropped, failed)
         self.put: Callable[[bytes], None] = self._spool.put
 
@@ -173,15 +174,20 @@ class LineWriter:
         self._spool.close(timeout)
 
     def _write(self, lines: list[bytes]) -> None:
-        """Write lines. Those that a descriptor does not take are lost: a log waits for no disk."""
-        data = self._clean(b"".join(lines))
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-        except OSError:
-            self._spool.drop("write_failed", len(lines))
-        else:
+        """Write lines. Those that a descriptor does not take are lost: a log waits for no disk. One
+        that it took in part is lost too, and ended before another begins."""
+        prefix = b"\n" if self._torn else b""
+        data = prefix + self._clean(b"".join(lines))
+        written, error = append(self._fd, data)
+        if written:
+            self._torn = not data.endswith(b"\n", 0, written)
+        if error is None:
             self._spool.done(len(lines))
+            return
+        end = written + data.startswith(b"\n", written)  # a line that lacks only its end is whole
+        whole = max(0, data.count(b"\n", 0, end) - len(prefix))
+        self._spool.done(whole)
+        self._spool.drop("write_failed", len(lines) - whole)
 
 
 @frozen

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from proxy.appending import append
 from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
 from proxy.ledger.store import Counts, RowsRefused, Unusable, Unwritten, failed
 
@@ -59,11 +60,10 @@ class JsonlStore:
         """Write what is left of a batch; it is remembered how far that came."""
         if self._fd is None:
             raise Unwritten("closed")
-        try:
-            while self._rest:
-                self._rest = self._rest[os.write(self._fd, self._rest) :]
-        except OSError as error:
-            raise failed(error) from None
+        written, error = append(self._fd, self._rest)
+        self._rest = self._rest[written:]
+        if error is not None:
+            raise failed(error)
 
     def _reopen_if_moved(self) -> None:
         if self._fd is None:

@@ -91,6 +91,42 @@ def test_a_reader_that_left_and_a_full_disk_are_counted() -> None:
     assert drops.counts == {"write_failed": 2}
 
 
+@pytest.mark.parametrize(
+    ("size", "whole"),
+    [(100, 40), (64, 64), (241, 17)],
+    ids=["a line is cut", "between lines", "before the end of a line"],
+)
+def test_what_a_full_disk_took_of_a_batch_is_no_loss_and_tears_no_other_line(
+    size: int, whole: int
+) -> None:
+    drops, lost = Drops(), threading.Event()
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(writing, False)  # once it is full it takes a part, and then nothing
+
+    def dropped(reason: str, count: int) -> None:
+        drops(reason, count)
+        lost.set()
+
+    writer = LineWriter(writing, dropped, raising)
+    lines = [b"%d" % number + b"x" * (size - 4) for number in range(100, 200)]
+    for _ in range(2):  # the second has room for nothing
+        lost.clear()
+        writer.put(*(line + b"\n" for line in lines))
+        assert lost.wait(10)
+    written = os.read(reading, 8192)
+    writer.put(b"last\n")
+    writer.close()
+    written += os.read(reading, 8192)
+    os.close(reading)
+    os.close(writing)
+
+    shown = written.split(b"\n")
+    assert [line for line in shown if line in lines] == lines[:whole]
+    assert shown[-2:] == [b"last", b""]
+    assert drops.counts == {"write_failed": 2 * len(lines) - whole}
+
+
 def test_a_line_that_breaks_the_writer_is_counted_and_the_next_ones_are_written(
     tmp_path: Path,
 ) -> None:
