@@ -209,7 +209,10 @@ def _repeated(piece: list[Place], token: re.Match[str], lazy: bool) -> list[Plac
         return Place(jumps=(past, 1) if lazy else (1, past))
 
     if endless:
-        return [*piece * least, either(len(piece) + 2), *piece, Place(jumps=(-len(piece) - 1,))]
+        # As RE2 does, (x+)? for x*: it is another order where x may match nothing.
+        again = Place(jumps=(1, -len(piece)) if lazy else (-len(piece), 1))
+        once = [*piece, again]
+        return [*piece * (least - 1), *once] if least else [either(len(once) + 1), *once]
     left = range(more * (len(piece) + 1), 0, -len(piece) - 1)
     return piece * least + [each for end in left for each in (either(end), *piece)]
 
