@@ -354,6 +354,7 @@ async def test_what_is_beyond_the_bounds_is_an_error_that_is_booked(
 
             held, statuses, record = await place.held(path, body)
             _, error, said = await place.post(path, body)
+            await place.proxy.sink.wait()
             place.proxy.sink.forget()
 
             assert statuses == {502}, name
