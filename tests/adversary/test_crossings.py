@@ -91,7 +91,7 @@ class Crossing:
 
     async def held_together(self) -> None:
         """Raise ``AssertionError`` unless all accounts of all calls so far are the same."""
-        before = sum(record.billing.cost or 0 for record in self.proxy.records)
+        before = sum(record.billing.cost or 0 for record in await self.proxy.sink.wait(self.calls))
         name = f"sentinel-{self.calls}"
         headers = {**BEARER, "x-headrace-deployment": "none-unkept-plain", "x-request-id": name}
         async with self.client.post("/v1/completions", headers=headers, json=SENTINEL) as response:
