@@ -22,8 +22,15 @@ SCALE = 32  # weights are whole 32nds in the file
 FILE = Path(__file__).parent / "data" / "injection.tsv"
 
 _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-# Bounded runs, so that no text makes a token long; scripts without spaces give a token a letter.
-_TOKEN = re.compile(rf"[{_CJK}]|(?:(?![{_CJK}])[^\W\d_]){{1,24}}|\d{{1,6}}|[^\w\s]{{1,3}}|_{{1,3}}")
+_RUN = re.compile(
+    rf"[{_CJK}]|(?P<word>(?:(?![{_CJK}])[^\W\d_])+)|(?P<number>\d+)|(?P<signs>[^\w\s]+)|_+"
+)
+# Bounded tokens, so that no text makes one long; scripts without spaces give a token a letter.
+_LONGEST = {"word": 24, "number": 6}
+_LONGEST_SIGNS = 3
+# Characters of a run that are read: where a token begins must not hang on what is so far before it
+# that a stream may have let go of it.
+_READ = 96
 _GRAMS = (3, 4, 5)
 _WORDS_KEPT = 4096
 
@@ -46,7 +53,19 @@ class ScoredWindow:
 
 
 def tokens(text: str) -> list[Token]:
-    return [Token(m.start(), m.end(), _plain(m[0])) for m in _TOKEN.finditer(text)]
+    """Return the tokens of a text: of a run without a break those of its beginning."""
+    found: list[Token] = []
+    for run in _RUN.finditer(text):
+        start, end = run.span()
+        longest = _LONGEST.get(run.lastgroup or "", _LONGEST_SIGNS)
+        if end - start <= longest:
+            found.append(Token(start, end, _plain(run[0])))
+            continue
+        end = min(end, start + _READ)
+        for at in range(start, end, longest):
+            past = min(at + longest, end)
+            found.append(Token(at, past, _plain(text[at:past])))
+    return found
 
 
 def _plain(word: str) -> str:
