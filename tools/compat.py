@@ -25,6 +25,7 @@ TOOLS = (
     "opentelemetry-proto",
     "promql-parser",
     "pytest",
+    "pytest-aiohttp",
     "pytest-asyncio",
     "pytest-randomly",
     "pytest-timeout",
