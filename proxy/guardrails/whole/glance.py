@@ -14,12 +14,16 @@ from proxy.guardrails.text.walk import Texts
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types.guard import GuardResult, GuardRule, passed
 
+MANY = 1024  # texts: to put more of them together may take a while, and here others wait
+
 
 def glance(
     rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of the rules that find nothing; None for each that has to look, as all
-    have at texts of more than ``most`` bytes, or that read in more than one way."""
+    have at texts of more than ``most`` bytes, at ``MANY``, or that read in more than one way."""
+    if len(read.texts) >= MANY:
+        return [None] * len(rules)
     texts = [text.text for text in read.texts]
     size = sum(map(len, texts))
     lines = None if size > most or read.opaque or read.unread else _lines(texts, read)
