@@ -6,8 +6,10 @@ them has already stopped the call.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import field
 from dataclasses import replace as copied
 from functools import partial
@@ -45,6 +47,7 @@ from proxy.types import Chunk, Json
 from proxy.types.guard import GuardResult, GuardRule, is_weighted
 
 ABOVE = 16 * 1024  # the weight of all texts together, from which on looking leaves the event loop
+TOGETHER = 256 * 1024  # the weight of texts that are looked at together, before each of them
 STEP_ASIDE = 8 * 1024  # values that a thread reads in one go
 SHEETS = 2  # that are read at a time, of all calls whose texts are looked at by threads
 
@@ -92,12 +95,24 @@ class Engine:
         ``Inspection.permit``."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         known = glance(rules, read, self.above, self.clock)
+        if not any(known) and self.pool is not None and _weight((), read.texts) > self.above:
+            known = await self._glance_aside(rules, read, caller)
         passed = [each for each in known if each is not None]
         if len(passed) == len(known):
             return Inspection(tuple(passed), {})
         left = [rule for rule, result in zip(rules, known, strict=True) if result is None]
         found = await self._look(left, read, replace, caller)
         return copied(found, results=_merged(known, found.results))
+
+    async def _glance_aside(
+        self, rules: Sequence[GuardRule], read: Texts, caller: object
+    ) -> list[GuardResult | None]:
+        """Look at heavy texts together where it holds up nobody, as long as a rule may look."""
+        look = partial(glance, rules, read, TOGETHER, self.clock)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max([rule.deadline_s for rule in rules], default=0)):
+                return await self.beside(caller)(look)
+        return [None] * len(rules)
 
     async def _look(
         self, rules: Sequence[GuardRule], read: Texts, replace: Replace, caller: object

@@ -11,22 +11,20 @@ from collections.abc import Sequence
 from proxy.guardrails.findings.tally import Clock
 from proxy.guardrails.text.normalize import has_one_reading
 from proxy.guardrails.text.walk import Texts
+from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types.guard import GuardResult, GuardRule, passed
-
-MANY = 1024  # texts: to put more of them together may take a while, and here others wait
 
 
 def glance(
     rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of the rules that find nothing; None for each that has to look, as all
-    have at texts of more than ``most`` bytes, at ``MANY``, or that read in more than one way."""
-    if len(read.texts) >= MANY:
-        return [None] * len(rules)
+    have at texts of more weight than ``most``, or that read in more than one way."""
     texts = [text.text for text in read.texts]
     size = sum(map(len, texts))
-    lines = None if size > most or read.opaque or read.unread else _lines(texts, read)
+    heavy = size + EACH * len(texts) > most
+    lines = None if heavy or read.opaque or read.unread else _lines(texts, read)
     if lines is None:
         return [None] * len(rules)
     try:
