@@ -95,7 +95,7 @@ class Engine:
         ``Inspection.permit``."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
         known = glance(rules, read, self.above, self.clock)
-        if not any(known) and self.pool is not None and _weight((), read.texts) > self.above:
+        if not any(known) and self._is_heavy((), read.texts):
             known = await self._glance_aside(rules, read, caller)
         passed = [each for each in known if each is not None]
         if len(passed) == len(known):
@@ -122,12 +122,18 @@ class Engine:
         tallies = [RuleTally(rule, self.clock, opaque=bool(read.opaque)) for rule in rules]
         if read.unread is not None:
             return _inspection(_failed(tallies, read.unread), texts, replace)
-        if self.pool is not None and _weight(rules, texts) > self.above:
+        if self._is_heavy(rules, texts):
             aside = self.beside(caller)
             looks = await Threads.of(aside, self.clock, tallies).look(texts)
             made = partial(_inspection, looks, texts, replace)
             return await aside(made) if _is_to_mask(looks) else made()
         return _inspection(_looked(tallies, texts), texts, replace)
+
+    def _is_heavy(self, rules: Sequence[GuardRule], texts: Sequence[Text]) -> bool:
+        """True if threads have to look; of many texts none is weighed to tell."""
+        if self.pool is None:
+            return False
+        return EACH * len(texts) > self.above or _weight(rules, texts) > self.above
 
     async def aside(self, weight: int, job: Callable[[], T], caller: object) -> T:
         """Return what a caller's work gives: what is as much as to look at texts of a weight is

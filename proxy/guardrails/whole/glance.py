@@ -21,10 +21,11 @@ def glance(
 ) -> list[GuardResult | None]:
     """Return the results of the rules that find nothing; None for each that has to look, as all
     have at texts of more weight than ``most``, or that read in more than one way."""
+    if EACH * len(read.texts) > most or read.opaque or read.unread:
+        return [None] * len(rules)
     texts = [text.text for text in read.texts]
     size = sum(map(len, texts))
-    heavy = size + EACH * len(texts) > most
-    lines = None if heavy or read.opaque or read.unread else _lines(texts, read)
+    lines = _lines(texts, read) if size + EACH * len(texts) <= most else None
     if lines is None:
         return [None] * len(rules)
     try:
