@@ -102,7 +102,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
     try:
         async for chunk in answer.chunks():
             turn.begin()
-            if chunk.is_keepalive:  # no guard holds it back
+            if chunk.data is None and chunk.is_keepalive:  # no guard holds it back
                 await to.send(chunk)
                 continue
             record.account(chunk)  # account: all that was said, shown or not

@@ -42,12 +42,10 @@ def _number(text: str) -> float:
     return _finite(text)
 
 
-def _loads(raw: bytes) -> Any:
-    """Return a small document. Raises ``TypeError`` for what is too deep."""
-    whole = orjson.loads(raw)
-    if len(raw) > SHALLOW and raw.count(b"[") + raw.count(b"{") > MOST_DEPTH - len(DEEPER):
+def _check_depth(raw: bytes, whole: Any) -> None:
+    """Raise ``TypeError`` for a document that is too deep to be written again."""
+    if raw.count(b"[") + raw.count(b"{") > MOST_DEPTH - len(DEEPER):
         orjson.dumps(_deeper(whole))
-    return whole
 
 
 def _deeper(whole: Any) -> Any:
@@ -76,23 +74,27 @@ class Documents:
 
     def read(self, raw: bytes) -> Json:
         """Return an object. Raises ``AnswerTooLarge``, and ``UpstreamInvalid`` for what is none."""
+        size = len(raw)
         try:
-            if len(raw) > LARGE_BYTES or len(raw) > self.most_values:  # a value has a byte at least
-                whole = self._read(raw)
+            if size <= LARGE_BYTES and size <= self.most_values:  # a value has a byte at least
+                whole = orjson.loads(raw)
+                if size > SHALLOW:
+                    _check_depth(raw, whole)
             else:
-                whole = _loads(raw)
+                whole = self._read(raw)
         except (RecursionError, TypeError):
             raise UpstreamInvalid("The upstream sent JSON that is nested too deeply.") from None
         except ValueError:
             raise UpstreamInvalid("The upstream sent something that is not JSON.") from None
-        if not isinstance(whole, dict):
+        if type(whole) is not dict:
             raise UpstreamInvalid("The upstream sent JSON that is not an object.")
         return whole
 
     def _read(self, raw: bytes) -> Any:
         beyond = not self.vectors and self._is_beyond(raw)
         if len(raw) <= LARGE_BYTES:
-            whole = _loads(raw)
+            whole = orjson.loads(raw)
+            _check_depth(raw, whole)
         else:
             allowance = ValueAllowance(self.most_values) if self.vectors else None
             whole = PieceReader(decode_pieces(raw), _decoder, allowance=allowance).read()

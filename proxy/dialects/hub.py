@@ -18,9 +18,12 @@ from proxy.types import Json
 def finishes(data: Json) -> bool:
     """True if a choice of an answer, or of a chunk of one, has its finish reason."""
     choices = data.get("choices")
-    return isinstance(choices, list) and any(
-        isinstance(choice, dict) and choice.get("finish_reason") is not None for choice in choices
-    )
+    if type(choices) is not list:
+        return False
+    for choice in choices:
+        if type(choice) is dict and choice.get("finish_reason") is not None:
+            return True
+    return False
 
 
 def logprobs_as_count(body: Json) -> Json:

@@ -51,29 +51,28 @@ class AnswerReader(Protocol):
 
 def turning(call: Call, endpoint: Endpoint, client: Dialect, upstream: Dialect) -> Turn | None:
     """Return what turns a target's answer into the form of the client's endpoint, if need be."""
-    turn = _turning(call, endpoint, client.client)
-    words = upstream.server.finishes
+    wanted, words = call.head.endpoint, upstream.server.finishes
+    same = wanted == endpoint and wanted != "completions"
+    turn = None if same else _turning(call, wanted, endpoint, client.client)
     return hub.FinishWords(words, turn).feed if words and client is not upstream else turn
 
 
-def _turning(call: Call, endpoint: Endpoint, client: Client) -> Turn | None:
-    wanted, streamed = call.head.endpoint, call.stream
+def _turning(call: Call, wanted: Endpoint, endpoint: Endpoint, client: Client) -> Turn | None:
     if wanted == "completions" and endpoint == "chat":
         return hub.ChatToLegacy().feed
     if wanted == "chat" and endpoint == "completions":
-        return hub.LegacyToChat(streamed=streamed).feed
+        return hub.LegacyToChat(streamed=call.stream).feed
     counts = wanted == "completions" and call.body.get("logprobs") is not None
     return LegacyLogprobs().feed if counts and not client.reads_any_logprobs else None
 
 
-def _checked(data: Json, server: Server) -> Json:
-    """Return a document that is no error. Raises the error that it says."""
-    if data.get("error") and not data.get("choices"):
+def _check(data: Json, server: Server) -> None:
+    """Raise the error that a document says."""
+    if data["error"] and not data.get("choices"):
         error = parse_error(data)
         reported = _reported(error, server)
         reported.findings = error.findings
         raise reported
-    return data
 
 
 def _reported(error: ErrorBody, server: Server) -> ProxyError:
@@ -135,9 +134,12 @@ class StreamReader:
         if document == sse.DONE:
             self._done = True
             return [Chunk(None, leg=self._leg, last=True)]
-        raw = document if isinstance(document, bytes) else bytes(document)
-        data = _checked(self._documents.read(raw), self._server)
-        self._finished = self._finished or hub.finishes(data)
+        raw = document if type(document) is bytes else bytes(document)
+        data = self._documents.read(raw)
+        if "error" in data:
+            _check(data, self._server)
+        if not self._finished:
+            self._finished = hub.finishes(data)
         if self._turn is None and len(raw) <= LARGE_BYTES:
             return [Chunk(data, raw, self._leg)]
         turned = data if self._turn is None else self._turn(data)
@@ -160,7 +162,7 @@ class WholeReader:
     bounds its bytes.
     """
 
-    __slots__ = ("_documents", "_leg", "_limit", "_raw", "_server", "_stream", "_turn")
+    __slots__ = ("_documents", "_left", "_leg", "_raw", "_server", "_stream", "_turn")
     holds: ClassVar[bool] = True
 
     def __init__(
@@ -178,11 +180,12 @@ class WholeReader:
         self._server = server
         self._documents = documents
         self._stream = stream
-        self._limit = limit
+        self._left = limit
         self._raw = bytearray()  # a list of pieces could take many times their bytes
 
     def feed(self, piece: bytes) -> Sequence[Document]:
-        if len(self._raw) + len(piece) > self._limit:
+        self._left -= len(piece)
+        if self._left < 0:
             raise AnswerTooLarge("The upstream sent an answer that is too large.")
         self._raw += piece
         return ()
@@ -193,14 +196,18 @@ class WholeReader:
     def read(self, document: Document) -> list[Chunk]:
         whole = bytes(document)
         self._raw.clear()  # nobody needs it twice
-        data = _checked(self._documents.read(whole), self._server)
+        data = self._documents.read(whole)
+        if "error" in data:
+            _check(data, self._server)
         wanted = "data" if self._documents.vectors else "choices"
-        if not isinstance(data.get(wanted), list):
+        if wanted not in data or type(data[wanted]) is not list:
             raise UpstreamInvalid(f"The upstream sent an answer without {wanted}.")
         hubbed = data if self._server.to_hub is None else self._server.to_hub(data)
         turned = hubbed if self._turn is None else self._turn(hubbed) or hubbed
         if not self._stream:
             raw = whole if turned is data else None
+            if len(whole) <= LARGE_BYTES:
+                return [Chunk(turned, raw, self._leg, last=True)]
             return [_chunk(turned, raw, self._leg, len(whole), last=True)]
         events = [_chunk(event, None, self._leg, len(whole)) for event in hub.as_stream(turned)]
         return [*events, Chunk(None, leg=self._leg, last=True)]

@@ -17,6 +17,15 @@ def event(payload: bytes) -> bytes:
     return b"data: " + payload + b"\n\n"
 
 
+def _whole_events(piece: bytes) -> list[bytes] | None:
+    """Return the data of events where a piece is nothing but such of one line each, as most are;
+    None for any other."""
+    if piece[:6] != b"data: " or piece[-2:] != b"\n\n" or b"\r" in piece:
+        return None
+    events = piece[6:-2].split(b"\n\ndata: ")
+    return events if piece.count(b"\n") == 2 * len(events) else None
+
+
 class EventReader:
     """Feed it bytes however they were cut; it returns the data of each event that is complete.
 
@@ -37,8 +46,13 @@ class EventReader:
 
     def feed(self, piece: bytes) -> list[bytes]:
         """Take the next bytes, return the data of the events they complete."""
-        if not piece:
-            return []
+        is_between = self._begun and not (self._line or self._data or self._skip_lf)
+        if is_between and (events := _whole_events(piece)):
+            return events
+        return self._parts(piece) if piece else []
+
+    def _parts(self, piece: bytes) -> list[bytes]:
+        """Take bytes that may begin or end anywhere."""
         if self._skip_lf:
             self._skip_lf = False
             if piece[0] == 0x0A:

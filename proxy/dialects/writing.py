@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from proxy.dialects import hub, sse
-from proxy.dialects.base import Client, ErrorResponse
+from proxy.dialects.base import Client, ErrorResponse, ok
 from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.errors import ProxyError
@@ -18,6 +18,7 @@ from proxy.types import Call, Chunk, Json
 from proxy.types.guard import Verdicts
 
 Judged = Callable[[], Verdicts]
+_END = sse.event(sse.DONE)
 
 
 class AnswerWriter(Protocol):
@@ -41,6 +42,8 @@ def answer_status(
 ) -> int:
     """Return the status of an answer that passes; of a stream, by what is known at its beginning.
     ``data`` is its first document, in which guards of the upstream may say what they found."""
+    if client.status is ok:
+        return 200
     flagged = flagged or (data is not None and is_flagged(data))
     return client.status(_shown(verdicts), flagged=flagged)
 
@@ -82,14 +85,18 @@ class EventWriter:
         return chunk.size
 
     def feed(self, chunk: Chunk) -> bytes:
-        if chunk.is_keepalive:
-            return sse.KEEPALIVE
-        event = b"" if chunk.data is None else self._event(chunk.data, chunk.raw, chunk.size)
-        return event + sse.event(sse.DONE) if chunk.last and self._done else event
+        data, raw = chunk.data, chunk.raw
+        if data is None:
+            event = b"" if chunk.last else sse.KEEPALIVE
+        elif not self._wants_usage and "usage" in data and _bare_usage(data):
+            event = b""
+        elif self._tell is None and raw is not None and b"\n" not in raw:
+            event = b"data: " + raw + b"\n\n"  # as ``sse.event``
+        else:
+            event = self._event(data, raw, chunk.size)
+        return event + _END if chunk.last and self._done else event
 
     def _event(self, data: Json, raw: bytes | None, size: int) -> bytes:
-        if not self._wants_usage and _bare_usage(data):
-            return b""
         if self._tell is not None:
             self._theirs |= {name: data[name] for name in (DETECTIONS, HOOKS) if name in data}
             if hub.finishes(data):

@@ -97,7 +97,7 @@ class HttpExchange:
         )
 
     async def send(self, chunk: Chunk) -> None:
-        if chunk.is_keepalive and self.response is None:
+        if self.response is None and chunk.is_keepalive:
             return  # until something is shown, whatever goes wrong is a clean error
         weight = self._writer.weight(chunk)
         if weight <= LARGE_BYTES:

@@ -36,6 +36,19 @@ def test_one_byte_at_a_time_gives_the_same_events() -> None:
     assert seen == EVENTS
 
 
+@given(st.lists(st.sampled_from(["data: ", "data:", "\n", "\n\n", "\r", "x", ": x", " "])))
+def test_events_that_come_whole_are_those_that_come_byte_by_byte(parts: list[str]) -> None:
+    text = "".join(["data: ", *parts, "\n\n"]).encode()
+    at_once, bit_by_bit = EventReader(1000), EventReader(1000)
+    for reader in (at_once, bit_by_bit):
+        assert reader.feed(b"data: opened\n\n") == [b"opened"]
+
+    seen = [e for byte in text for e in bit_by_bit.feed(bytes([byte]))]
+
+    assert at_once.feed(text) == seen
+    assert at_once.close() == bit_by_bit.close()
+
+
 def test_an_event_without_its_blank_line_counts_at_the_end() -> None:
     reader = EventReader(100)
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from proxy.dialects.strict import read_json
 from proxy.errors import BadRequest
 from proxy.offload import LARGE_BYTES
 
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+JSON_TEXTS = st.dictionaries(st.text(), JSON_VALUES).map(
+    lambda each: json.dumps(each, separators=(",", ":"), ensure_ascii=False).encode(
+        errors="surrogatepass"
+    )
+)
+PARTS = [b"{", b"}", b"[", b"]", b":", b",", b'"a"', b'"\\u0061"', b"1", b"1.0", b"NaN", b'{"a":']
 REFUSED = {
     "two of a name": b'{"a": 1, "a": 2}',
     "two of a name, escaped": b'{"messages": 1, "m\\u0065ssages": 2}',
@@ -33,6 +45,24 @@ REFUSED = {
 def test_it_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest):
         read_json(raw)
+
+
+def told(raw: bytes) -> str:
+    """Return what is read, with the types of its values, or why nothing is."""
+    try:
+        return repr(read_json(raw))
+    except BadRequest as refused:
+        return f"refused: {refused}"
+
+
+@example(b'{"a":1,"a":1}')
+@example(b'{"a":{"b":1,"b":2}}')
+@example(b'{"a":123456789012345678901234567890}')
+@example(b'{"a":-0.0,"b":1e400}')
+@example(b'{"a":' + b"[" * 300 + b"]" * 300 + b"}")
+@given(st.one_of(JSON_TEXTS, st.lists(st.sampled_from(PARTS)).map(b"".join)))
+def test_what_is_written_as_we_write_it_is_read_as_anything_else(raw: bytes) -> None:
+    assert told(raw) == told(raw + b" ")  # so we write nothing
 
 
 VALID_JSON = {
