@@ -11,8 +11,9 @@ from typing import Literal, NamedTuple
 
 from proxy.errors import RequestTimeout, UpstreamFinding, UpstreamTimeout
 from proxy.frozen import frozen
+from proxy.meter import Meter
 from proxy.types import Target
-from proxy.usage import Meter, Price, Usage
+from proxy.usage import Price, Usage
 
 Outcome = Literal[
     "success",

@@ -24,10 +24,10 @@ from proxy.errors import (
 )
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
+from proxy.meter import Meter
 from proxy.types import Call, Chunk, Plan, RequestHead, Target
 from proxy.types.guard import GuardResult, Stage, Verdicts
 from proxy.types.outcome import Outcome as Admission
-from proxy.usage import Meter
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
 

@@ -13,9 +13,9 @@ from proxy.errors import (
     UpstreamDenied,
     UpstreamError,
 )
+from proxy.meter import Meter
 from proxy.record import Record
 from proxy.types.guard import GuardResult, Stage, Verdicts
-from proxy.usage import Meter
 from proxy.words import MAX_WORDS, word
 
 FINISHES = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import NewType, TypeVar
+from typing import TYPE_CHECKING, NewType, TypeVar
 
 MAX_NAME = 256  # characters of a name that others choose: a longer one is refused where it comes in
 MAX_WORD = 64  # of one that is shown or written
@@ -19,13 +19,16 @@ MAX_WORDS = 32  # of one kind in one call
 MAX_MODELS = 1000  # that a call may ask, whatever a policy allows
 MAX_LISTED = 8  # in a sentence
 
-Word = NewType("Word", str)
+if TYPE_CHECKING:
+    Word = NewType("Word", str)
+else:
+    Word = str  # to call the other costs more than to look at the text
 T = TypeVar("T")
 
 
 def word(text: str, most: int = MAX_WORD) -> Word:
     """Return a text cut to so many characters, on one line."""
-    short = text if len(text) <= most else text[:most]
+    short = text[:most]
     if short.isprintable():
         return Word(short)
     return Word("".join(c if c.isprintable() else "?" for c in short))

@@ -10,9 +10,9 @@ from proxy.dialects.hub import LegacyToChat
 from proxy.guardrails.capture import Capturing
 from proxy.guardrails.stream.chunk_parts import text_place
 from proxy.index import index_of
+from proxy.meter import Meter
 from proxy.types import Chunk
 from proxy.types.guard import Capture
-from proxy.usage import Meter
 from tests.doubles import Json
 
 HOSTILE = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.usage import (
-    MAX_FINISHES,
+    COST_TYPES,
     MAX_TOKENS,
     TOKEN_TYPES,
-    Meter,
     Price,
     Tier,
     Tokens,
@@ -23,7 +21,6 @@ from proxy.usage import (
     read_usage,
     usd_text,
 )
-from proxy.words import MAX_ID, MAX_WORD
 from tests.doubles import PriceBook
 
 MINI = Price(input=Decimal("0.15"), cached_input=Decimal("0.075"), output=Decimal("0.6"))
@@ -83,6 +80,34 @@ def test_a_cost_is_in_billionths_of_a_usd() -> None:
 
     assert tokens is not None
     assert MINI.cost(tokens) == 285_000
+
+
+rates = st.none() | st.decimals(0, 4000, places=6)
+tier_prices = st.fixed_dictionaries({name: rates for name in ("input", "output", "cached_input")})
+tiers = st.builds(lambda above, usd: Tier(above, **usd), st.integers(0, 99), tier_prices)
+prices = st.builds(
+    lambda usd, tiers: Price(**usd, tiers=tuple(tiers)),
+    st.fixed_dictionaries(dict.fromkeys(TOKEN_TYPES, rates)),
+    st.lists(tiers, max_size=3),
+)
+used = st.builds(Tokens, *[st.integers(0, 60) | st.integers(0, MAX_TOKENS)] * 7)
+
+
+@given(price=prices, tokens=used)
+def test_a_cost_is_the_sum_of_products_rounded_once(price: Price, tokens: Tokens) -> None:
+    reached = [tier for tier in price.tiers if tokens.prompt_total > tier.above]
+    if reached:
+        price = price.at(max(reached, key=lambda tier: tier.above))
+    counted = {name: n for name in TOKEN_TYPES if (n := getattr(tokens, name))}
+    products = [n * price.rate(name) for name, n in counted.items() if price.rate(name) is not None]
+    sums = [nano_usd(sum(products[:end], Decimal(0))) for end in range(len(products) + 1)]
+
+    assert price.cost(tokens) == (sums[-1] if len(products) == len(counted) else None)
+    if len(products) == len(counted):
+        parts: dict[str, int] = {}
+        for name, before, upto in zip(counted, sums, sums[1:], strict=False):
+            parts[COST_TYPES[name]] = parts.get(COST_TYPES[name], 0) + upto - before
+        assert price.parts(tokens) == {kind: part for kind, part in parts.items() if part}
 
 
 @pytest.mark.parametrize(
@@ -257,206 +282,3 @@ def test_a_price_is_the_one_of_that_model_on_that_day_or_unknown(
     price = BOOK.find(provider, model, on)
 
     assert (price.input if price else None) == found
-
-
-def chunk(**choice: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, **choice}]}
-
-
-def nothing() -> int:
-    return 0
-
-
-@pytest.mark.parametrize(
-    ("data", "length"),
-    [
-        pytest.param(None, 0, id="no-data"),
-        pytest.param({}, 0, id="empty"),
-        pytest.param({"choices": "none"}, 0, id="no-list"),
-        pytest.param({"choices": [None, 3]}, 0, id="no-choices"),
-        pytest.param(chunk(delta={"role": "assistant", "content": ""}), 0, id="role"),
-        pytest.param(chunk(delta="Paris"), 0, id="no-delta"),
-        pytest.param(chunk(delta={}, finish_reason="stop"), 0, id="end"),
-        pytest.param(chunk(text=" Paris", logprobs=None), 6, id="legacy"),
-        pytest.param(chunk(delta={"content": "Paris"}), 5, id="chat-delta"),
-        pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
-        pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
-        pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
-        pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
-        pytest.param(
-            chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
-        ),
-        pytest.param(
-            chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6, id="function"
-        ),
-        pytest.param(
-            chunk(
-                message={
-                    "tool_calls": [
-                        {
-                            "index": 0,
-                            "id": "call_1",
-                            "type": "function",
-                            "function": {"name": "find", "arguments": '{"q":1}'},
-                        },
-                        {"custom": {"name": "run", "input": "ls"}},
-                        None,
-                    ]
-                }
-            ),
-            16,
-            id="tools-without-ids",
-        ),
-        pytest.param({"choices": [{"text": "a"}, {"text": "bc"}]}, 3, id="two-choices"),
-    ],
-)
-def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
-    meter = Meter()
-
-    meter.feed(data, 5.0)
-
-    assert meter.output_quarters == length
-    assert meter.first_token_at == (5.0 if length else None)
-
-
-def test_first_and_last_token_are_when_text_came() -> None:
-    meter = Meter()
-
-    meter.feed(chunk(delta={"role": "assistant", "content": ""}), 1.0)
-    meter.feed(chunk(delta={"content": "Pa"}), 2.0)
-    meter.feed(chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
-    meter.feed(chunk(delta={}, finish_reason="tool_calls"), 4.0)
-
-    assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
-
-
-def test_finish_reasons_are_kept_by_choice() -> None:
-    meter = Meter()
-
-    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
-    meter.feed({"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
-    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
-
-    assert meter.finish_reasons == {0: "stop", 1: "length"}
-
-
-def test_the_last_usage_counts_and_none_are_added_up() -> None:
-    meter = Meter()
-
-    for completion in (1, 2, 3):
-        usage = {"prompt_tokens": 9, "completion_tokens": completion}
-        meter.feed(chunk(text="x") | {"usage": usage}, 1.0)
-    meter.feed(chunk(text="x") | {"usage": None}, 1.0)
-
-    settled = meter.settle(nothing, finished=True)
-    assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
-
-
-def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
-    meter = Meter()
-
-    meter.feed({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
-    meter.feed({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
-
-    assert meter.invalid_usage == 1
-    assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
-
-
-def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
-    meter = Meter()
-
-    meter.feed(chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("provider", Tokens())
-
-
-def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
-    meter = Meter()
-    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
-
-    def left(prompt: int, hidden: int) -> Tokens:
-        settled = meter.settle(lambda: prompt, finished=False, hidden_tokens=lambda: hidden)
-        assert settled.source == "partial_estimate"
-        return settled.tokens
-
-    assert left(40, 0) == Tokens(12, output=10)
-    assert left(60, 0) == Tokens(15, output=10)
-    assert left(60, 9000) == Tokens(15, output=9000)
-
-
-def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
-    meter = Meter()
-    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
-
-
-def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> None:
-    meter = Meter()
-    meter.feed(chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
-    meter.feed(chunk(text="x" * 40), 1.0)
-
-    settled = meter.settle(lambda: 400, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(100, output=11))
-
-
-@pytest.mark.parametrize(
-    ("prompt", "answer", "tokens"),
-    [(0, "", Tokens()), (4, "Rome", Tokens(1, output=1)), (5, "Paris", Tokens(2, output=2))],
-)
-def test_without_usage_four_characters_are_a_token(
-    prompt: int, answer: str, tokens: Tokens
-) -> None:
-    meter = Meter()
-
-    meter.feed(chunk(text=answer), 1.0)
-
-    settled = meter.settle(lambda: prompt, finished=True)
-    assert (settled.source, settled.tokens) == ("partial_estimate", tokens)
-
-
-def tool(arguments: str) -> dict[str, Any]:
-    return {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}
-
-
-def pieces(text: str, cuts: list[int]) -> list[str]:
-    ends = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
-    return [text[start:end] for start, end in pairwise(ends)]
-
-
-@given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
-def test_a_stream_cut_anywhere_counts_as_the_whole_answer(
-    text: str, arguments: str, cuts: list[int]
-) -> None:
-    usage = {"prompt_tokens": 9, "completion_tokens": 3}
-    whole, streamed = Meter(), Meter()
-
-    said = {"content": text, **tool(arguments)}
-    whole.feed(chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
-    for piece in pieces(text, cuts):
-        streamed.feed(chunk(delta={"content": piece}, finish_reason=None), 1.0)
-    for piece in pieces(arguments, cuts):
-        streamed.feed(chunk(delta=tool(piece)), 1.0)
-    streamed.feed(chunk(delta={}, finish_reason="stop"), 1.0)
-    streamed.feed({"choices": [], "usage": usage}, 1.0)
-
-    assert facts(streamed) == facts(whole)
-
-
-def facts(meter: Meter) -> dict[str, Any]:
-    return {name: getattr(meter, name) for name in Meter.__slots__}
-
-
-def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
-    meter = Meter()
-    choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
-    meter.feed({"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
-
-    assert meter.answer_id == "i" * MAX_ID
-    assert meter.answer_model is None
-    assert len(meter.finish_reasons) == MAX_FINISHES
-    assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}

@@ -20,9 +20,9 @@ from proxy.errors import (
     UpstreamRejectedKey,
     UpstreamUnavailable,
 )
+from proxy.meter import answer_quarters
 from proxy.offload import LARGE_BYTES
 from proxy.types import Call, Chunk, Endpoint, Json
-from proxy.usage import answer_quarters
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
 Document = bytes | bytearray

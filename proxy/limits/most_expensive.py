@@ -49,8 +49,8 @@ def most_cost(
     answers = ("output", *_priced(price, _answer_types(model, body)))
     if len(prompts) == len(answers) == 1 and not price.tiers:
         return text
-    most, reached = text, [tier for tier in price.tiers if prompt > tier.above]
-    for each in [price, *[price.at(tier) for tier in reached]]:
+    most, reached = text, [tiered for above, tiered in price.steps if prompt > above]
+    for each in [price, *reached]:
         asked, answered = _highest(each, prompts, prompt), _highest(each, answers, answer)
         if asked is not None and answered is not None:
             most = max(most, nano_usd(asked + answered))

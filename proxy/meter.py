@@ -1,0 +1,155 @@
+"""The meter of an answer: what a model has written, and what its upstream says it used.
+
+What nobody reports is estimated, by ``proxy.estimate``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from proxy.estimate import text_quarters, value_quarters, whole_tokens
+from proxy.index import index_of
+from proxy.usage import MAX_TOKENS, Json, Tokens, Usage, read_usage
+from proxy.words import MAX_ID, Word, word, word_of
+
+MAX_FINISHES = 128  # choices of one answer whose ends are noted
+SPOKEN = frozenset({"content", "text", "reasoning_content", "refusal", "function_call"})
+
+
+def _call_quarters(call: Any) -> int:
+    """Estimate a tool's name and arguments; the ids and numbers around them no model wrote."""
+    if not isinstance(call, dict):
+        return 0
+    return value_quarters([call.get("function"), call.get("custom")])
+
+
+def answer_quarters(data: Mapping[str, Any]) -> int:
+    """Estimate what an answer or a chunk says, in quarters of a token."""
+    choices = data.get("choices")
+    listed = choices if isinstance(choices, list) else []
+    return sum([_choice_quarters(each) for each in listed if isinstance(each, dict)])
+
+
+def _choice_quarters(choice: dict[str, Any]) -> int:
+    """Estimate what a model wrote, in quarters of a token. Some servers send the reasoning twice,
+    under its two names."""
+    message = choice.get("delta") or choice.get("message") or choice
+    if not isinstance(message, dict):
+        return 0
+    quarters = 0
+    for name in message:
+        value = message[name]
+        if value is None:
+            continue
+        if name in SPOKEN:
+            quarters += text_quarters(value) if type(value) is str else value_quarters(value)
+        elif name == "reasoning":
+            if value and not message.get("reasoning_content"):
+                quarters += value_quarters(value)
+        elif name == "tool_calls" and isinstance(value, list):
+            quarters += sum(map(_call_quarters, value))
+    return quarters
+
+
+class Meter:
+    """Counts one leg's answer while it passes. Moments are monotonic seconds.
+
+    ``usage`` in streams is cumulative, so the last valid one counts and none are added up. One that
+    more text follows is not the last word.
+    """
+
+    __slots__ = (
+        "answer_id",
+        "answer_model",
+        "finish_reasons",
+        "first_token_at",
+        "invalid_usage",
+        "last_token_at",
+        "output_quarters",
+        "reported",
+        "reported_quarters",
+    )
+
+    def __init__(self) -> None:
+        self.answer_id: Word | None = None
+        self.answer_model: Word | None = None
+        self.first_token_at: float | None = None
+        self.last_token_at: float | None = None
+        self.output_quarters = 0
+        self.reported: Tokens | None = None
+        self.reported_quarters = 0
+        self.invalid_usage = 0
+        self.finish_reasons: dict[int, Word] = {}
+
+    def feed(self, data: Mapping[str, Any] | None, now: float, quarters: int | None = None) -> None:
+        """Take one answer or stream event in OpenAI's form, with the estimate of what it says where
+        that was made before."""
+        if data is None:
+            return
+        if self.answer_id is None:
+            self.answer_id = word_of(data.get("id"), MAX_ID)
+            self.answer_model = word_of(data.get("model"), MAX_ID)
+        choices = data.get("choices")
+        if choices and type(choices) is list:
+            size = self._choices(choices, quarters)
+            if size:
+                self.output_quarters += size
+                self.last_token_at = now
+                if self.first_token_at is None:
+                    self.first_token_at = now
+        if "usage" in data and data["usage"] is not None:
+            tokens = read_usage(data["usage"])
+            if tokens is None:
+                self.invalid_usage += 1
+            else:
+                self.reported, self.reported_quarters = tokens, self.output_quarters
+
+    def _choices(self, choices: list[Any], known: int | None) -> int:
+        """Note how choices finished, of many whose estimate is ``known`` only the first. Return the
+        estimate of what they say."""
+        size = known or 0
+        for choice in choices if known is None else choices[:MAX_FINISHES]:
+            if type(choice) is dict:
+                finish = choice.get("finish_reason")
+                if finish is not None:
+                    self._finish(choice, finish)
+                if known is None:
+                    size += _choice_quarters(choice)
+        return size
+
+    def _finish(self, choice: Json, reason: Any) -> None:
+        if not isinstance(reason, str):
+            return
+        number = choice.get("index")
+        if type(number) is not int:
+            number = index_of(choice, 0)
+        if number in self.finish_reasons or len(self.finish_reasons) < MAX_FINISHES:
+            self.finish_reasons[number] = word(reason)
+
+    def settle(
+        self,
+        prompt_quarters: Callable[[], int],
+        *,
+        finished: bool,
+        hidden_tokens: Callable[[], int] = lambda: 0,
+    ) -> Usage:
+        """Return what was used: as reported at the end of the answer, else by the estimate.
+
+        Of an answer that was not read to its end it is the larger of both, and no less than what
+        the model may have written without showing it, ``hidden_tokens``. What was reported before
+        more text came is no more than a lower bound either; its 0 for the prompt is no report.
+        """
+        reported = self.reported
+        if finished and reported is not None and self.reported_quarters >= self.output_quarters:
+            return Usage(reported, "provider")
+        completion = whole_tokens(self.output_quarters)
+        if not finished:
+            larger = (reported or Tokens()).at_least(
+                whole_tokens(prompt_quarters()), min(max(completion, hidden_tokens()), MAX_TOKENS)
+            )
+            return Usage(larger, "partial_estimate")
+        known = reported or Tokens()
+        prompt = 0 if known.prompt_total else whole_tokens(prompt_quarters())
+        larger = known.at_least(prompt, completion)
+        return Usage(larger, "provider" if larger == reported else "partial_estimate")

@@ -1,0 +1,248 @@
+"""The meter counts what an answer says, whole or in pieces, and what its upstream reports."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proxy.estimate import value_quarters
+from proxy.meter import MAX_FINISHES, Meter, answer_quarters
+from proxy.usage import Tokens
+from proxy.words import MAX_ID, MAX_WORD
+
+
+def chunk(**choice: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, **choice}]}
+
+
+def nothing() -> int:
+    return 0
+
+
+@pytest.mark.parametrize(
+    ("data", "length"),
+    [
+        pytest.param(None, 0, id="no-data"),
+        pytest.param({}, 0, id="empty"),
+        pytest.param({"choices": "none"}, 0, id="no-list"),
+        pytest.param({"choices": [None, 3]}, 0, id="no-choices"),
+        pytest.param(chunk(delta={"role": "assistant", "content": ""}), 0, id="role"),
+        pytest.param(chunk(delta="Paris"), 0, id="no-delta"),
+        pytest.param(chunk(delta={}, finish_reason="stop"), 0, id="end"),
+        pytest.param(chunk(text=" Paris", logprobs=None), 6, id="legacy"),
+        pytest.param(chunk(delta={"content": "Paris"}), 5, id="chat-delta"),
+        pytest.param(chunk(message={"content": "Paris", "refusal": None}), 5, id="chat-whole"),
+        pytest.param(chunk(message={"content": None, "refusal": "No."}), 3, id="refusal"),
+        pytest.param(chunk(delta={"reasoning_content": "Hm"}), 2, id="reasoning"),
+        pytest.param(chunk(delta={"reasoning": "Hm"}), 2, id="reasoning-by-its-other-name"),
+        pytest.param(
+            chunk(delta={"reasoning": "Hm", "reasoning_content": "Hm"}), 2, id="said-twice"
+        ),
+        pytest.param(
+            chunk(delta={"function_call": {"name": "find", "arguments": "{}"}}), 6, id="function"
+        ),
+        pytest.param(
+            chunk(
+                message={
+                    "tool_calls": [
+                        {
+                            "index": 0,
+                            "id": "call_1",
+                            "type": "function",
+                            "function": {"name": "find", "arguments": '{"q":1}'},
+                        },
+                        {"custom": {"name": "run", "input": "ls"}},
+                        None,
+                    ]
+                }
+            ),
+            16,
+            id="tools-without-ids",
+        ),
+        pytest.param({"choices": [{"text": "a"}, {"text": "bc"}]}, 3, id="two-choices"),
+    ],
+)
+def test_what_a_model_wrote_is_counted(data: Any, length: int) -> None:
+    meter = Meter()
+
+    meter.feed(data, 5.0)
+
+    assert meter.output_quarters == length
+    assert meter.first_token_at == (5.0 if length else None)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-2, 2) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["function", "custom", "name", "arguments"]), inner)
+    ),
+    max_leaves=6,
+)
+NAMES = ("content", "text", "reasoning_content", "refusal", "function_call", "reasoning")
+messages = st.dictionaries(st.sampled_from([*NAMES, "tool_calls", "role", "index"]), values)
+
+
+@given(message=messages, under=st.sampled_from(["delta", "message", None]))
+def test_what_is_said_is_the_same_field_by_field(
+    message: dict[str, Any], under: str | None
+) -> None:
+    choice = message if under is None else {"index": 0, under: message}
+    *written, reasoning = NAMES
+
+    said = sum(value_quarters(message.get(name)) for name in written)
+    if message.get(reasoning) and not message.get("reasoning_content"):
+        said += value_quarters(message[reasoning])
+    if isinstance(calls := message.get("tool_calls"), list):
+        parts = ("function", "custom")
+        tools = [call for call in calls if isinstance(call, dict)]
+        said += sum(value_quarters(call.get(part)) for call in tools for part in parts)
+
+    assert answer_quarters({"choices": [choice]}) == said
+
+
+def test_first_and_last_token_are_when_text_came() -> None:
+    meter = Meter()
+
+    meter.feed(chunk(delta={"role": "assistant", "content": ""}), 1.0)
+    meter.feed(chunk(delta={"content": "Pa"}), 2.0)
+    meter.feed(chunk(delta={"tool_calls": [{"function": {"arguments": "{"}}]}), 3.0)
+    meter.feed(chunk(delta={}, finish_reason="tool_calls"), 4.0)
+
+    assert (meter.first_token_at, meter.last_token_at) == (2.0, 3.0)
+
+
+def test_finish_reasons_are_kept_by_choice() -> None:
+    meter = Meter()
+
+    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": "length"}]}, 1.0)
+    meter.feed({"choices": [{"text": "", "finish_reason": "stop"}]}, 1.0)
+    meter.feed({"choices": [{"index": 1, "text": "", "finish_reason": None}]}, 1.0)
+
+    assert meter.finish_reasons == {0: "stop", 1: "length"}
+
+
+def test_the_last_usage_counts_and_none_are_added_up() -> None:
+    meter = Meter()
+
+    for completion in (1, 2, 3):
+        usage = {"prompt_tokens": 9, "completion_tokens": completion}
+        meter.feed(chunk(text="x") | {"usage": usage}, 1.0)
+    meter.feed(chunk(text="x") | {"usage": None}, 1.0)
+
+    settled = meter.settle(nothing, finished=True)
+    assert (settled.source, settled.tokens) == ("provider", Tokens(9, output=3))
+
+
+def test_usage_gone_wrong_is_counted_and_does_not_count() -> None:
+    meter = Meter()
+
+    meter.feed({"usage": {"prompt_tokens": 9, "completion_tokens": 2}}, 1.0)
+    meter.feed({"usage": {"prompt_tokens": -9, "completion_tokens": 2}}, 1.0)
+
+    assert meter.invalid_usage == 1
+    assert meter.settle(nothing, finished=True).tokens == Tokens(9, output=2)
+
+
+def test_a_reported_zero_is_not_replaced_by_a_guess() -> None:
+    meter = Meter()
+
+    meter.feed(chunk(text="Paris") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
+
+    settled = meter.settle(lambda: 400, finished=True)
+    assert (settled.source, settled.tokens) == ("provider", Tokens())
+
+
+def test_of_an_answer_that_was_left_the_larger_of_report_and_estimate_is_booked() -> None:
+    meter = Meter()
+    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    def left(prompt: int, hidden: int) -> Tokens:
+        settled = meter.settle(lambda: prompt, finished=False, hidden_tokens=lambda: hidden)
+        assert settled.source == "partial_estimate"
+        return settled.tokens
+
+    assert left(40, 0) == Tokens(12, output=10)
+    assert left(60, 0) == Tokens(15, output=10)
+    assert left(60, 9000) == Tokens(15, output=9000)
+
+
+def test_usage_that_more_text_follows_is_no_more_than_a_lower_bound() -> None:
+    meter = Meter()
+    meter.feed({"usage": {"prompt_tokens": 12, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    settled = meter.settle(lambda: 400, finished=True)
+    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(12, output=10))
+
+
+def test_zeros_that_more_text_follows_are_no_report_of_the_prompt_either() -> None:
+    meter = Meter()
+    meter.feed(chunk(text="Hi") | {"usage": {"prompt_tokens": 0, "completion_tokens": 0}}, 1.0)
+    meter.feed(chunk(text="x" * 40), 1.0)
+
+    settled = meter.settle(lambda: 400, finished=True)
+    assert (settled.source, settled.tokens) == ("partial_estimate", Tokens(100, output=11))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "tokens"),
+    [(0, "", Tokens()), (4, "Rome", Tokens(1, output=1)), (5, "Paris", Tokens(2, output=2))],
+)
+def test_without_usage_four_characters_are_a_token(
+    prompt: int, answer: str, tokens: Tokens
+) -> None:
+    meter = Meter()
+
+    meter.feed(chunk(text=answer), 1.0)
+
+    settled = meter.settle(lambda: prompt, finished=True)
+    assert (settled.source, settled.tokens) == ("partial_estimate", tokens)
+
+
+def tool(arguments: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}
+
+
+def pieces(text: str, cuts: list[int]) -> list[str]:
+    ends = [0, *sorted(cut % (len(text) + 1) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in pairwise(ends)]
+
+
+@given(text=st.text(), arguments=st.text(), cuts=st.lists(st.integers(0, 99), max_size=9))
+def test_a_stream_cut_anywhere_counts_as_the_whole_answer(
+    text: str, arguments: str, cuts: list[int]
+) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3}
+    whole, streamed = Meter(), Meter()
+
+    said = {"content": text, **tool(arguments)}
+    whole.feed(chunk(message=said, finish_reason="stop") | {"usage": usage}, 1.0)
+    for piece in pieces(text, cuts):
+        streamed.feed(chunk(delta={"content": piece}, finish_reason=None), 1.0)
+    for piece in pieces(arguments, cuts):
+        streamed.feed(chunk(delta=tool(piece)), 1.0)
+    streamed.feed(chunk(delta={}, finish_reason="stop"), 1.0)
+    streamed.feed({"choices": [], "usage": usage}, 1.0)
+
+    assert facts(streamed) == facts(whole)
+
+
+def facts(meter: Meter) -> dict[str, Any]:
+    return {name: getattr(meter, name) for name in Meter.__slots__}
+
+
+def test_of_what_an_upstream_writes_beside_its_answer_words_are_kept() -> None:
+    meter = Meter()
+    choices = [{"index": n, "text": "", "finish_reason": "f" * 10_000} for n in range(1000)]
+    meter.feed({"id": "i" * 10_000, "model": ["m"] * 10_000, "choices": choices}, 0.0)
+
+    assert meter.answer_id == "i" * MAX_ID
+    assert meter.answer_model is None
+    assert len(meter.finish_reasons) == MAX_FINISHES
+    assert {*meter.finish_reasons.values()} == {"f" * MAX_WORD}
