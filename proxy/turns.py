@@ -22,10 +22,16 @@ class Turns:
         """Return what a caller enters to have a turn, again and again."""
         return CallerTurn(self, caller)
 
+    def take_free(self) -> bool:
+        """Take a turn if one is free, which it is only while nobody waits. True if it was."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
     async def take(self, caller: object) -> None:
         """Wait for a turn."""
-        if self._free and not self._waiting:
-            self._free -= 1
+        if self.take_free():
             return
         given = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(caller, deque()).append(given)

@@ -285,6 +285,9 @@ class _Reply:
     def finish(self) -> None:
         return None
 
+    def leave(self) -> None:
+        return None
+
     async def __aenter__(self) -> Self:
         return self
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -43,18 +43,34 @@ def place_of(url: str) -> RequestTarget:
     return RequestTarget(origin, f"POST {target} HTTP/1.1\r\n", host)
 
 
-def written(place: RequestTarget, headers: Mapping[str, str], length: int) -> bytes:
-    """Write the head of a request.
+def written(place: RequestTarget, headers: Mapping[str, str]) -> bytes:
+    """Write the head of a request, but for its length, which is its last field.
 
     Raises ``UpstreamUnavailable`` when a header could be read as more than one.
     """
     own = "" if "host" in headers else f"host: {place.host}\r\n"
     fields = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    text = f"{place.line}{own}{fields}content-length: {length}\r\n\r\n"
-    lines = len(headers) + (4 if own else 3)
+    text = f"{place.line}{own}{fields}"
+    lines = len(headers) + (2 if own else 1)
     if text.count("\r") != lines or text.count("\n") != lines or "\0" in text or not text.isascii():
         raise UpstreamUnavailable("The upstream cannot be asked: a header is not plain text.")
     return text.encode("ascii")
+
+
+@dataclass(slots=True)
+class KnownPlace:
+    """Where a URL leads, and the head of the last request to it: the next is mostly the same."""
+
+    target: RequestTarget
+    headers: Mapping[str, str] | None = None
+    head: bytes = b""
+
+    def written(self, headers: Mapping[str, str], length: int) -> bytes:
+        """Write the head of a request of so many bytes. Raises ``UpstreamUnavailable``."""
+        if self.headers != headers:
+            self.head = written(self.target, headers)
+            self.headers = dict(headers)
+        return b"%bcontent-length: %d\r\n\r\n" % (self.head, length)
 
 
 @dataclass(slots=True)
@@ -71,22 +87,13 @@ class HttpReply:
     _pool: Pool
     _origin: Origin
     _connection: Connection | None
-    _begun: bool = False
 
-    async def read(self) -> bytes:
-        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``.
-
-        The first byte is waited for as long as the head was; after it silence is bounded by
-        ``idle``.
-        """
-        connection = self._connection
+    def read(self) -> Awaitable[bytes]:
+        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``."""
+        connection, timeouts = self._connection, self._timeouts
         if connection is None:  # it may be carrying the answer to somebody else by now
             raise RuntimeError("a reply that was left cannot be read")
-        if self._begun:
-            return await connection.read(self._timeouts.idle, "idle")
-        piece = await connection.read(self._timeouts.first_byte, "first_byte")
-        self._begun = True
-        return piece
+        return connection.read(timeouts.first_byte, timeouts.idle)
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body, cut at ``limit`` bytes."""
@@ -102,13 +109,17 @@ class HttpReply:
         if connection is not None:
             self._pool.finish(self._origin, connection)
 
+    def leave(self) -> None:
+        """Return the connection to the pool, which cuts it if the reply has not come to its end."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(self._origin, connection)
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            self._pool.give_back(self._origin, connection)
+        self.leave()
 
 
 class HttpClient:
@@ -130,7 +141,7 @@ class HttpClient:
         self._connections = connections
         self._trust = trust
         self._look_up = look_up
-        self._places: dict[str, RequestTarget] = {}
+        self._places: dict[str, KnownPlace] = {}
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -165,16 +176,18 @@ class HttpClient:
         fresh: bool = False,
     ) -> HttpReply:
         """Send a request, return the reply once its head is there. Raises ``UpstreamError``."""
-        place = self._place(url)
-        request = written(place, headers, len(body))
+        place = self._places[url] if url in self._places else self._place(url)
+        request, origin = place.written(headers, len(body)), place.target.origin
         until = self._now() + timeouts.total
-        connection = await self._connected(place.origin, timeouts, until, fresh=fresh)
+        connection = None if fresh else self._pool.take_rested(origin)
+        if connection is None:
+            connection = await self._connected(origin, timeouts, until, fresh=fresh)
         try:
             connection.send(request, body, until, on_sent)
             head = await connection.head(timeouts.first_byte)
         except BaseException as error:
             stale = isinstance(error, UpstreamUnavailable) and connection.was_stale
-            self._pool.give_back(place.origin, connection)
+            self._pool.give_back(origin, connection)
             if stale:
                 raise UpstreamStale from None
             raise
@@ -183,16 +196,15 @@ class HttpClient:
             headers=head.headers,
             _timeouts=timeouts,
             _pool=self._pool,
-            _origin=place.origin,
+            _origin=origin,
             _connection=connection,
         )
 
-    def _place(self, url: str) -> RequestTarget:
-        place = self._places.get(url)
-        if place is None:
-            if len(self._places) >= MAX_PLACES:
-                self._places.clear()
-            place = self._places[url] = place_of(url)
+    def _place(self, url: str) -> KnownPlace:
+        place = KnownPlace(place_of(url))
+        if len(self._places) >= MAX_PLACES:
+            self._places.clear()
+        self._places[url] = place
         return place
 
     async def _connected(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -24,12 +24,18 @@ class Reply(Protocol):
         """By lower-case name."""
         ...
 
-    async def read(self) -> bytes: ...
+    def read(self) -> Awaitable[bytes]:
+        """Return the next bytes of the body, none at its end. Raises ``UpstreamError``."""
+        ...
 
     async def body(self, limit: int) -> bytes: ...
 
     def finish(self) -> None:
         """Leave it as its answer is finished; nobody waits for the end that follows."""
+        ...
+
+    def leave(self) -> None:
+        """Let go of it, wherever it is: one that has not come to its end is cut."""
         ...
 
     async def __aenter__(self) -> Self: ...

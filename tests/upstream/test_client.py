@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from proxy.upstream.client import place_of, written
+from proxy.upstream.client import KnownPlace, place_of, written
 from tests.conftest import Proxy, running_proxy, world
 from tests.doubles import (
     Asked,
@@ -303,5 +303,20 @@ def test_a_url_says_whom_to_ask_and_for_what(url: str, place: Any) -> None:
 def test_a_host_that_the_policy_names_stands_for_the_own_one() -> None:
     place = place_of("http://10.0.0.1/")
 
-    assert written(place, {"host": "models.test"}, 0).count(b"host: ") == 1
-    assert b"host: 10.0.0.1\r\n" in written(place, {}, 0)
+    assert written(place, {"host": "models.test"}).count(b"host: ") == 1
+    assert b"host: 10.0.0.1\r\n" in written(place, {})
+
+
+def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
+    place = KnownPlace(place_of("http://openai/v1/x"))
+    headers = {"authorization": "one"}
+    heads = [place.written(headers, 7), place.written(dict(headers), 123)]
+    headers["authorization"] = "other"
+    heads.append(place.written(headers, 7))
+
+    begin = b"POST /v1/x HTTP/1.1\r\nhost: openai\r\nauthorization: "
+    assert heads == [
+        begin + b"one\r\ncontent-length: 7\r\n\r\n",
+        begin + b"one\r\ncontent-length: 123\r\n\r\n",
+        begin + b"other\r\ncontent-length: 7\r\n\r\n",
+    ]

@@ -44,11 +44,12 @@ class FixedLength:
         self.surplus = False
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
-        if len(data) > self._left:
+        left = self._left - len(data)
+        if left < 0:
             self.surplus = True
-            data = data[: self._left]
-        self._left -= len(data)
-        self.ended = self._left == 0
+            data, left = data[:left], 0
+        self._left = left
+        self.ended = left == 0
         if data:
             pieces.append(data)
 
@@ -97,7 +98,7 @@ class Chunked:
                 at += len(piece)
                 self._left -= len(piece)
                 continue
-            before, at = at, self._line(data, at)
+            before, at = at, self._whole(data, at, pieces) or self._line(data, at)
             if at == before:  # the line is not whole yet
                 self._keep(data[at:])
                 return
@@ -105,6 +106,18 @@ class Chunked:
 
     def close(self) -> bool:
         return self.ended
+
+    def _whole(self, data: bytes, at: int, pieces: list[bytes]) -> int:
+        """Add a chunk that is there to its very end, as most are; return where that is, or 0."""
+        line = _SIZE.match(data, at) if self._step == _SIZE_LINE else None
+        if line is None:
+            return 0
+        begin = line.end()
+        end = begin + int(line[1], 16)
+        if end == begin or begin - at > MAX_LINE_BYTES or data[end : end + 2] != b"\r\n":
+            return 0
+        pieces.append(data[begin:end])
+        return end + 2
 
     def _line(self, data: bytes, at: int) -> int:
         """Read what stands between chunks; return where it ends, or ``at`` when it is not whole."""

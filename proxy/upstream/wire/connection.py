@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_alarm",
         "_alarm_at",
+        "_begun",
         "_cut_short",
         "_deadline",
         "_fault",
@@ -81,7 +82,7 @@ class Connection(asyncio.Protocol):
         self._sent_at = 0.0
         self._spare: int | None = None
         self._reading = self._writing = True
-        self._cut_short = False
+        self._begun = self._cut_short = False
         self.answered = False
         self.served = 0
 
@@ -98,7 +99,7 @@ class Connection(asyncio.Protocol):
         """
         self._response = Response()
         self._total_at = until
-        self.answered = False
+        self.answered = self._begun = False
         self.served += 1
         self._sent_at = self._loop.time()
         if self._transport.is_closing():
@@ -134,9 +135,8 @@ class Connection(asyncio.Protocol):
     def _stop_writing(self) -> None:
         """Write no more of a request that is answered before it is whole. What would follow on the
         connection is no begin of another."""
-        if self._to_write:
-            self._to_write, self._on_sent = _NOTHING, None
-            self._cut_short = True
+        self._to_write, self._on_sent = _NOTHING, None
+        self._cut_short = True
 
     def _read_rest(self) -> None:
         """Read what had come when a write failed: the loop ends the connection without doing so.
@@ -166,36 +166,41 @@ class Connection(asyncio.Protocol):
         if response is None:
             raise RuntimeError("there is no answer without a request")
         if response.head is None and self._fault is None:
-            await self._wait(patience, "first_byte")
+            try:
+                await self._arrival(patience, "first_byte")
+            finally:
+                self._waiter = None
         if response.head is None:
             raise self._fault or protocol_error()
         return response.head
 
-    async def read(self, patience: float, phase: Phase) -> bytes:
+    async def read(self, first_byte: float, idle: float) -> bytes:
         """Return what has come of the body, or wait for it; nothing at its end.
 
-        What came before a fault is returned before the fault is raised.
+        Its first bytes are waited for as long as the head was, and silence after them for ``idle``
+        seconds. What came before a fault is returned before the fault is raised.
         """
-        if self._held:
-            if self._loop.time() >= self._total_at:
-                raise UpstreamTimeout("total")
-            return self._take()
-        while not self.ended and self._fault is None:
-            await self._wait(patience, phase)
-            if self._held:
-                return self._take()
-        if not self.ended and self._fault is not None:
-            raise self._fault
-        return b""
-
-    def _take(self) -> bytes:
+        if self._held and self._loop.time() >= self._total_at:
+            raise UpstreamTimeout("total")
+        while not self._held:
+            if self.ended:
+                return b""
+            if self._fault is not None:
+                raise self._fault
+            try:
+                if self._begun:
+                    await self._arrival(idle, "idle")
+                else:
+                    await self._arrival(first_byte, "first_byte")
+            finally:
+                self._waiter = None
+        self._begun = True
         held = self._held
-        data = held[0] if len(held) == 1 else b"".join(held)
         self._drop()
-        return data
+        return held[0] if len(held) == 1 else b"".join(held)
 
     def _drop(self) -> None:
-        self._held.clear()
+        self._held = []
         self._held_bytes = 0
         if not self._reading and not self._transport.is_closing():
             self._reading = True
@@ -219,8 +224,10 @@ class Connection(asyncio.Protocol):
             or self._transport.get_write_buffer_size()
         ):
             return False
-        self._drop()
-        self._close_spare()
+        if self._held:
+            self._drop()
+        if self._spare is not None:
+            self._close_spare()
         self._response = None
         self._expect(self._loop.time() + seconds)
         return True
@@ -267,20 +274,27 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         self.answered = True
-        held, before = self._held, len(self._held)
+        body = response.body
         try:
-            response.feed(data, held)
+            if body is None:
+                response.feed(data, self._held)
+                body = response.body
+            else:
+                body.feed(data, self._held)
         except UpstreamInvalid as fault:
             self._fail(fault)
             return
-        self._held_bytes += sum(map(len, held[before:]))
-        too_much = self._held_bytes > MAX_HELD_BYTES and not response.ended
-        if too_much and self._reading and not self._transport.is_closing():
-            self._reading = False
-            self._transport.pause_reading()
-        if response.head is not None:
+        if body is None:
+            return
+        if self._held:
+            self._held_bytes += len(data)  # its framing, too: a little more than is held
+            too_much = self._held_bytes > MAX_HELD_BYTES and not body.ended
+            if too_much and self._reading and not self._transport.is_closing():
+                self._reading = False
+                self._transport.pause_reading()
+        if self._to_write:
             self._stop_writing()
-            self._wake()
+        self._wake()
 
     def eof_received(self) -> None:
         self._over(orderly=True)
@@ -324,28 +338,27 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _wait(self, patience: float, phase: Phase) -> None:
-        """Wait for bytes, an end or a fault, which may be that none of them came in time."""
+    def _arrival(self, patience: float, phase: Phase) -> asyncio.Future[None]:
+        """Return what is done once there are bytes, an end or a fault, which may be that none of
+        them came in time. Who has waited for it sets ``_waiter`` to None again."""
         until = self._loop.time() + patience
         if until >= self._total_at:
             until, phase = self._total_at, "total"
         self._phase = phase
-        self._expect(until)
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        self._deadline = until
+        if self._alarm is None or self._alarm_at > until:
+            self._set_alarm()
+        self._waiter = waiter = self._loop.create_future()
+        return waiter
 
     def _expect(self, moment: float) -> None:
         self._deadline = moment
-        if self._alarm is not None:
-            if self._alarm_at <= moment:
-                return
-            self._alarm.cancel()
-        self._set_alarm()
+        if self._alarm is None or self._alarm_at > moment:
+            self._set_alarm()
 
     def _set_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._alarm_at = self._deadline
         self._alarm = self._loop.call_at(self._alarm_at, self._ring)
 

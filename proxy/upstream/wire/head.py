@@ -16,8 +16,11 @@ MAX_LINE_BYTES = 16 * 1024
 MAX_FIELDS = 256
 MAX_LENGTH_DIGITS = 18
 
-_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?")
-_FIELD = re.compile(r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t\x20-\x7e\x80-\xff]*)\r\n", re.MULTILINE)
+_STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
+# Neither part gives back what it has taken, so that no run of spaces is gone through twice.
+_FIELD = re.compile(
+    r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)\r\n", re.MULTILINE
+)
 
 
 def protocol_error() -> UpstreamInvalid:
@@ -41,13 +44,13 @@ class ResponseHead(NamedTuple):
 
 def read_head(raw: bytes) -> ResponseHead:
     """Read status line and fields, each with its line end. Raises ``UpstreamInvalid``."""
-    first, _, rest = raw.decode("latin-1").partition("\r\n")
-    status_line = _STATUS.fullmatch(first)
-    if status_line is None or len(first) > MAX_LINE_BYTES:
+    text = raw.decode("latin-1")
+    status_line = _STATUS.match(text)
+    if status_line is None or (begin := status_line.end()) > MAX_LINE_BYTES + len("\r\n"):
         raise protocol_error()
-    status, headers = int(status_line[2]), read_fields(rest)
+    status, headers = int(status_line[2]), read_fields(text, begin)
     newer = status_line[1] == "1"
-    keeps = _keeps(headers, newer=newer)
+    keeps = _keeps(headers["connection"], newer=newer) if "connection" in headers else newer
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
     if status < 200 or status in (204, 304):  # these have no body, whatever they say of one
         bare = length in (None, "0") and coding is None
@@ -62,17 +65,35 @@ def read_head(raw: bytes) -> ResponseHead:
     return ResponseHead(status, headers, size, chunked=False, keeps=keeps and size is not None)
 
 
-def read_fields(text: str) -> dict[str, str]:
-    """Read lines of fields, every one of them or none. Raises ``UpstreamInvalid``."""
-    found = _FIELD.findall(text)
+def read_fields(text: str, begin: int = 0) -> dict[str, str]:
+    """Read lines of fields from ``begin`` on, every one of them or none. Raises
+    ``UpstreamInvalid``."""
+    found = _FIELD.findall(text, begin)
+    count = len(found)
     # A match begins at a line's begin and ends at its end: as many as lines means every line.
-    if len(found) != text.count("\n") or len(found) > MAX_FIELDS:
+    if count != text.count("\n", begin) or count > MAX_FIELDS:
         raise protocol_error()
-    if len(text) > MAX_LINE_BYTES and max(map(len, text.split("\n"))) > MAX_LINE_BYTES:
+    if len(text) - begin > MAX_LINE_BYTES:
+        _check_lines(text[begin:])
+    if not found:
+        return {}
+    names, values = zip(*found, strict=True)
+    fields = dict(zip("\n".join(names).lower().split("\n"), values, strict=True))
+    if len(fields) < count or " \r\n" in text or "\t\r\n" in text:
+        return _joined(found)
+    return fields
+
+
+def _check_lines(text: str) -> None:
+    if max(map(len, text.split("\n"))) > MAX_LINE_BYTES:
         raise protocol_error()
+
+
+def _joined(found: list[tuple[str, str]]) -> dict[str, str]:
+    """Return fields of which some came more than once, or with spaces at the end."""
     fields: dict[str, str] = {}
     for name, value in found:
-        known, text = name.lower(), value.strip(" \t")
+        known, text = name.lower(), value.rstrip(" \t")
         fields[known] = f"{fields[known]}, {text}" if known in fields else text
     return fields
 
@@ -84,9 +105,6 @@ def _length(digits: str) -> int:
     return int(digits)
 
 
-def _keeps(headers: Mapping[str, str], *, newer: bool) -> bool:
-    connection = headers.get("connection")
-    if connection is None:
-        return newer
+def _keeps(connection: str, *, newer: bool) -> bool:
     options = {option.strip() for option in connection.lower().split(",")}
     return "close" not in options and (newer or "keep-alive" in options)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from proxy.errors import UpstreamTimeout, UpstreamUnavailable
+from proxy.turns import Turns
 from proxy.upstream.wire.connection import Connection
 from proxy.upstream.wire.dialing import Origin
 
@@ -50,9 +51,9 @@ class Pool:
         self._bound = bound
         self._keepalive_s = keepalive_s
         self._linger_s = linger_s
-        self._places = asyncio.Semaphore(bound)
+        self._places = Turns(bound)
         self._dialing = 0
-        self._lent: set[Connection] = set()
+        self._lent: dict[Connection, None] = {}
         self._resting: dict[Origin, list[Connection]] = {}
         self._closed = False
         self.waiting = 0
@@ -65,31 +66,41 @@ class Pool:
     def lent(self) -> int:
         return len(self._lent)
 
+    def take_rested(self, origin: Origin) -> Connection | None:
+        """Return the connection that rested last, without waiting. None where there is none, or
+        where no place is free."""
+        if not self._resting.get(origin) or not self._places.take_free():
+            return None
+        connection = self._rested(origin)
+        if connection is None:
+            self._places.give_back(self)
+        else:
+            self._lent[connection] = None
+        return connection
+
     async def take(self, origin: Origin, patience: float, *, fresh: bool = False) -> Connection:
         """Return the connection that rested last, else a new one, within ``patience`` seconds.
 
         ``fresh`` wants a new one. Raises ``UpstreamError``, and ``NoPlace`` where there is none.
         """
         until = asyncio.get_running_loop().time() + patience
-        if self._places.locked():
+        if not self._places.take_free():
             await self._wait_for_place(until)
-        else:
-            await self._places.acquire()
         try:
             connection = None if fresh else self._rested(origin)
             if connection is None:
                 connection = await self._new(origin, until)
         except BaseException:
-            self._places.release()
+            self._places.give_back(self)
             raise
-        self._lent.add(connection)
+        self._lent[connection] = None
         return connection
 
     async def _wait_for_place(self, until: float) -> None:
         self.waiting += 1
         try:
             async with asyncio.timeout_at(until):
-                await self._places.acquire()
+                await self._places.take(self)
         except TimeoutError:
             raise NoPlace from None
         finally:
@@ -134,12 +145,14 @@ class Pool:
         """Take a connection back. One that cannot carry another request is cut."""
         if connection not in self._lent:
             return
-        self._lent.discard(connection)
-        if not self._closed and connection.release(self._keepalive_s):
-            self._resting.setdefault(origin, []).append(connection)
-        else:
+        del self._lent[connection]
+        if self._closed or not connection.release(self._keepalive_s):
             connection.abort()
-        self._places.release()
+        elif origin in self._resting:
+            self._resting[origin].append(connection)
+        else:
+            self._resting[origin] = [connection]
+        self._places.give_back(self)
 
     def _on_close(self, origin: Origin, connection: Connection) -> None:
         """Forget a connection that ended at rest; one that is lent is given back by its owner."""

@@ -10,33 +10,34 @@ _BEGIN, _END = b"HTTP/1.", b"\r\n\r\n"
 
 
 class Response:
-    """Feed it bytes; it adds those of the body to ``pieces``. ``head`` is there once it has come.
+    """Feed it bytes; it adds those of the body to ``pieces``. Once the ``head`` has come, the
+    ``body`` is there, too, and may be fed itself.
 
     Interim responses are skipped, so many of them. ``feed`` raises ``UpstreamInvalid`` for what
     is no response; what it had added by then is good.
     """
 
-    __slots__ = ("_body", "_interim", "_kept", "head")
+    __slots__ = ("_interim", "_kept", "body", "head")
 
     def __init__(self) -> None:
         self.head: ResponseHead | None = None
-        self._body: Body | None = None
+        self.body: Body | None = None
         self._kept = bytearray()
         self._interim = 0
 
     @property
     def ended(self) -> bool:
-        return self._body is not None and self._body.ended
+        return self.body is not None and self.body.ended
 
     @property
     def keeps(self) -> bool:
         """Whether the connection is at the begin of another response, and may carry one."""
-        head, body = self.head, self._body
+        head, body = self.head, self.body
         return head is not None and head.keeps and bool(body and body.ended and not body.surplus)
 
     def feed(self, data: bytes, pieces: list[bytes]) -> None:
-        if self._body is not None:
-            self._body.feed(data, pieces)
+        if self.body is not None:
+            self.body.feed(data, pieces)
             return
         if self._kept:
             seen = max(0, len(self._kept) - len(_END))
@@ -55,9 +56,9 @@ class Response:
             head = read_head(data[at : end + 2])
             at = end + 4
             if head.status >= 200:
-                self.head, self._body = head, body_of(head)
-                if at < len(data):
-                    self._body.feed(data[at:], pieces)
+                self.head, self.body = head, body_of(head)
+                if rest := data[at:]:
+                    self.body.feed(rest, pieces)
                 return
             self._interim += 1
             if self._interim > MAX_INTERIM:
@@ -74,4 +75,4 @@ class Response:
 
     def close(self) -> bool:
         """Take the connection's end, and say whether the response is whole."""
-        return self._body is not None and self._body.close()
+        return self.body is not None and self.body.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.errors import UpstreamInvalid
 from proxy.upstream.wire.head import MAX_FIELDS, MAX_LINE_BYTES, read_fields, read_head
@@ -105,3 +107,29 @@ def test_as_many_fields_and_as_long_a_line_as_allowed_are_read() -> None:
 
     assert len(read_fields(many)) == MAX_FIELDS
     assert len(read_fields(long)["x"]) == MAX_LINE_BYTES - 4
+
+
+spaces = st.text(" \t", max_size=3)
+names = st.sampled_from(["a", "A", "x-one", "X-One", "set-cookie"])
+values = st.sampled_from(["", "1", "a b", "a\tb", ": c", "\u00e9"])
+
+
+@given(st.lists(st.tuples(names, spaces, values, spaces), max_size=6))
+def test_fields_are_read_as_if_one_by_one(lines: list[tuple[str, str, str, str]]) -> None:
+    plain: dict[str, str] = {}
+    for name, _, value, _ in lines:
+        known = name.lower()
+        plain[known] = f"{plain[known]}, {value}" if known in plain else value
+    text = "".join(f"{name}:{before}{value}{after}\r\n" for name, before, value, after in lines)
+
+    assert read_fields(text) == plain
+    assert read_head(written() + text.encode("latin-1")).headers == plain
+
+
+@pytest.mark.parametrize("end", ["\n", "\0", ""])
+def test_a_run_of_spaces_is_gone_through_once(end: str) -> None:
+    """Twice would be squared: this would not come to an end."""
+    line = "x:" + " " * 2**20
+
+    with pytest.raises(UpstreamInvalid):
+        read_fields("\r\n".join([line + end] * 4) + "\r\n")

@@ -241,7 +241,7 @@ async def test_nobody_waits_for_the_end_that_follows_an_answer(upstream: Scripte
     origin, pool = origin_of(upstream), pool_of(1, linger_s=60)
     connection = await pool.take(origin, 2)
     await used(connection)
-    assert await connection.read(2, "idle") == b"[DONE]"
+    assert await connection.read(2, 2) == b"[DONE]"
 
     pool.finish(origin, connection)
     assert (pool.lent, pool.resting) == (1, 0)
