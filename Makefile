@@ -12,7 +12,7 @@ FAST := -m "core or not (heavy or model or process or prometheus or redis or sdk
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test test-fast coverage compat adversary check fix bench calls docs dashboards lock clean
+.PHONY: help install run test test-fast coverage compat adversary check fix bench profile calls docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -52,8 +52,11 @@ fix: .venv/.dev ## Format and mend what can be mended
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev ## Measure the cost of a call against a bare relay in the same run
+bench: .venv/.dev ## Measure the cost of a call beside a bare relay and nginx, in ten minutes
 	$(BIN)/python -m bench
+
+profile: .venv/.dev ## Show where the time of a call goes; PARTS="guards --scenario stream": of another
+	$(BIN)/python -m bench.profiling $(PARTS)
 
 calls: .venv/.dev ## Count the functions that a call runs, room by room; PARTS=guards: each of them
 	$(BIN)/python -m bench.calls $(PARTS)

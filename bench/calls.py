@@ -24,7 +24,8 @@ from typing import Any
 import uvloop
 
 import proxy
-from bench import policies
+from bench import load, policies
+from bench.load import Job
 from bench.processes import serving
 from proxy import app
 from proxy.settings import Address, LedgerAt, Settings
@@ -72,10 +73,8 @@ def room_of(file: str) -> str:
 
 
 async def _ask(port: int, first: int, total: int, *, stream: bool) -> None:
-    numbers = (str(each) for each in (port, first, total, int(stream)))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "bench.load", *numbers)
-    if await process.wait():
-        raise RuntimeError("the client failed")
+    job = Job(port=port, seed=first, total=total, stream=stream, plain=True, connections=1)
+    await load.run(job)
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,9 @@ async def counted(parts: str, *, stream: bool = False, hits: bool = False) -> Co
 
 async def _count(made: Counted, folder: Path, parts: str, *, stream: bool, hits: bool) -> None:
     async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
-        settings = _settings(folder, parts, upstream, collector)
+        chosen = settings(folder, parts, upstream, collector)
         log = os.open(os.devnull, os.O_WRONLY)
-        async with app.running(settings, log_fd=log) as running:
+        async with app.running(chosen, log_fd=log) as running:
             await _ask(running.listen.port, 0, WARM, stream=stream)
             await asyncio.sleep(SETTLED_S)
             made.loop.on = made.threads.on = True
@@ -114,7 +113,8 @@ async def _count(made: Counted, folder: Path, parts: str, *, stream: bool, hits:
         os.close(log)
 
 
-def _settings(folder: Path, parts: str, upstream: int, collector: int) -> Settings:
+def settings(folder: Path, parts: str, upstream: int, collector: int) -> Settings:
+    """Return the settings of a proxy in this process that measures these parts."""
     (folder / "policies").mkdir()
     policies.write(folder / "policies", parts, upstream)
     kept = parts in policies.KEPT

@@ -1,20 +1,28 @@
-"""A provider that answers at once: ``python -m bench.upstream PORT``."""
+"""A provider that answers at once: ``python -m bench.upstream PORT [CHUNKS GAP_MS ANSWER_BYTES]``.
+
+A stream has so many chunks, one every ``GAP_MS``; any other answer has so many bytes of text.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+from functools import partial
 from typing import cast
 
 import uvloop
 
-CHUNKS = 50
+from bench.bodies import prose
+
+CHUNKS, GAP_MS, ANSWER_BYTES = 64, 5.0, 650
+JSON = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+EVENTS = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def _document() -> bytes:
-    text = "Paris is the capital of France. " * 20
-    message = {"role": "assistant", "content": text}
+def document(size: int) -> bytes:
+    """Return a response whose answer has so many characters."""
+    message = {"role": "assistant", "content": prose(size), "refusal": None}
     body = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -24,31 +32,29 @@ def _document() -> bytes:
         "usage": {"prompt_tokens": 200, "completion_tokens": 160, "total_tokens": 360},
     }
     data = json.dumps(body).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n"
-    return head.encode() + b"\r\n" + data
+    return JSON % (len(data), data)
 
 
-def _chunk(choices: list[dict[str, object]], **more: object) -> bytes:
+def chunk(choices: list[dict[str, object]], **more: object) -> bytes:
+    """Return one event of a stream as it is written."""
     head = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o-mini"}
     data = b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-def _stream() -> list[bytes]:
-    said = {"index": 0, "delta": {"content": " word"}, "finish_reason": None}
-    usage = {"prompt_tokens": 200, "completion_tokens": CHUNKS, "total_tokens": 200 + CHUNKS}
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n"
+def stream(chunks: int) -> list[bytes]:
+    """Return what is written of a stream, one write after the other."""
+    words = prose(8 * chunks).split()
+    usage = {"prompt_tokens": 200, "completion_tokens": chunks, "total_tokens": 200 + chunks}
     done = b"data: [DONE]\n\n"
+    deltas = [{"content": f" {words[at % len(words)]}"} for at in range(chunks)]
     return [
-        head + b"\r\n",
-        *[_chunk([said]) for _ in range(CHUNKS)],
-        _chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]),
-        _chunk([], usage=usage),
+        EVENTS,
+        *[chunk([{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas],
+        chunk([{"index": 0, "delta": {}, "finish_reason": "stop"}]),
+        chunk([], usage=usage),
         f"{len(done):x}\r\n".encode() + done + b"\r\n0\r\n\r\n",
     ]
-
-
-DOCUMENT, STREAM = _document(), _stream()
 
 
 class Provider(asyncio.Protocol):
@@ -56,38 +62,53 @@ class Provider(asyncio.Protocol):
 
     transport: asyncio.WriteTransport
 
+    def __init__(self, document: bytes, stream: list[bytes], gap_s: float) -> None:
+        self.document, self.stream, self.gap_s = document, stream, gap_s
+        self.loop = asyncio.get_running_loop()
+        self.buffer = bytearray()
+        self.length = 0  # of the request; 0 until its head is there
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.WriteTransport", transport)
-        self.buffer = b""
 
     def data_received(self, data: bytes) -> None:
         self.buffer += data
-        head, end, body = self.buffer.partition(b"\r\n\r\n")
-        if not end:
+        if not self.length:
+            end = self.buffer.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            head = self.buffer[:end].lower()
+            said = head.partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0]
+            self.length = end + 4 + int(said)
+        if len(self.buffer) < self.length:
             return
-        length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0])
-        if len(body) < length:
-            return
-        self.buffer = b""
-        if b'"stream":true' in body:
-            self._next(0)
+        streams = b'"stream":true' in self.buffer
+        self.buffer.clear()
+        self.length = 0
+        if streams:
+            self._write(0)
         else:
-            self.transport.write(DOCUMENT)
+            self.transport.write(self.document)
 
-    def _next(self, number: int) -> None:
-        """Write one chunk a millisecond, so that each is a read of its own."""
+    def _write(self, number: int) -> None:
+        """Write one chunk after the other, each to be a read of its own."""
         if self.transport.is_closing():
             return
-        self.transport.write(STREAM[number])
-        if number + 1 < len(STREAM):
-            asyncio.get_running_loop().call_later(0.001, self._next, number + 1)
+        self.transport.write(self.stream[number])
+        if number + 1 < len(self.stream):
+            self.loop.call_later(self.gap_s, self._write, number + 1)
 
 
-async def main(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(Provider, "127.0.0.1", port)
+async def main(port: int, chunks: int, gap_ms: float, size: int) -> None:
+    provider = partial(Provider, document(size), stream(chunks), gap_ms / 1000)
+    server = await asyncio.get_running_loop().create_server(
+        provider, "127.0.0.1", port, backlog=4096
+    )
     async with server:
         await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1])))
+    told = dict(enumerate(sys.argv))
+    chunks, gap_ms = int(told.get(2, CHUNKS)), float(told.get(3, GAP_MS))
+    uvloop.run(main(int(sys.argv[1]), chunks, gap_ms, int(told.get(4, ANSWER_BYTES))))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from bench import results, table
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, ROUTES, SHARING
@@ -142,6 +143,14 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "silent": guards.silent,
     },
     "metrics.md": {"metrics": metrics},
+    "performance.md": {
+        "machine": partial(results.told, results.CALLS, table.machine),
+        "reach": partial(results.told, results.CALLS, table.reach),
+        "calls": partial(results.told, results.CALLS, table.calls),
+        "streams": partial(results.told, results.CALLS, table.streams),
+        "latency": partial(results.told, results.CALLS, table.latency),
+        "processes": partial(results.told, results.CALLS, table.processes),
+    },
     "policies.md": {"dialects": dialects, "limits": limits},
 }
 

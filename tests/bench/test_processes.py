@@ -1,0 +1,61 @@
+"""What programs under test take, as the kernel says it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.processes import TICK_S, free_port, memory_of, program, session_of
+
+SERVER = """
+import socket, sys, threading
+def work():
+    for _ in range(6_000_000): pass
+threads = [threading.Thread(target=work) for _ in range(2)]
+for each in threads: each.start()
+for each in threads: each.join()
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as server:
+    while True: server.accept()
+"""
+
+
+def test_the_session_and_the_time_are_read_behind_any_name() -> None:
+    stat = "12 (a (b) c) S 3 4 77 0 -1 0 1 2 3 4 150 50 9 9 20 0 1"
+
+    assert session_of(stat) == (77, 200 * TICK_S)
+
+
+def test_our_own_process_is_read() -> None:
+    session, seconds = session_of(Path("/proc/self/stat").read_text())
+
+    assert session == os.getsid(0)
+    assert seconds > 0
+
+
+def test_memory_is_what_is_in_use_with_its_share_of_the_rest() -> None:
+    rollup = "00-ff rollup\nRss:  9000 kB\nPss:  2048 kB\nPss_Dirty:  1 kB\n"
+
+    assert memory_of(rollup) == 2
+
+
+@pytest.mark.process  # it starts a program, by way of the rig
+async def test_a_program_is_measured_with_all_its_threads() -> None:
+    port = free_port()
+
+    async with program(port, sys.executable, "-c", SERVER, str(port)) as running:
+        spent, memory = running.cpu_s(), running.memory_mb()
+
+    assert spent > 0.1
+    assert memory > 1
+    assert running.ready_s > 0
+    assert running.process.returncode is not None
+
+
+@pytest.mark.process
+async def test_a_program_that_ends_at_once_is_told() -> None:
+    with pytest.raises(RuntimeError, match="does not listen"):
+        async with program(free_port(), sys.executable, "-c", "pass"):
+            pass

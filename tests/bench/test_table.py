@@ -1,0 +1,80 @@
+"""The tables that a measurement comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bench import results, table
+from bench.machine import optimisations
+
+
+def closed(cpu: list[float]) -> dict[str, Any]:
+    return {"closed": {"cpu_us": cpu, "p50_us": [10.0, 10.0], "p99_us": [15.0, 17.0]}}
+
+
+def opened(p50: list[float]) -> dict[str, Any]:
+    return {"open": {"p50_us": p50, "p99_us": [4000.0, 6000.0]}}
+
+
+KEPT: dict[str, Any] = {
+    "settings": {"rounds": 2, "seconds": 4},
+    "processes": {"bare": {"ready_s": 0.8, "rest_mb": 60.0, "load_mb": 64.0}},
+    "rounds": {
+        "direct": opened([100.0, 100.0]),
+        "relay": closed([100.0, 200.0]) | opened([300.0, 300.0]),
+        "bare": closed([150.0, 300.0]),
+        "guards": closed([250.0, 500.0]),
+        "everything": closed([400.0, 840.0]) | opened([500.0, 540.0]),
+    },
+}
+
+
+def test_what_speed_is_judged_by_is_told_in_parts_of_the_relay() -> None:
+    found = dict(table.goals(KEPT))
+
+    assert found["everything on"] == "4.10 [4.00-4.20]"
+    assert found["no policy (`bare`)"] == "1.50 [1.50-1.50]"
+    assert found["guards above `bare`"] == "1.00 [1.00-1.00]"
+    assert found["p50 added at 100 calls a second, to the relay's"] == "2.10 [2.00-2.20]"
+    assert found["p99 at 100 calls a second, ms"] == "5.00 [4.00-6.00]"
+    assert found["p99 to p50 at 32 saturated, everything on"] == "1.60 [1.50-1.70]"
+    assert found["memory at rest, bare, MB"] == "60.0"
+
+
+def test_what_was_not_measured_is_left_out() -> None:
+    assert "a hit of the cache" not in dict(table.goals(KEPT))
+    assert len(list(table.streams(KEPT))) == 2
+
+
+def test_a_call_is_told_with_its_ratio_and_calls_a_second() -> None:
+    rows = list(table.calls(KEPT))
+
+    assert "| everything on | 620 [400-840] | 4.10 [4.00-4.20] | 1,613 |" in rows
+
+
+def test_latency_is_told_in_milliseconds() -> None:
+    rows = list(table.latency(KEPT))
+
+    assert "| no proxy | 0.10 [0.10-0.10] | 5.00 [4.00-6.00] |" in rows
+
+
+def test_what_is_kept_is_read_again_with_four_digits(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "kept.json"
+    results.write(path, {"rounds": [1.234567, 123456.7], "name": "x"})
+
+    assert results.read(path) == {"rounds": [1.235, 123457], "name": "x"}
+    assert '"rounds": [1.235, 123457]' in path.read_text()
+
+
+def test_what_is_kept_names_no_folder_and_describes_the_machine() -> None:
+    kept = results.begun(rounds=3)
+
+    assert "/" not in str(kept)
+    assert kept["machine"].keys() >= {"processor", "cores", "memory_gib", "python", "built"}
+    assert kept["settings"] == {"rounds": 3}
+
+
+def test_an_interpreter_is_told_with_how_it_was_built() -> None:
+    assert optimisations("'--enable-optimizations' '--with-lto'") == "built with PGO and LTO"
+    assert optimisations("'--prefix=/usr'") == "built without PGO or LTO"
