@@ -11,11 +11,11 @@ from typing import Any
 
 from proxy.dialects import enkrypt, fireworks, multimodel, openai, portkey, request_headers, scale
 from proxy.dialects.base import Client, Dialect, Headers
-from proxy.dialects.bounds import SPELLINGS, check_groups, checked_fields
+from proxy.dialects.bounds import GROUPS, SPELLINGS, check_groups, checked_fields
 from proxy.dialects.fields import Fields, check_body
 from proxy.dialects.request_headers import joined_names
 from proxy.dialects.translation import ALIKE
-from proxy.errors import BadField, MethodNotAllowed, NotFound
+from proxy.errors import BadField, MethodNotAllowed, NotFound, Refused
 from proxy.estimate import field_quarters
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
@@ -50,9 +50,9 @@ HEADER_PREFIXES: dict[str, Dialect] = {
 
 
 def _sharing(dialect: Dialect) -> dict[str, Dialect]:
-    """Return the dialects that have the very same routes, by what their headers begin with."""
+    """Return the dialects that have the very same routes, by what their joined headers hold."""
     return {
-        prefix: other
+        f"\n{prefix}": other
         for prefix, other in HEADER_PREFIXES.items()
         if other is not dialect and other.client.routes == dialect.client.routes
     }
@@ -81,12 +81,14 @@ USUAL_HEADERS = frozenset(
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    name = PATHS.get(path, "openai")
-    if sharing := SHARING[name]:
-        names = joined_names(headers)
-        for prefix, other in sharing.items():
-            if f"\n{prefix}" in names:
-                return other
+    return _spoken(PATHS.get(path, "openai"), joined_names(headers))
+
+
+def _spoken(name: str, names: str) -> Dialect:
+    """Return the dialect of a path that belongs to ``name``, by the joined names of headers."""
+    for mark, other in SHARING[name].items():
+        if mark in names:
+            return other
     return DIALECTS[name]
 
 
@@ -101,17 +103,16 @@ class Received:
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
-    found = ROUTES.get((method, path))
-    if found is None:
-        allowed = sorted(verb for verb, known in ROUTES if known == path)
-        if allowed:
-            raise MethodNotAllowed(", ".join(allowed))
-        raise NotFound("There is no such path.")
-    dialect = dialect_of(path, headers)
-    credential = dialect.client.credential(headers)
+    if (method, path) not in ROUTES:
+        raise _not_served(path)
+    name, endpoint = ROUTES[method, path]
+    names = joined_names(headers)
+    dialect = _spoken(name, names)
+    client = dialect.client
+    credential = client.credential(headers)
     head = RequestHead(
         dialect=dialect.name,
-        endpoint=found[1],
+        endpoint=endpoint,
         route=path,
         request_id=received.request_id,
         nonce=received.nonce,
@@ -119,18 +120,27 @@ def parse_head(method: str, path: str, headers: Headers, received: Received) -> 
         at=received.at,
         digest=None if credential is None else credential.digest,
     )
-    return dialect.client.read_headers(headers, request_headers.common(headers, head))
+    if request_headers.PREFIX in names or "traceparent" in headers:
+        head = request_headers.common(headers, head)
+    return head if client.read_headers is None else client.read_headers(headers, head)
+
+
+def _not_served(path: str) -> Refused:
+    """Return the refusal of a request for which there is no route."""
+    allowed = sorted(verb for verb, known in ROUTES if known == path)
+    return MethodNotAllowed(", ".join(allowed)) if allowed else NotFound("There is no such path.")
 
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
     """Return the headers that carry no credential, the caller's own under no name."""
     own = credential.reveal() if credential is not None else None
-    return {
-        name: value
-        for name, value in headers.items()
-        if (own is None or own not in value)
-        and (name in USUAL_HEADERS or _CREDENTIAL.search(name) is None)
-    }
+    kept = {}
+    for name, value in headers.items():
+        if own is not None and own in value:
+            continue
+        if name in USUAL_HEADERS or _CREDENTIAL.search(name) is None:
+            kept[name] = value
+    return kept
 
 
 def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") -> Call:
@@ -139,28 +149,33 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     ``size`` is that of the body in bytes, ``caller`` in whose turns the call is served. A large
     body is estimated here, as its estimate is asked for more than once and takes long.
     """
-    dialect = DIALECTS[head.dialect]
-    check_body(CHECKED_FIELDS[head.dialect][head.endpoint], body, SPELLINGS)
-    check_groups(body)
-    for rule in dialect.client.rules.get(head.endpoint, ()):
-        rule(body)
+    client, endpoint = DIALECTS[head.dialect].client, head.endpoint
+    check_body(CHECKED_FIELDS[head.dialect][endpoint], body, SPELLINGS)
+    if not GROUPS.isdisjoint(body):
+        check_groups(body)
+    if not client.ruled.isdisjoint(body):
+        for rule in client.rules.get(endpoint, ()):
+            rule(body)
     asked: Any = body["model"]
     deployment = None
-    if dialect.client.named is not None:
-        asked, deployment = dialect.client.named(asked)
-    options = body.get("stream_options") or {}
-    stream = body.get("stream") is True and head.endpoint != "embeddings"
-    hub_body = dialect.client.to_hub(head.endpoint, body)
-    _check_names(head, asked if isinstance(asked, list) else [asked], deployment, hub_body)
+    if client.named is not None:
+        asked, deployment = client.named(asked)
+    models = tuple(asked) if type(asked) is list else (asked,)
+    hub_body = client.to_hub(endpoint, body)
+    _check_names("model", *models)
+    if head.user is not None or "user" in hub_body:
+        _check_names("user", hub_body.get("user"), head.user)
+    if head.deployment is not None or deployment is not None:
+        _check_names("deployment", head.deployment, deployment)
     return Call(
         head=head,
         body=hub_body,
-        models=tuple(asked) if isinstance(asked, list) else (asked,),
+        models=models,
         deployment=deployment,
-        stream=stream,
-        wants_usage=dialect.client.always_usage or options.get("include_usage") is True,
-        timeout_s=_shorter(head.timeout_s, hub_body.get("inference_timeout")),
-        warnings=_left_out(dialect.client, body, hub_body),
+        stream="stream" in body and body["stream"] is True and endpoint != "embeddings",
+        wants_usage=client.always_usage or ("stream_options" in body and _includes_usage(body)),
+        timeout_s=_timeout_s(head, hub_body) if "inference_timeout" in hub_body else head.timeout_s,
+        warnings=() if hub_body is body else _left_out(client, body, hub_body),
         size=size,
         quarters=field_quarters(hub_body) if size > LARGE_BYTES else {},
         names=ALIKE.intersection(body),
@@ -168,20 +183,27 @@ def read_call(head: RequestHead, body: Json, size: int = 0, caller: str = "") ->
     )
 
 
-def _check_names(head: RequestHead, models: list[Any], deployment: str | None, body: Json) -> None:
+def _includes_usage(body: Json) -> bool:
+    options = body["stream_options"]
+    return options is not None and options.get("include_usage") is True
+
+
+def _timeout_s(head: RequestHead, body: Json) -> float | None:
+    """Return the shorter of the times that a head and a body allow; 0 is none."""
+    one, other = head.timeout_s, body["inference_timeout"]
+    return min(one, other) if one and other else one or other or None
+
+
+def _check_names(param: str, *names: Any) -> None:
     """Raise ``BadField`` for a name that is longer than any is: counters and the calls that can be
     explained keep names."""
-    names = [("model", model) for model in models]
-    names += [("user", body.get("user")), ("user", head.user)]
-    for param, name in (*names, ("deployment", head.deployment), ("deployment", deployment)):
-        if name is not None and not (isinstance(name, str) and len(name) <= MAX_NAME):
+    for name in names:
+        if name is not None and not (type(name) is str and len(name) <= MAX_NAME):
             raise BadField(param, f"must be a string of at most {MAX_NAME} characters")
 
 
 def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:
     """Return a warning for each field of a body that the call does not take over as a whole."""
-    if hub_body is body:
-        return ()
     dropped = [
         f"{alias} dropped"
         for alias, name in client.aliases.items()
@@ -193,9 +215,3 @@ def _left_out(client: Client, body: Json, hub_body: Json) -> tuple[str, ...]:
         *dropped,
         *(f"{name} filtered" for name in client.filtered if body.get(name) != hub_body.get(name)),
     )
-
-
-def _shorter(one: float | None, other: float | None) -> float | None:
-    if one and other:
-        return min(one, other)
-    return one or other or None

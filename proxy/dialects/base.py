@@ -58,8 +58,10 @@ class Client:
 
     A request: ``header_prefix`` begins the names of the dialect's own headers. Each may come once;
     where a dialect has the very routes of another one, any of them makes a call one of this
-    dialect. ``read_headers`` adds to the head what they say. ``to_hub`` puts a checked body into
-    OpenAI's form; ``named`` finds a model and a deployment in one name.
+    dialect. ``read_headers`` adds to the head what they say, if that is more than our own do.
+    ``rules`` say which fields do not fit each other, of bodies that have one of ``ruled``.
+    ``to_hub`` puts a checked body into OpenAI's form; ``named`` finds a model and a deployment in
+    one name.
     ``aliases`` are other names of fields: where a field stands under both, ``to_hub`` keeps the
     field and leaves the alias out. ``filtered`` are the fields of which only a part may pass.
 
@@ -79,10 +81,11 @@ class Client:
 
     routes: Mapping[tuple[str, str], Endpoint]
     credential: Callable[[Headers], Secret | None]
-    read_headers: Callable[[Headers, RequestHead], RequestHead]
     refuse: Callable[[ProxyError, str], ErrorResponse]
+    read_headers: Callable[[Headers, RequestHead], RequestHead] | None = None
     header_prefix: str | None = None
     rules: Mapping[Endpoint, tuple[Rule, ...]] = field(default_factory=dict)
+    ruled: frozenset[str] = frozenset()
     to_hub: Callable[[Endpoint, Json], Json] = unchanged
     aliases: Mapping[str, str] = field(default_factory=dict)
     filtered: tuple[str, ...] = ()

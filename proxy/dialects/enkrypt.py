@@ -90,6 +90,7 @@ ENKRYPT = Dialect(
         read_headers=read_enkrypt_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
+        ruled=openai.RULED,
         to_hub=to_hub,
         aliases={"context": "enkrypt_context"},
         whole=whole,

@@ -21,14 +21,16 @@ from proxy.types.spelling import folded, squeezed
 from proxy.words import MAX_NAME, ascii_word
 
 Check = Callable[[Any], str | None]
+Class = type[Any]
 
 
 @frozen
 class Field:
     """One field. ``says`` describes what ``check`` accepts; ``default`` is what null means.
 
-    ``check`` returns None for a good value, else the problem, never the value itself. ``type`` is
-    the same field without its range, where it has one.
+    ``check`` returns None for a good value, else the problem, never the value itself. It need not
+    be asked for a value of the class ``good``. ``type`` is the same field without its range, where
+    it has one.
     """
 
     says: str
@@ -36,6 +38,7 @@ class Field:
     required: bool = False
     default: Any = None
     type: Field | None = None
+    good: Class | None = None
 
 
 Fields = Mapping[str, Field]
@@ -46,16 +49,17 @@ def check_body(fields: Fields, body: Json, spellings: Mapping[str, str] = NO_SPE
     """Raise ``BadField`` for a field that is missing, or the first that has a wrong value or a name
     that some servers take for a known one. ``spellings`` are names by what they are squeezed to.
     """
-    for name, field in fields.items():
-        if not field.required:
+    for name in fields:
+        if not fields[name].required:
             break  # tables name required fields first, so that a short body is checked shortly
-        if body.get(name) is None:
-            _check_absent(name, body, field)
+        if name not in body or body[name] is None:
+            _check_absent(name, body, fields[name])
     for name, value in body.items():
-        known = fields.get(name)
-        if known is None:
+        if name not in fields:
             check_spelling(fields, spellings, name)
-        elif value is not None:
+            continue
+        known = fields[name]
+        if value is not None and type(value) is not known.good:
             problem = known.check(value)
             if problem is not None:
                 raise BadField(name, problem)
@@ -140,7 +144,7 @@ def _typed(says: str, kind: type, default: Any = None) -> Field:
     def check(value: Any) -> str | None:
         return None if type(value) is kind else f"must be {says}"
 
-    return Field(says, check, default=default)
+    return Field(says, check, default=default, good=kind)
 
 
 def boolean(default: Any = False) -> Field:
@@ -250,7 +254,8 @@ def messages() -> Field:
     def check(value: Any) -> str | None:
         good = type(value) is list and bool(value)
         for each in value if good else ():
-            good = good and type(each) is dict and type(each.get("role")) is str
+            if type(each) is not dict or "role" not in each or type(each["role"]) is not str:
+                good = False
         return None if good else f"must be {says}"
 
     return Field(says, check)

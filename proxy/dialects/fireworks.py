@@ -123,12 +123,12 @@ FIREWORKS = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=request_headers.bearer,
-        read_headers=lambda headers, head: head,
         refuse=openai.refuse,
         rules={
             "completions": (openai.stream_options_need_a_stream, one_max_tokens),
             "chat": (openai.stream_options_need_a_stream, one_max_tokens),
         },
+        ruled=frozenset({"max_completion_tokens", "stream_options"}),
         to_hub=to_hub,
         headers=answer_headers,
         always_usage=True,

@@ -6,7 +6,7 @@ Sources: OpenAI's API reference for legacy completions, chat completions and emb
 from __future__ import annotations
 
 from proxy.dialects import request_headers
-from proxy.dialects.base import Client, Dialect, ErrorResponse, Headers, Server
+from proxy.dialects.base import Client, Dialect, ErrorResponse, Server
 from proxy.dialects.bounds import tokens, typed
 from proxy.dialects.fields import (
     Fields,
@@ -26,7 +26,7 @@ from proxy.dialects.fields import (
     string,
 )
 from proxy.errors import BadField, GuardBlocked, MethodNotAllowed, ProxyError
-from proxy.types import Endpoint, Json, RequestHead
+from proxy.types import Endpoint, Json
 
 START_OF_DOCUMENT = "<|endoftext|>"  # what a null prompt means
 
@@ -120,6 +120,7 @@ def top_logprobs_need_logprobs(body: Json) -> None:
 
 COMPLETION_RULES = (stream_options_need_a_stream, best_of_fits)
 CHAT_RULES = (stream_options_need_a_stream, top_logprobs_need_logprobs)
+RULED = frozenset({"best_of", "stream_options", "top_logprobs"})
 
 
 def to_hub(endpoint: Endpoint, body: Json) -> Json:
@@ -192,10 +193,6 @@ def authorize_bearer(key: str) -> tuple[str, str]:
     return ("authorization", f"Bearer {key}")
 
 
-def _no_headers(headers: Headers, head: RequestHead) -> RequestHead:
-    return head
-
-
 OPENAI = Dialect(
     name="openai",
     provider="openai",
@@ -212,9 +209,9 @@ OPENAI = Dialect(
     client=Client(
         routes=routes("/v1", ""),
         credential=request_headers.bearer,
-        read_headers=_no_headers,
         refuse=refuse,
         rules={"completions": COMPLETION_RULES, "chat": CHAT_RULES},
+        ruled=RULED,
         to_hub=to_hub,
         reads_error_events=True,
     ),

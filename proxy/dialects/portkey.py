@@ -154,6 +154,7 @@ PORTKEY = Dialect(
         read_headers=read_portkey_headers,
         refuse=refuse,
         rules=openai.OPENAI.client.rules,
+        ruled=openai.RULED,
         to_hub=openai.to_hub,
         headers=answer_headers,
         add_verdicts=add_verdicts,

@@ -16,6 +16,8 @@ from proxy.types import Parent, RequestHead, Secret
 from proxy.words import MAX_NAME, MAX_WORDS
 
 Tag = tuple[str, str | None]
+PREFIX = "\nx-headrace-"
+"""What is in the joined names of a request's headers if any of them is our own; most have none."""
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}")
 _MARK = re.compile(r"\b[0-9a-f]{16}\b")
 _TRUE = frozenset({"true", "1"})
@@ -29,9 +31,11 @@ def joined_names(headers: Headers) -> str:
 
 def bearer(headers: Headers) -> Secret | None:
     """Read ``Authorization: Bearer …``; another scheme is no credential of ours."""
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    token = token.strip()
-    return Secret(token) if scheme.lower() == "bearer" and token else None
+    given = headers.get("authorization", "")
+    if given[:7] != "Bearer " and given[:7].lower() != "bearer ":
+        return None
+    token = given[7:].strip()
+    return Secret(token) if token else None
 
 
 def plain(name: str, headers: Headers) -> Secret | None:
@@ -91,9 +95,7 @@ def parent(headers: Headers) -> Parent | None:
 
 
 def common(headers: Headers, head: RequestHead) -> RequestHead:
-    """Add what our own headers say; every dialect allows them, and most calls have none."""
-    if "traceparent" not in headers and "\nx-headrace-" not in joined_names(headers):
-        return head
+    """Add what our own headers say, see ``PREFIX``; every dialect allows them."""
     return replace(
         head,
         deployment=headers.get("x-headrace-deployment", "").strip() or None,

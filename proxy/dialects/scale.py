@@ -177,9 +177,9 @@ SCALE = Dialect(
             if endpoint in ("completions", "chat")
         },
         credential=lambda headers: request_headers.plain("x-api-key", headers),
-        read_headers=lambda headers, head: head,
         refuse=refuse,
         rules={"completions": (*RULES, openai.best_of_fits), "chat": RULES},
+        ruled=openai.RULED.union(GUIDES, {"modalities"}),
         to_hub=to_hub,
         aliases={"max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens"},
         filtered=("inference_extra_headers",),

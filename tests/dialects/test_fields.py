@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 
-from proxy.dialects import DIALECTS
+from proxy.dialects import CHECKED_FIELDS, DIALECTS
 from proxy.dialects.fields import Field, check_body, integer, optional, required, string
 from proxy.errors import BadField
 
@@ -112,6 +113,24 @@ def test_a_field_has_its_type_and_its_inclusive_range(
 
     assert all(accepts(dialect, {**base, name: value}) for value in within)
     assert not any(accepts(dialect, {**base, name: value}) for value in without)
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_rules_have_no_word_against_a_body_without_a_field_of_theirs(dialect: str) -> None:
+    client = DIALECTS[dialect].client
+    for endpoint, rules in client.rules.items():
+        names = DIALECTS[dialect].fields[endpoint].keys() - client.ruled
+        for rule, name in itertools.product(rules, names):
+            for value in ("x", 0, 2, True, False, {}, {"a": 1}, [], ["a", "a"]):
+                rule({"model": "m", "stream": False, name: value})
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_no_value_of_a_fields_own_class_is_wrong(dialect: str) -> None:
+    for fields in CHECKED_FIELDS[dialect].values():
+        for field in fields.values():
+            values = ["", "x", 0, -1, 2**70, 0.5, True, False, {}, {"a": []}, [], [{}], None]
+            assert not [v for v in values if type(v) is field.good and field.check(v)]
 
 
 @pytest.mark.parametrize("endpoint", ["completions", "chat"])
