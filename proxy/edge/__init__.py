@@ -15,7 +15,6 @@ from proxy.edge.request import Bounds
 from proxy.edge.server import Handler as Handler
 from proxy.edge.server import HttpServer as HttpServer
 from proxy.edge.server import WeakParser as WeakParser
-from proxy.errors import ClientGone
 from proxy.pipeline import Pipeline
 
 
@@ -35,13 +34,17 @@ def data_handler(
     """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        with calls.under_way(), bounds.bodies.share() as share:
+        with calls.under_way():
+            share = bounds.bodies.share()
             exchange = HttpExchange(request, new_id(), via, bounds, share)
             try:
                 await pipeline.run(exchange)
             except Exception as bug:  # noqa: BLE001  # the last net: a bug must not show itself
                 on_bug(bug, exchange.request_id)
                 return await exchange.answer_bug()
-        return exchange.response or web.Response(status=ClientGone.status)
+            else:
+                return exchange.outcome
+            finally:
+                share.give_back()
 
     return handle

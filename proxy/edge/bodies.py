@@ -16,38 +16,15 @@ class Bodies:
     half of them, so that nobody shuts the others out. A body counts until its call has ended."""
 
     def __init__(self, most: int = MOST_BYTES, what: str = "requests") -> None:
-        self._most = most
-        self._what = what
-        self._of_one = most // KEY_SHARE
-        self._held = 0
-        self._by: dict[object, int] = {}
-
-    @property
-    def held(self) -> int:
-        return self._held
+        self.most = most
+        self.what = what
+        self.of_one = most // KEY_SHARE  # what one caller may have
+        self.held = 0
+        self.by_caller: dict[object, int] = {}
 
     def share(self) -> BodyShare:
         """Return the share of one call, which is given back when it is left."""
         return BodyShare(self)
-
-    @property
-    def of_one(self) -> int:
-        """What one caller may have."""
-        return self._of_one
-
-    def take(self, caller: object, size: int) -> None:
-        """Count bytes that have come. Raises ``Overloaded``."""
-        of_caller = self._by.get(caller, 0) + size
-        if self._held + size > self._most or of_caller > self._of_one:
-            raise Overloaded(self._what)
-        self._held += size
-        self._by[caller] = of_caller
-
-    def give_back(self, caller: object, size: int) -> None:
-        self._held -= size
-        self._by[caller] -= size
-        if not self._by[caller]:
-            del self._by[caller]
 
 
 class BodyShare:
@@ -66,13 +43,20 @@ class BodyShare:
 
     def take(self, size: int) -> None:
         """Count bytes that have come. Raises ``Overloaded``."""
-        self._bodies.take(self._caller, size)
+        bodies = self._bodies
+        held = bodies.held + size
+        of_caller = bodies.by_caller.get(self._caller, 0) + size
+        if held > bodies.most or of_caller > bodies.of_one:
+            raise Overloaded(bodies.what)
+        bodies.held, bodies.by_caller[self._caller] = held, of_caller
         self._size += size
 
     def take_read(self, size: int) -> None:
         """Count what a body may take once it is read. Alone each body may be read, however large.
         Raises ``Overloaded``."""
-        self.take(max(0, min(size, self._bodies.of_one - self._size)))
+        left = self._bodies.of_one - self._size
+        if left > 0:
+            self.take(size if size < left else left)
 
     def __enter__(self) -> BodyShare:
         return self
@@ -88,5 +72,9 @@ class BodyShare:
     def give_back(self) -> None:
         """Return all that was taken."""
         if self._size:
-            self._bodies.give_back(self._caller, self._size)
+            bodies, caller = self._bodies, self._caller
+            bodies.held -= self._size
+            bodies.by_caller[caller] -= self._size
+            if not bodies.by_caller[caller]:
+                del bodies.by_caller[caller]
             self._size = 0

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from datetime import UTC, datetime
 from functools import partial
 
 import orjson
-from aiohttp import HttpVersion11, web
+from aiohttp import web
 
 from proxy import dialects
 from proxy.dialects import sse, writing
@@ -16,18 +14,34 @@ from proxy.dialects.writing import AnswerWriter, EventWriter, WholeWriter
 from proxy.edge import headers
 from proxy.edge.bodies import BodyShare
 from proxy.edge.request import Bounds, Incoming
+from proxy.edge.response import ResponseWriter
 from proxy.errors import ClientGone, LoopDetected, ProxyError
 from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
 
-SMALL = 32 * 1024
-PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
 MAX_HOPS = 8
 
 
 class HttpExchange:
-    """Reads one call and writes one answer. ``response`` is there once bytes have left."""
+    """Reads one call and writes one answer."""
+
+    __slots__ = (
+        "_call",
+        "_client",
+        "_head",
+        "_incoming",
+        "_nonce",
+        "_offload",
+        "_out",
+        "_parsing",
+        "_record",
+        "_request",
+        "_share",
+        "_via",
+        "_writer",
+        "request_id",
+    )
 
     _head: Head
     _writer: AnswerWriter
@@ -38,35 +52,28 @@ class HttpExchange:
         self, request: web.BaseRequest, request_id: str, via: str, bounds: Bounds, share: BodyShare
     ) -> None:
         self._request = request
-        self._incoming = Incoming(request, bounds, share)
+        self._incoming = incoming = Incoming(request, bounds, share)
         self._share = share
-        self._read = bounds.parsing.read
+        self._parsing = bounds.parsing
         self._offload = bounds.parsing.offload
+        self._out = ResponseWriter(request, bounds.stall_s)
         self._via = via
-        self._stall_s = bounds.stall_s
-        self._client = dialects.dialect_of(self._incoming.path, self._incoming.headers).client
+        self._client = dialects.dialect_of(incoming.path, incoming.headers).client
         self._nonce = request_id
-        self.request_id = self._incoming.given_id or request_id
-        self.response: web.StreamResponse | None = None
-        self._transport: asyncio.Transport | None = None  # that of an answer whose end was sent
-        self._taken = False
+        self.request_id = incoming.given_id() or request_id
 
     @property
     def gone(self) -> bool:
-        transport = self._request.transport
-        return transport is None or transport.is_closing()
+        return self._out.gone
 
     @property
     def served(self) -> bool:
-        transport = self._transport
-        if transport is None or self._taken:
-            return self._taken
-        return not transport.is_closing() and not transport.get_write_buffer_size()
+        return self._out.served
 
-    def _sent(self) -> None:
-        """Note that the end of the answer was sent, and whether the system has taken it all."""
-        self._transport = transport = self._request.transport
-        self._taken = transport is not None and not transport.get_write_buffer_size()
+    @property
+    def outcome(self) -> web.StreamResponse:
+        """What the server is told once the call is over."""
+        return self._out.outcome if self._out.begun else web.Response(status=ClientGone.status)
 
     def read_head(self) -> RequestHead:
         incoming = self._incoming
@@ -84,7 +91,7 @@ class HttpExchange:
             self._share.charge_to(caller)
             raw = await self._incoming.body()
             make = partial(dialects.read_call, head, size=len(raw), caller=caller)
-            self._call = await self._read(raw, make, caller, self._share.take_read)
+            self._call = await self._parsing.read(raw, make, caller, self._share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:
@@ -97,92 +104,32 @@ class HttpExchange:
         )
 
     async def send(self, chunk: Chunk) -> None:
-        if self.response is None and chunk.is_keepalive:
+        out, writer, is_streamed = self._out, self._writer, self._head.streamed
+        if not out.begun and chunk.is_keepalive:
             return  # until something is shown, whatever goes wrong is a clean error
-        weight = self._writer.weight(chunk)
+        weight = writer.weight(chunk)
         if weight <= LARGE_BYTES:
-            data = self._writer.feed(chunk)
+            data = writer.feed(chunk)
         else:
-            written = partial(self._writer.feed, chunk)
-            data = await self._offload.run(weight, written, self._call.caller)
-        if self._head.streamed:
-            await self._stream(data, chunk)
-        elif chunk.last:
-            await self._respond(self._status(chunk), data, self._answer_headers(chunk))
-            self._sent()
+            data = await self._offload.run(weight, partial(writer.feed, chunk), self._call.caller)
+        begins = not out.begun and (is_streamed or chunk.last)
+        if begins:
+            self._begin(chunk, None if is_streamed else len(data))
+        if begins or chunk.last or (is_streamed and data):
+            await out.write(data, last=chunk.last)  # the last bytes and the end leave together
 
-    def _status(self, chunk: Chunk) -> int:
-        verdicts, flagged = self._record.verdicts(), self._head.flagged
-        return writing.answer_status(self._client, verdicts, flagged=flagged, data=chunk.data)
+    def _begin(self, chunk: Chunk, length: int | None) -> None:
+        """Make the head of an answer, of a stream without a length."""
+        record, head, client = self._record, self._head, self._client
+        flagged, shown = head.flagged, chunk.data
+        status = writing.answer_status(client, record.verdicts(), flagged=flagged, data=shown)
+        data = None if length is None else shown
+        fields = headers.of_answer(record, head, client, self._writer.media_type, data)
+        self._begin_with(status, fields, length)
 
-    def _answer_headers(self, chunk: Chunk) -> dict[str, str]:
-        data = None if self._head.streamed else chunk.data
-        media_type = self._writer.media_type
-        return headers.of_answer(self._record, self._head, self._client, media_type, data)
-
-    async def _stream(self, data: bytes, chunk: Chunk) -> None:
-        if self.response is None:
-            named = self._named(self._answer_headers(Chunk(None)))
-            response = web.StreamResponse(status=self._status(chunk), headers=named)
-            if self._request.version < HttpVersion11:
-                response.force_close()  # it knows no chunks: the stream ends with its connection
-            self._note(response.status)
-            self.response = response
-            await self._out(response.prepare(self._request))
-        if len(data) > PIECE:
-            data = await self._write_pieces(self.response, data)
-        if chunk.last:  # the last bytes and the end leave together
-            await self._write(self.response.write_eof(data), len(data))
-            self._sent()
-        elif data:
-            await self._write(self.response.write(data), len(data))
-
-    async def _write_pieces(self, response: web.StreamResponse, data: bytes) -> bytes:
-        """Write all but the last piece, and return that."""
-        for at in range(0, len(data) - PIECE, PIECE):
-            await self._patiently(response.write(memoryview(data)[at : at + PIECE]))
-        return data[-(len(data) % PIECE or PIECE) :]
-
-    async def _write(self, writing: Awaitable[object], size: int) -> None:
-        """Write without a timer while the client keeps up, with one when it may block."""
-        transport = self._request.transport
-        backlog = transport.get_write_buffer_size() if transport is not None else 0
-        if not backlog and size < SMALL:
-            await self._out(writing)
-        else:
-            await self._patiently(writing)
-
-    async def _patiently(self, writing: Awaitable[object]) -> None:
-        """Wait for a client that reads slowly, but not for one that has stopped."""
-        try:
-            async with asyncio.timeout(self._stall_s):
-                await self._out(writing)
-        except TimeoutError:
-            if self._request.transport is not None:
-                self._request.transport.abort()
-            raise ClientGone from None
-
-    async def _out(self, writing: Awaitable[object]) -> None:
-        try:
-            await writing
-        except (ConnectionError, RuntimeError):
-            raise ClientGone from None
-
-    async def _respond(self, status: int, body: bytes, fields: dict[str, str]) -> None:
-        self.response = response = web.StreamResponse(status=status, headers=self._named(fields))
-        response.content_length = len(body)
-        self._note(status)
-        await self._out(response.prepare(self._request))
-        if self._request.method == "HEAD":
-            body = b""  # what would follow the head would be read as the next answer
-        if len(body) > PIECE:
-            body = await self._write_pieces(response, body)
-        await self._write(response.write_eof(body), len(body))
-
-    def _named(self, fields: dict[str, str]) -> dict[str, str]:
-        return {**fields, "x-request-id": self.request_id}
-
-    def _note(self, status: int) -> None:
+    def _begin_with(self, status: int, fields: dict[str, str], length: int | None) -> None:
+        fields["x-request-id"] = self.request_id
+        self._out.begin(status, fields, length)
         self._record.status = status
         self._record.first_sent = self._record.now()
 
@@ -196,35 +143,28 @@ class HttpExchange:
         record.status = record.status or ClientGone.status
 
     async def _send_error(self, error: ProxyError) -> None:
-        verdicts = self._record.verdicts()
-        refusal = writing.refusal(self._client, error, self.request_id, verdicts)
+        out, record = self._out, self._record
+        refusal = writing.refusal(self._client, error, self.request_id, record.verdicts())
         body = orjson.dumps(refusal.body)
-        if self.response is None:
-            fields = headers.of_refusal(self._record, error) | dict(refusal.headers)
-            await self._respond(refusal.status, body, fields)
-            return
-        if not self._head.streamed:
-            self._cut()
-            return
-        error_event = sse.event(body)
-        if self._client.reads_error_events:
-            await self._write(self.response.write_eof(error_event), len(error_event))
-            return
-        await self._write(self.response.write(error_event), len(error_event))
-        self._cut()  # these clients do not look at the event: only a missing end tells them
-
-    def _cut(self) -> None:
-        transport = self._request.transport
-        if transport is not None:
-            transport.close()
+        if not out.begun:
+            fields = headers.of_refusal(record, error) | dict(refusal.headers)
+            self._begin_with(refusal.status, fields, len(body))
+            await out.write(body, last=True)
+        elif not self._head.streamed:
+            out.cut()
+        elif self._client.reads_error_events:
+            await out.write(sse.event(body), last=True)
+        else:
+            await out.write(sse.event(body))
+            out.cut()  # these clients do not look at the event: only a missing end tells them
 
     async def answer_bug(self) -> web.StreamResponse:
         """Answer for a bug: its number for the log, nothing of its insides."""
-        if self.response is not None:
-            self._cut()
-            return self.response
+        if self._out.begun:
+            self._out.cut()
+            return self._out.outcome
         error = ProxyError(f"Something went wrong in the proxy. Request: {self.request_id}")
         refusal = self._client.refuse(error, self.request_id)
-        fields = self._named({"content-type": "application/json", "server": "headrace"})
-        fields[headers.ERROR] = error.code
+        fields = {"content-type": "application/json", "server": "headrace"}
+        fields |= {"x-request-id": self.request_id, headers.ERROR: error.code}
         return web.Response(status=500, body=orjson.dumps(refusal.body), headers=fields)

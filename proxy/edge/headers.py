@@ -25,24 +25,25 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
         "x-trace-id": record.ids.trace_id,
         "x-headrace-cache": record.cache,
     }
-    if record.head is not None:
-        headers.update(record.head.echo)
+    head, plan, call = record.head, record.plan, record.call
+    if head is not None and head.echo:
+        headers.update(head.echo)
     if record.revision is not None:
         headers["x-headrace-policy"] = record.revision
-    if record.plan is not None and record.plan.deployment is not None:
-        headers["x-headrace-deployment"] = record.plan.deployment
+    if plan is not None and plan.deployment is not None:
+        headers["x-headrace-deployment"] = plan.deployment
     if record.admission is not None:
         headers.update(of_limits(record.admission))
-    if warnings := [*_warnings(record), *([FLAGGED] if flagged else ())]:
+    warnings = [
+        *record.warnings,
+        *(call.warnings if call is not None else ()),
+        *(head.warnings if head is not None else ()),
+        *(plan.warnings if plan is not None else ()),
+        *((FLAGGED,) if flagged else ()),
+    ]
+    if warnings:
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
-
-
-def _warnings(record: Record) -> list[str]:
-    head, plan = record.head, record.plan
-    own, planned = head.warnings if head else (), plan.warnings if plan else ()
-    read = record.call.warnings if record.call else ()
-    return [*record.warnings, *read, *own, *planned]
 
 
 def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
@@ -79,7 +80,8 @@ def of_answer(
     """Return the headers of an answer. The cost of a stream is known only at its end."""
     headers = of_every_response(record, flagged=head.flagged)
     headers["content-type"] = media_type
-    headers.update(head.headers)
+    if head.headers:
+        headers.update(head.headers)
     if client.headers is not None:
         headers.update(client.headers(data, len(record.attempts), record.cache))
     if head.streamed:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from proxy.dialects.strict import counted, read_json
 from proxy.frozen import frozen
-from proxy.offload import Offload
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.types import Json
 
 MOST_VALUES = 100_000
@@ -29,6 +29,9 @@ class Parsing:
     ) -> T:
         """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
         take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
+        if len(raw) <= LARGE_BYTES:
+            take(VALUE_BYTES * counted(raw, self.most_values))
+            return make(read_json(raw))
         count = partial(counted, raw, self.most_values)
         take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
         return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)

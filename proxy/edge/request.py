@@ -8,11 +8,12 @@ from dataclasses import field
 from typing import Any
 
 from aiohttp import HttpVersion11, web
+from multidict import CIMultiDictProxy
 
-from proxy.dialects import HEADER_PREFIXES
+from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
-from proxy.edge.server import CHUNKED, UNSUPPORTED, Unframed
+from proxy.edge.server import CHUNKED, Request, Unframed
 from proxy.errors import (
     BadRequest,
     CodingNotSupported,
@@ -67,39 +68,46 @@ class Incoming:
         self._bounds = bounds
         self._share = share
         self._repeated: str | None = None
-        self.path = path_of(request.raw_path)
-        self.headers = headers = dict[str, str]()
-        for written, value in request.headers.items():
+        target = request.raw_path
+        self.path = target if target in PATHS else path_of(target)
+        given = request.headers
+        names, values = zip(*given.items(), strict=True) if given else ((), ())
+        self.headers = headers = dict(zip(map(str.lower, names), values, strict=True))
+        if len(headers) < len(given):
+            self._join(given)
+
+    def _join(self, given: CIMultiDictProxy[str]) -> None:
+        """Join the values of headers that came more than once, as far as that is allowed."""
+        self.headers.clear()
+        for written, value in given.items():
             name = written.lower()
-            if name not in headers:
-                headers[name] = value
+            if name not in self.headers:
+                self.headers[name] = value
             elif name in ONCE or name.startswith(ONCE_PREFIXES):
                 self._repeated = name
             else:
-                headers[name] = f"{headers[name]}, {value}"
+                self.headers[name] = f"{self.headers[name]}, {value}"
 
-    @property
     def given_id(self) -> str | None:
-        """The request id that a client chose, if it may stand in headers and logs."""
+        """Return the request id that a client chose, if it may stand in headers and logs."""
         given = self.headers.get("x-request-id")
         return given if given and REQUEST_ID.fullmatch(given) else None
 
     def check_head(self) -> None:
         """Refuse another version of HTTP, and a header that decides something and came twice: two
         readers could differ."""
-        if self._request.get(UNSUPPORTED):
+        headers = self.headers
+        if isinstance(self._request, Request) and self._request.is_unsupported:
             raise VersionNotSupported
         if self._repeated is not None:
             raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
-        if HOST.fullmatch(self.headers.get("host", "")) is None:
+        if HOST.fullmatch(headers.get("host", "")) is None:
             raise BadRequest("The header host names no host.", param="host")
-        self._check_coding()
+        if "transfer-encoding" in headers:
+            self._check_coding(headers["transfer-encoding"])
 
-    def _check_coding(self) -> None:
+    def _check_coding(self, coding: str) -> None:
         """Refuse what could be read as another body than ours by somebody on the way."""
-        coding = self.headers.get("transfer-encoding")
-        if coding is None:
-            return
         if coding.lower() != CHUNKED:
             raise CodingNotSupported
         if self._request.version < HttpVersion11:
@@ -109,15 +117,21 @@ class Incoming:
     async def body(self) -> bytes:
         """Read the body. Raises ``Refused`` for one that is too large, late, or no plain JSON."""
         self._check_kind()
-        await self._continue()
+        if "expect" in self.headers:
+            await self._continue(self.headers["expect"])
+        content = self._request.content
         try:
-            return await self._in_time()
+            if not content.is_eof():
+                return await self._in_time()
+            whole = content.read_nowait()  # it came with its head: there is nothing to wait for
         except Unframed:
             raise BadRequest("The framing of the body is not valid HTTP.") from None
+        if len(whole) > self._bounds.body_bytes:
+            raise self._too_large()
+        self._share.take(len(whole))
+        return whole
 
     async def _in_time(self) -> bytes:
-        if self._request.content.is_eof():  # it came with its head: there is nothing to wait for
-            return await self._read()
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._read()
@@ -125,22 +139,21 @@ class Incoming:
             raise RequestTimeout("The body did not arrive in time.") from None
 
     def _check_kind(self) -> None:
-        kind = self.headers.get("content-type", JSON)
+        headers = self.headers
+        kind = headers.get("content-type", JSON)
         if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
             raise UnsupportedMedia(f"The body must be {JSON}.")
-        coding = self.headers.get("content-encoding")
-        if coding is not None and coding.lower() != "identity":
+        if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
             raise UnsupportedMedia("The body must not be encoded.")
-        if int(self.headers.get("content-length", "0")) > self._bounds.body_bytes:
+        if int(headers.get("content-length", "0")) > self._bounds.body_bytes:
             raise self._too_large()
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body must not exceed {self._bounds.body_bytes} bytes.")
 
-    async def _continue(self) -> None:
+    async def _continue(self, expect: str) -> None:
         """Ask for the body of a client that waits to be asked; HTTP/1.0 knows no such thing."""
-        expect = self.headers.get("expect")
-        if expect is None or self._request.version < HttpVersion11:
+        if self._request.version < HttpVersion11:
             return
         if expect.lower() != "100-continue":
             raise ExpectationFailed("Only Expect: 100-continue is known.")

@@ -6,12 +6,15 @@ Nothing of a request is ever echoed into a log or an error page.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, cast
 
 import orjson
-from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web
+from aiohttp import HttpVersion10, HttpVersion11, http_parser, streams, web, web_protocol
+from aiohttp.http import StreamWriter
 
+from proxy.edge.response import Answered
 from proxy.errors import VersionNotSupported
 
 HEAD_S = 10.0
@@ -23,7 +26,6 @@ AT_ONCE = 1024  # bytes of framing that are parsed in one go: some 200 chunks, a
 UNREAD = 256  # chunks that wait to be read
 CHUNKED = "chunked"
 VERSIONS = (HttpVersion10, HttpVersion11)
-UNSUPPORTED = web.RequestKey("unsupported", bool)
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -43,25 +45,26 @@ class Request(web.BaseRequest):
     makes a header of the next request, maybe another client's: there is no next one."""
 
     server: HttpServer
+    is_unsupported = False  # a version of HTTP that is not spoken here
 
     @property
     def keep_alive(self) -> bool:
-        if self.server.draining or self._message.chunked:
+        message = self._message
+        if message.should_close or message.chunked or self.server.draining:
             return False
-        if isinstance(self.content.exception(), Unframed):
-            return False
-        return super().keep_alive
+        return not isinstance(self._payload.exception(), Unframed)
 
 
 class QuietHandler(web.RequestHandler):
     """aiohttp's connection handler, with these differences.
 
-    A request that is no HTTP gets an error that does not show its raw bytes, credentials among
-    them, and no log line. A connection on which no request begins in time is closed. A head is
-    parsed once it is whole, and may name its user agent twice, as proxies on the way make it do.
-    A body whose framing is broken, or has no end, ends with ``Unframed`` for who reads it. Each
-    chunk costs as much as kilobytes do, however few bytes it holds: others have their turn between
-    many of them.
+    The requests of a connection are served one after the other by its one task: aiohttp starts
+    another for each, for the sake of context variables, of which nobody sets any here. A request
+    that is no HTTP gets an error that does not show its raw bytes, credentials among them, and no
+    log line. A connection on which no request begins in time is closed. A head is parsed once it is
+    whole, and may name its user agent twice, as proxies on the way make it do. A body whose framing
+    is broken, or has no end, ends with ``Unframed`` for who reads it. Each chunk costs as much as
+    kilobytes do, however few bytes it holds: others have their turn between many of them.
     """
 
     _head_timer: asyncio.TimerHandle | None = None
@@ -71,6 +74,75 @@ class QuietHandler(web.RequestHandler):
     _framing = 0  # bytes that came with it and are none of it
     _waiting = b""  # what is parsed when others have had their turn
     _next_slice: asyncio.Handle | None = None
+
+    async def start(self) -> None:
+        while not self._force_close:
+            if self._messages:
+                await asyncio.sleep(0)  # who sends many at once keeps nobody waiting
+            else:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+            if not await self._serve_next() or self._close or self._force_close:
+                break
+        if not self._force_close:
+            self._task_handler = None
+            if self.transport is not None:
+                self.transport.close()
+
+    async def _serve_next(self) -> bool:
+        """Serve the request that came first. True if its connection may be kept."""
+        message, payload = self._messages.popleft()
+        if self._parser is not None:
+            self._parser.message_consumed()
+        if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
+            self._resume_reading_if_drained()
+        try:
+            response, is_reset = await self._served(message, payload)
+            self._keepalive = bool(response.keep_alive) and not is_reset
+            if not is_reset and not payload.is_eof():
+                await self._linger(payload)
+        except ConnectionError:
+            return False
+        except BaseException:
+            self.force_close()
+            raise
+        self._next_keepalive_close_time = rested = self._loop.time() + self._keepalive_timeout
+        if self._keepalive_handle is None and self._keepalive:
+            self._keepalive_handle = self._loop.call_at(rested, self._process_keepalive)
+        return self._keepalive
+
+    def _served(
+        self, message: Any, payload: streams.StreamReader
+    ) -> Coroutine[Any, Any, tuple[web.StreamResponse, bool]]:
+        """Return what serves one request, and tells whether its connection was reset."""
+        server = cast("HttpServer", self._manager)
+        server.requests_count += 1
+        handler = server.request_handler
+        if not _is_request(message):
+            handler, message = self._make_error_handler(message), web_protocol.ERROR
+        writer, task = StreamWriter(self, self._loop), cast("Any", None)  # it would hold its holder
+        request = server.request_factory(message, payload, self, writer, task)
+        return self._handle_request(request, None, handler)
+
+    async def _linger(self, payload: streams.StreamReader) -> None:
+        """Read what still comes of a body that nobody wants, for a while: who is cut off as it
+        sends may never read its answer."""
+        with suppress(TimeoutError, web.RequestPayloadError):
+            async with asyncio.timeout(self._lingering_time):
+                while not payload.is_eof():
+                    await payload.readany()
+        if not payload.is_eof():
+            self.close()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        if isinstance(resp, Answered) and not self._upgraded:
+            return resp, False
+        return await super().finish_response(request, resp, start_time)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -104,7 +176,7 @@ class QuietHandler(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         # While no request is served the parser expects a head, or the rest of one. What begins
         # with a letter then can neither be nor end a body: all up to the empty line is a head.
-        if self.idle and (self._head or data[:1].isalpha()):
+        if (self._head or data[:1].isalpha()) and self.idle:
             data = self._whole_head(data)
         if data and self._waiting:  # it was sent on before the transport was paused
             self._waiting += data
@@ -121,7 +193,8 @@ class QuietHandler(web.RequestHandler):
     def _parse(self, data: bytes) -> None:
         before = self._body.total_bytes if self._body is not None else 0
         super().data_received(data)
-        self._watch_framing(len(data), before)
+        if self._body is not None or (self._messages and not self._messages[-1][1].is_eof()):
+            self._watch_framing(len(data), before)
 
     def _wait_with(self, data: bytes) -> None:
         """Parse this after others have had their turn, and take nothing more meanwhile."""
@@ -261,12 +334,12 @@ class HttpServer(web.Server):
         known = message.version in VERSIONS
         if not known:  # the refusal is written in a version that we do speak
             message = message._replace(version=HttpVersion11, should_close=True)
-        if message.headers.get("transfer-encoding", CHUNKED).lower() != CHUNKED:
+        headers = message.headers
+        if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != CHUNKED:
             message = message._replace(should_close=True)
         request = Request(message, payload, protocol, writer, task, self._loop)
         request.server = self
-        if not known:
-            request[UNSUPPORTED] = True
+        request.is_unsupported = not known
         return request
 
     def close_idle(self, since: float) -> None:

@@ -1,0 +1,162 @@
+"""The response to one request, written by us: its head leaves together with its first bytes.
+
+aiohttp's own responses do more, none of which is asked for here: cookies, compression, headers
+that are added one by one. What leaves is what they would send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from http import HTTPStatus
+
+from aiohttp import HttpVersion10, web
+from aiohttp.helpers import rfc822_formatted_time
+
+from proxy.errors import ClientGone
+
+PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
+REASONS = {status.value: status.phrase for status in HTTPStatus}
+FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+class Answered(web.StreamResponse):
+    """Stands for a response that was sent: nothing is left of it but whether its connection is
+    kept."""
+
+    def __init__(self, *, kept: bool) -> None:
+        super().__init__()
+        self._eof_sent = True
+        self._keep_alive = kept
+
+
+KEPT, CLOSED = Answered(kept=True), Answered(kept=False)
+
+
+class ResponseWriter:
+    """Writes one response. ``begun`` once its head is on its way, after which there is no other.
+
+    A client that reads slowly is waited for, ``stall_s`` seconds at a time. Raises ``ClientGone``.
+    """
+
+    __slots__ = (
+        "_bodiless",
+        "_chunked",
+        "_ended",
+        "_head",
+        "_keep_alive",
+        "_protocol",
+        "_request",
+        "_stall_s",
+        "_taken",
+        "begun",
+    )
+
+    def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
+        self._request = request
+        self._protocol = request.protocol
+        self._stall_s = stall_s
+        self._head = b""
+        self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
+        self._chunked = self._keep_alive = False
+        self.begun = self._ended = self._taken = False
+
+    @property
+    def gone(self) -> bool:
+        transport = self._protocol.transport
+        return transport is None or transport.is_closing()
+
+    @property
+    def served(self) -> bool:
+        """True once the end was sent, and the system has taken it all."""
+        transport = self._protocol.transport
+        if self._taken or not self._ended or transport is None:
+            return self._taken
+        return not transport.is_closing() and not transport.get_write_buffer_size()
+
+    @property
+    def outcome(self) -> Answered:
+        """What the server is told once the request is served."""
+        return KEPT if self._ended and self._keep_alive else CLOSED
+
+    def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
+        """Make the head, which leaves with the first bytes; ``headers`` get those of the framing.
+        Without a ``length`` the body ends with its last chunk, or with its connection for a client
+        that knows no chunks."""
+        request = self._request
+        keep_alive = request.keep_alive
+        is_old = request.version == HttpVersion10
+        if length is not None:
+            headers["Content-Length"] = str(length)
+        elif is_old:
+            keep_alive = False
+        else:
+            headers["Transfer-Encoding"] = "chunked"
+            self._chunked = True
+        headers["Date"] = rfc822_formatted_time()
+        if keep_alive == is_old:
+            headers["Connection"] = "keep-alive" if is_old else "close"
+        if FORBIDDEN.search("".join([*headers, *headers.values()])) is not None:
+            raise ValueError("a header holds what would end it")
+        version, reason = "1.0" if is_old else "1.1", REASONS.get(status, "")
+        lines = "\r\n".join(map(": ".join, headers.items()))
+        head = f"HTTP/{version} {status} {reason}\r\n{lines}\r\n\r\n"
+        self._head = head.encode("utf-8", "ignore")
+        self._keep_alive = keep_alive
+        self.begun = True
+
+    async def write(self, data: bytes, *, last: bool = False) -> None:
+        """Write more of the body, and its end where these are the ``last`` bytes."""
+        if self._bodiless:
+            data = b""
+        if len(data) > PIECE:
+            data = await self._write_pieces(data)
+        self._send(data, last=last)
+        if self._protocol.writing_paused:
+            await self._drained()
+        if last:
+            self._ended = True
+            transport = self._protocol.transport
+            self._taken = transport is not None and not transport.get_write_buffer_size()
+
+    async def _write_pieces(self, data: bytes) -> bytes:
+        """Write all but the last piece, and return that."""
+        for at in range(0, len(data) - PIECE, PIECE):
+            self._send(memoryview(data)[at : at + PIECE], last=False)
+            if self._protocol.writing_paused:
+                await self._drained()
+        return data[-(len(data) % PIECE or PIECE) :]
+
+    def _send(self, data: bytes | memoryview, *, last: bool) -> None:
+        transport = self._protocol.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        head, self._head = self._head, b""
+        if not self._chunked:
+            transport.write(head + data)
+        elif data:
+            end = LAST_CHUNK if last else b""
+            transport.write(b"".join((head, b"%x\r\n" % len(data), data, b"\r\n", end)))
+        else:
+            transport.write(head + LAST_CHUNK if last else head)
+
+    async def _drained(self) -> None:
+        """Wait for a client that reads slowly, but not for one that has stopped."""
+        try:
+            async with asyncio.timeout(self._stall_s):
+                await self._request.writer.drain()
+        except TimeoutError:
+            self.abort()
+            raise ClientGone from None
+        except (ConnectionError, RuntimeError):
+            raise ClientGone from None
+
+    def abort(self) -> None:
+        if self._protocol.transport is not None:
+            self._protocol.transport.abort()
+
+    def cut(self) -> None:
+        """End the connection where the response is: only a missing end tells some clients."""
+        if self._protocol.transport is not None:
+            self._protocol.transport.close()
