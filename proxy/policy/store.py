@@ -71,6 +71,7 @@ class PolicyStore:
         self._tell = tell
         self._reading = asyncio.Lock()
         self.current = read()
+        self._in_force = InForce(self.current)
         self._kept = OrderedDict({self.current.revision: self.current})
         self._began = self._seen = self._revoked_at = now() - SECONDS_BETWEEN
         self._is_rejected = False
@@ -80,7 +81,9 @@ class PolicyStore:
         """Return what is in force for this call, re-read from disk first if its key may ask so."""
         if head.refresh and self._may_refresh(head):
             await self.refresh()
-        return InForce(self.current)
+        if self._in_force.snapshot is not self.current:
+            self._in_force = InForce(self.current)
+        return self._in_force
 
     def _may_refresh(self, head: RequestHead) -> bool:
         try:

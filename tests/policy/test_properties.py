@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proxy.errors import Refused
-from proxy.policy.decide import decide
+from proxy.policy.decide import KeyCaller, decide
+from proxy.policy.decide.provenance import PLAN_FIELDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.explain import explain
 from proxy.policy.review.sample_call import suppose
@@ -22,7 +24,7 @@ from proxy.policy.store import read_folder
 from proxy.policytest import clock
 from proxy.policytest.cases import Given
 from proxy.policytest.harness import play
-from proxy.types import Json, Plan
+from proxy.types import Call, Json, Plan
 
 MODELS = ("small", "large", "smol", "spare")
 UPSTREAMS = ("one", "two")
@@ -158,6 +160,30 @@ def test_every_call_is_decided_and_each_time_alike(snapshot: Snapshot, said: Giv
             outcomes.append((refused.status, refused.message))
 
     assert outcomes[0] == outcomes[1]
+
+
+def outcome(decided: Callable[[Call], Plan], call: Call) -> Json | tuple[int, str]:
+    """Return all that a plan says, or how the call is refused."""
+    try:
+        plan = decided(call)
+    except Refused as refused:
+        return refused.status, refused.message
+    return {name: getattr(plan, name) for name in PLAN_FIELDS}
+
+
+@given(snapshots(), st.lists(calls(), min_size=2, max_size=8))
+@settings(max_examples=150, deadline=None)
+def test_no_call_gets_the_plan_of_another_that_is_decided_otherwise(
+    snapshot: Snapshot, series: list[Given]
+) -> None:
+    for said in [*series, *series]:
+        key = snapshot.key_named(said.key)
+        assert key is not None
+        call = suppose(said.body or {}, said.headers, said.at)
+
+        shared = outcome(KeyCaller(snapshot, key).decide, call)
+
+        assert shared == outcome(partial(decide, snapshot, key), call)
 
 
 @given(snapshots(), calls())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
@@ -18,20 +19,29 @@ from proxy.policy.decide.snapshot import Credential, Reach, Snapshot, VirtualKey
 from proxy.types import Call, ModelCall, Plan, RequestHead
 from proxy.words import ascii_word, listed
 
+PLANS_KEPT = 4096  # of all keys together
+
 
 @frozen
 class InForce:
-    """A snapshot as the pipeline sees it."""
+    """A snapshot as the pipeline sees it, with those who have called under it, by the SHA-256 of
+    their credentials."""
 
     snapshot: Snapshot
+    revision: str = field(init=False)
+    _callers: dict[bytes, KeyCaller] = field(init=False, repr=False, compare=False)
 
-    @property
-    def revision(self) -> str:
-        return self.snapshot.revision
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "revision", self.snapshot.revision)
+        object.__setattr__(self, "_callers", {})
 
     def identify(self, head: RequestHead) -> KeyCaller:
         found = identify(self.snapshot, head)
-        return KeyCaller(self.snapshot, found.key, found.label)
+        caller = self._callers.get(found.digest)
+        if caller is None:
+            caller = KeyCaller(self.snapshot, found.key, found.label)
+            self._callers[found.digest] = caller
+        return caller
 
 
 @frozen
@@ -41,17 +51,38 @@ class KeyCaller:
     snapshot: Snapshot
     known: VirtualKey
     credential: str | None = None
+    key: str = field(init=False)
+    may_trace: bool = field(init=False)
 
-    @property
-    def key(self) -> str:
-        return self.known.name
-
-    @property
-    def may_trace(self) -> bool:
-        return self.known.may_trace
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", self.known.name)
+        object.__setattr__(self, "may_trace", self.known.may_trace)
 
     def decide(self, call: Call) -> Plan:
-        return decide(self.snapshot, self.known, call)
+        """Return the plan for a call, as ``decide`` does: the very one of an earlier call that came
+        the same way, where nothing else in a call counts for it."""
+        head = call.head
+        asked = call.models, call.deployment, call.stream, head.deployment
+        way = self.key, *asked, head.dialect, head.endpoint, head.at.date()
+        plans = self.snapshot.plans
+        kept = None if head.tags or head.refresh else plans.get(way)
+        if kept is not None:
+            return kept
+        plan = decide(self.snapshot, self.known, call)
+        if isinstance(plan, DecidedPlan) and _is_kept(plan, head):
+            if len(plans) >= PLANS_KEPT:
+                plans.clear()
+            plans[way] = plan.without_basis()
+        return plan
+
+
+def _is_kept(plan: DecidedPlan, head: RequestHead) -> bool:
+    """True if a plan holds for all calls that come the same way, of which the policy says how many
+    there may be: no header, draw or moment has decided, and no word of the client's own."""
+    _, key, reach, call, _, _ = plan.basis
+    if head.tags or head.refresh or len(call.models) != 1 or call.models[0] not in key.named:
+        return False
+    return not reach.deployment.routes.drawn and (reach.chain is None or reach.chain.steady)
 
 
 def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
@@ -63,7 +94,7 @@ def identify(snapshot: Snapshot, head: RequestHead) -> Credential:
     found = snapshot.credentials.get(digest)
     if found is None or not hmac.compare_digest(found.digest, digest):
         raise _unauthorized(snapshot, digest)
-    if not found.is_in_force(head.at):
+    if found.until is not None and not found.is_in_force(head.at):
         raise Unauthorized("expired", found.key.name)
     return found
 

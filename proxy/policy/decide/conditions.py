@@ -338,12 +338,10 @@ def missed(condition: Condition, facts: Facts) -> str | None:
     return None if condition.test()(facts) else condition.why_not(facts)
 
 
-def reads_model(condition: Condition) -> bool:
-    """True if it depends on the model that is asked."""
+def reads(condition: Condition, *kinds: type[Condition]) -> bool:
+    """True if it depends on what a condition of one of these kinds looks at."""
     if isinstance(condition, All | AtLeastOne):
-        return any(map(reads_model, condition.parts))
-    return (
-        reads_model(condition.part)
-        if isinstance(condition, Not)
-        else isinstance(condition, OfModel)
-    )
+        return any(reads(part, *kinds) for part in condition.parts)
+    if isinstance(condition, Not):
+        return reads(condition.part, *kinds)
+    return isinstance(condition, kinds)

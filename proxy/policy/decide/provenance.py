@@ -7,7 +7,7 @@ decided again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from dataclasses import field, fields
 from typing import NamedTuple
 
 from proxy.frozen import frozen
@@ -16,6 +16,8 @@ from proxy.policy.decide.model_calls import CHANGES, EVERY, WHERE, RuledModelCal
 from proxy.policy.decide.rules import Rule
 from proxy.policy.decide.snapshot import Reach, Snapshot, VirtualKey
 from proxy.types import Call, ModelCall, Plan, Target
+
+PLAN_FIELDS = tuple(each.name for each in fields(Plan) if each.init)
 
 
 class Basis(NamedTuple):
@@ -52,6 +54,10 @@ class DecidedPlan(Plan):
 
     basis: Basis = field(kw_only=True, repr=False, compare=False)
     unpriced: tuple[ModelCall, ...] = field(kw_only=True, repr=False, compare=False)
+
+    def without_basis(self) -> Plan:
+        """Return the plan alone: what it was decided by holds a call, and that its texts."""
+        return Plan(**{name: getattr(self, name) for name in PLAN_FIELDS})
 
     def origin_of_deployment(self) -> Provenance:
         name, call = self.basis.reach.deployment.name, self.basis.call

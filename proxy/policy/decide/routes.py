@@ -59,6 +59,12 @@ class Routes:
     targets: tuple[Target, ...]
     candidates: Candidates
     serves: Mapping[str, Candidates]
+    drawn: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Note whether a draw decides for any name."""
+        every = (self.candidates, *self.serves.values())
+        object.__setattr__(self, "drawn", any(each.drawn for each in every))
 
     def serving(self, model: str) -> Candidates:
         """Return the candidates for a name; all candidates for an unknown one."""

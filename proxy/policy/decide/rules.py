@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 from proxy.dialects.bounds import BOUNDS
 from proxy.frozen import frozen
-from proxy.policy.decide.conditions import ALWAYS, Condition, Facts, KnownFacts, Test, reads_model
+from proxy.policy.decide.conditions import (
+    ALWAYS,
+    Between,
+    Condition,
+    Facts,
+    KnownFacts,
+    OfHeader,
+    OfModel,
+    Test,
+    reads,
+)
 from proxy.policy.decide.routes import Routes
 from proxy.policy.files.source import Path_
 from proxy.types import UNCHANGED, CacheRule, Changes, Refusal, ScopedLimit, Target
@@ -135,13 +145,14 @@ class RuleChain(NamedTuple):
 
     ``join`` makes the effects from the names of the rules that hold, and of those in shadow that
     would; it remembers the last ones, as they repeat. ``by_model`` is true if a rule depends on the
-    model that is asked.
+    model that is asked, ``steady`` if none depends on a header, a moment or a draw.
     """
 
     groups: tuple[RuleGroup, ...]
     join: Callable[[tuple[str, ...], tuple[str, ...]], Effects]
     rules: Mapping[str, Rule]
     by_model: bool
+    steady: bool
 
     def union(self, effects_list: Sequence[Effects]) -> Effects:
         """Return what the rules say that hold for any model of a call, in the order in which the
@@ -178,12 +189,19 @@ def compile_chain(sections: Sequence[PolicyRules], known: KnownFacts) -> RuleCha
             groups.append(RuleGroup(section.first, tuple(tests)))
     rules = {rule.name: rule for group in groups for _, rule in group.tests}
     join = lru_cache(EFFECTS_KEPT)(partial(joined, rules))
-    by_model = any(reads_model(rule.when) for rule in rules.values())
-    return (
-        RuleChain(groups=tuple(groups), join=join, rules=rules, by_model=by_model)
-        if groups
-        else None
+    if not groups:
+        return None
+    by_model = any(reads(rule.when, OfModel) for rule in rules.values())
+    varies = any(_varies(rule) for rule in rules.values())
+    return RuleChain(
+        groups=tuple(groups), join=join, rules=rules, by_model=by_model, steady=not varies
     )
+
+
+def _varies(rule: Rule) -> bool:
+    """True if calls that come the same way may differ in whether a rule holds, or where to."""
+    drawn = rule.routes is not None and rule.routes.drawn
+    return drawn or reads(rule.when, OfHeader, Between)
 
 
 def evaluate(chain: RuleChain, facts: Facts) -> Effects:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
@@ -13,7 +13,7 @@ from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
-from proxy.types import CacheRule, Retry, ScopedLimit, Target
+from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
 from proxy.types.guard import UNGUARDED, Guarding
 
 
@@ -131,7 +131,8 @@ class Snapshot:
     ``places`` tell where each part was written, but for prices: there are too many of them.
     ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
     limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
-    ``wants_no_keys`` is true of policies that say ``keys: {}``.
+    ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
+    far that others share, by the way that these come: see ``KeyCaller``.
     """
 
     revision: str
@@ -147,6 +148,7 @@ class Snapshot:
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False
     revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
+    plans: dict[Hashable, Plan] = field(init=False, repr=False, compare=False, default_factory=dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -28,7 +28,7 @@ from proxy.record import Record
 from proxy.types import Call, RequestHead
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
-from proxy.types.outcome import Outcome
+from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.usage import usd_text
 from proxy.words import MAX_NAME, MAX_WORDS, few
 
@@ -38,6 +38,7 @@ CountedLimit = tuple[Limit, int, int, bool]
 MAX_CALLS = 1000
 MAX_STRANGERS = 20
 MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
+NUMERIC = frozenset({bool, int, float})
 PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
 
 
@@ -174,14 +175,14 @@ class CallHistory:
         yield Reason("candidate", text, f"revision {candidate.revision}", parts=parts)
 
 
-def _error_text(error: ProxyError | None) -> str | None:
+def _error_text(error: ProxyError) -> str:
     """Return what an error says; of an upstream's words, which may quote the question, nothing."""
     if isinstance(error, UpstreamRefused | UpstreamDenied):
         status = (
             "" if error.upstream_status is None else f", upstream status {error.upstream_status}"
         )
         return f"{error.code}{status}"
-    return error.message if error is not None else None
+    return error.message
 
 
 def _kept(record: Record, headers: frozenset[str]) -> PastCall:
@@ -196,20 +197,21 @@ def _kept(record: Record, headers: frozenset[str]) -> PastCall:
         call=None if too_large else call,
         too_large=too_large,
         ended=f"{facts.outcome}, status {record.status}",
-        error=_error_text(record.error),
+        error=_error_text(record.error) if record.error is not None else None,
         cost=facts.cost if record.attempts else None,
-        attempts=[_tried(attempt) for attempt in record.attempts[:MAX_WORDS]],
-        skips=[Skipped(skip.target.title, skip.reason) for skip in record.skips[:MAX_WORDS]],
-        limits=_counted(record.admission) if record.admission is not None else [],
-        guards=few(_found(facts.each_verdict)) if facts.each_verdict else [],
+        attempts=[_tried(each) for each in record.attempts[:MAX_WORDS]] if record.attempts else (),
+        skips=[Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
+        if record.skips
+        else (),
+        limits=_counted(record.admission) if record.admission is not None else (),
+        guards=few(_found(facts.each_verdict)) if facts.each_verdict else (),
     )
 
 
 def facts_of(call: Call, headers: frozenset[str]) -> Call:
     """Return a call as the facts that policy decides by: no prompt, no credential, no header but
     those that a rule looks at."""
-    head = call.head
-    facts = {name: call.body[name] for name in PARAMETERS & call.body.keys()}
+    head, body = call.head, call.body
     return Call(
         head=RequestHead(
             dialect=head.dialect,
@@ -221,10 +223,16 @@ def facts_of(call: Call, headers: frozenset[str]) -> Call:
             tags=head.tags,
             user=head.user,
             refresh=head.refresh,
-            headers={name: head.headers[name] for name in headers if name in head.headers},
+            headers={name: head.headers[name] for name in headers if name in head.headers}
+            if headers
+            else {},
             at=head.at,
         ),
-        body={name: value for name, value in facts.items() if _short(value)},
+        body={
+            name: value
+            for name in PARAMETERS & body.keys()
+            if type(value := body[name]) in NUMERIC or _is_word(value)
+        },
         models=call.models,
         deployment=call.deployment,
         stream=call.stream,
@@ -234,9 +242,10 @@ def facts_of(call: Call, headers: frozenset[str]) -> Call:
 def _size(call: Call) -> int:
     """Return the bytes of what a client wrote, as far as it is kept."""
     head = call.head
-    words = [*call.models, call.deployment, head.deployment, head.user, *head.headers.values()]
-    words += [text for tag in head.tags for text in tag]
-    return sum(map(sys.getsizeof, (*words, *call.body.values())))
+    words = [*call.models, call.deployment, head.deployment, head.user, *call.body.values()]
+    for texts in (head.headers.values(), *head.tags) if head.headers else head.tags:
+        words += texts
+    return sum(map(sys.getsizeof, words))
 
 
 def _tried(attempt: Attempt) -> Tried:
@@ -250,10 +259,10 @@ def _tried(attempt: Attempt) -> Tried:
 
 
 def _counted(admission: Outcome) -> list[CountedLimit]:
-    claims, used = admission.claims, admission.used()
+    used, waits = admission.used(), admission.readings[WAIT::READING]
     return [
-        (limit, claims[index].amount, used[index], refuses)
-        for index, (limit, refuses) in enumerate(admission.decisions()[:MAX_WORDS])
+        (claim.limit, claim.amount, used[index], waits[index] != 0)
+        for index, claim in enumerate(admission.claims[:MAX_WORDS])
     ]
 
 
@@ -268,9 +277,9 @@ def _found(verdicts: Verdicts) -> Iterator[GuardFound]:
         yield GuardFound(f"{stage} {result.guard}", verdict, result.error or counts or None)
 
 
-def _short(value: object) -> bool:
-    """True for what a parameter may be; a long text, a list or an object is none."""
-    return len(value) <= MAX_NAME if isinstance(value, str) else isinstance(value, (int, float))
+def _is_word(value: object) -> bool:
+    """True for a text that a parameter may be; a long one, a list or an object is none."""
+    return isinstance(value, str) and len(value) <= MAX_NAME
 
 
 def _happened(kept: PastCall) -> Reason:
