@@ -78,7 +78,9 @@ def test_the_largest_request_fits_what_one_key_may_have_under_way() -> None:
 
     chosen = from_environment(Path("p"), HERE, HERE, environ)
 
-    Bodies(chosen.bodies_bytes).take("support-widget", chosen.body_bytes)
+    share = Bodies(chosen.bodies_bytes).share()
+    share.charge_to("support-widget")
+    share.take(chosen.body_bytes)
 
 
 def test_our_own_variable_goes_before_the_standard_one() -> None:

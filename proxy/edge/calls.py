@@ -14,7 +14,7 @@ class Calls:
     meanwhile."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any] | None] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._none: asyncio.Event | None = None  # made once somebody waits for the last call
 
     def under_way(self) -> Calls:
@@ -22,10 +22,12 @@ class Calls:
         return self
 
     def __enter__(self) -> None:
-        self._tasks.add(asyncio.current_task())
+        task = asyncio.current_task()
+        if task is not None:
+            self._tasks.add(task)
 
     def __exit__(self, *ended: object) -> None:
-        self._tasks.discard(asyncio.current_task())
+        self._tasks -= {asyncio.current_task()}
         if self._none is not None and not self._tasks:
             self._none.set()
 
@@ -33,8 +35,7 @@ class Calls:
         """Let calls end by themselves for so long, then cancel them and let them say so."""
         await self._until_none(seconds)
         for task in tuple(self._tasks):
-            if task is not None:
-                task.cancel()
+            task.cancel()
         await self._until_none(LAST_WORDS_S)
 
     async def _until_none(self, seconds: float) -> None:
