@@ -19,6 +19,7 @@ from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import gitleaks
 from proxy.guardrails.matching.gitleaks import Allowed, SecretRule
+from proxy.guardrails.matching.key_shapes import KEY_SHAPES, START
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Finding
@@ -124,7 +125,7 @@ class Secrets:
     def _lasting(self, long: Long, data: bytes) -> Iterator[Place]:
         start = 0
         while opened := long.opening.search(data, start):
-            start, end = opened[0]
+            start, end = opened[-1]
             if whole := long.whole.match(data[start : start + self._reach]):
                 end = start + whole[1]
                 yield start, end, long.kind, 1.0
@@ -171,7 +172,7 @@ SIGNS = {"kubernetes-secret-yaml": r"(?i)\bkind:[ \t]*[\"']?secret\b"}
 
 OPENINGS = {
     "private-key": rf"(?i){PEM}",
-    "jwt": rf"\bey[A-Za-z0-9_-]{{17,{gitleaks.RUN}}}\.ey{JWT_PART}{{17}}",
+    "jwt": rf"{START}(ey[A-Za-z0-9_-]{{17,{gitleaks.RUN}}}\.ey{JWT_PART}{{17}})",
 }
 
 
@@ -187,10 +188,18 @@ def _longs() -> Sequence[Long]:
 def _own() -> Sequence[SecretRule]:
     """What gitleaks leaves out, or looks for in commands of curl alone."""
     return [
+        *(_rule(each.kind, each.pattern, each.least_entropy) for each in KEY_SHAPES),
         _rule(
             "url-credentials",
             r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s:/?#@\[\]\"'<>\x60]{0,64}"
             r":([^\s/?#\"'<>\x60]{3,128})@[\w\[]",
+        ),
+        _rule(
+            "curl-password",
+            r"[\s\x60](?:-[a-zA-Z]{0,5}u|--(?:proxy-)?user)[= \t]{0,5}['\"]?[^\s:'\"\x60]{0,64}"
+            r":([^\s'\"\x60<>]{2,128}[^\s'\"\x60<>,.;:!?)\]}])",
+            least_entropy=2.0,
+            keywords=(b"curl",),
         ),
         _rule(
             "aws-secret-access-key",
@@ -207,11 +216,14 @@ def _own() -> Sequence[SecretRule]:
     ]
 
 
-def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> SecretRule:
+def _rule(
+    kind: str, pattern: str, least_entropy: float = 0.0, keywords: Sequence[bytes] = ()
+) -> SecretRule:
     return SecretRule(
         kind=kind,
         pattern=pattern,
         found=Pattern(pattern),
+        keywords=keywords,
         least_entropy=least_entropy,
         group=1,
         allowed=[Allowed("secret", [Pattern(PLACEHOLDER)])],
@@ -219,7 +231,8 @@ def _rule(kind: str, pattern: str, least_entropy: float = 0.0) -> SecretRule:
 
 
 class SecretsConfig(Section):
-    """Credentials, by the rules of gitleaks."""
+    """Credentials: by the rules of gitleaks, in sentences and addresses too, and keys of more
+    makers by their shape."""
 
     reach: Annotated[int, Field(ge=LEAST_REACH, le=65536)] = REACH
     """The longest credential that is found in a stream, in characters, which are held back."""

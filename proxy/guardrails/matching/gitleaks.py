@@ -3,6 +3,9 @@
 Two things are changed on the way, so that a rule sees no further than a bound, in linear time:
 what may repeat without end ends after ``RUN``, and what only leads up to a match is cut off, as it
 decides nothing about it. A keyword has to stand near the match, not anywhere in a file.
+
+A third is changed as a text is not source code: a secret that is known by itself, such as by its
+maker's prefix, may stand in a sentence, in marks or in an address, and not in quotes alone.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.key_shapes import END, START
 from proxy.guardrails.matching.re2set import Pattern, Span
 
 RULES = Path(__file__).parent / "rules" / "gitleaks.toml"
@@ -31,6 +35,13 @@ ASSIGNED = re.compile(
     rf"^(?:\(\?i\))?(?:{LEAD.pattern})?(?:\(\?i:)?{LEAD.pattern}"
     r"(\(.+?\))\(\?:\[ \\t\\w\.-\]\{0,20\}\)"
 )
+# How the file ends a rule: as a value in source code does.
+IN_CODE = r"""(?:[\x60'"\s;]|\\[nr]|$)"""
+BY_ITSELF = re.compile(r"(\(\?i\))?\\b")
+GROUP = re.compile(r"(?<!\\)\((?!\?[^P])")
+SHORT = ("gh", "(?:gh")  # prefixes of four letters that data in base64 has as well
+# Rules of the file that also know a secret by no prefix worth the name: any digest, any method.
+WITHOUT_PREFIX = frozenset({"sourcegraph-access-token", "vault-service-token"})
 
 
 @frozen
@@ -97,6 +108,14 @@ class SecretRule:
         return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
 
 
+# What is given to a name such as ``key`` and is no secret: a constant, a member, a file, a digest.
+NAMES = (
+    Allowed("secret", [Pattern(r"^[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+$|^_*[a-z]+(?:_[a-z0-9]+){2,}$")]),
+    Allowed("secret", [Pattern(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
+    Allowed("match", [Pattern(r"(?i)sha[_-]?(?:1|256|384|512)|md5|digest|checksum|fingerprint")]),
+)
+
+
 def entropy(data: bytes) -> float:
     """Bits per byte, by how often each occurs; 0 for nothing."""
     size = len(data)
@@ -123,18 +142,31 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
     # A rule that also knows the value by itself is looked for by itself.
     named = None if r"|\b(" in regex else ASSIGNED.match(regex)
     pattern = re.sub(r"\{(\d+),\}", rf"{{\1,{RUN}}}", _without_lead(regex))
+    group = entry.get("secretGroup")
+    guessed = entry["id"] == "generic-api-key"  # known by nothing but the name it is given to
+    if named is None and entry["id"] not in WITHOUT_PREFIX:
+        pattern, group = _in_prose(pattern, group)
     return SecretRule(
         kind=entry["id"],
         pattern=pattern,
         found=Pattern(pattern),
         keywords=[keyword.encode() for keyword in entry.get("keywords", ())],
         least_entropy=entry.get("entropy", 0.0),
-        group=entry.get("secretGroup"),
+        group=group,
         names=named[1] if named else None,
-        allowed=[*_allowed(entry.get("allowlists", ())), *everywhere],
-        # Known by nothing but the name it is given to.
-        score=0.5 if entry["id"] == "generic-api-key" else 1.0,
+        allowed=[*_allowed(entry.get("allowlists", ())), *everywhere, *(NAMES if guessed else ())],
+        score=0.5 if guessed else 1.0,
     )
+
+
+def _in_prose(pattern: str, group: int | None) -> tuple[str, int | None]:
+    """Return a pattern whose secret may stand where a sentence has it, and the secret's group."""
+    pattern = pattern.replace(IN_CODE, END)
+    begun = BY_ITSELF.match(pattern)
+    if begun is None:
+        return (f"{START}({pattern})", 1) if pattern.startswith(SHORT) else (pattern, group)
+    lead, rest = f"{begun[1] or ''}{START}", pattern[begun.end() :]
+    return (lead + rest, group) if GROUP.search(rest) else (f"{lead}({rest})", 1)
 
 
 def _without_lead(regex: str) -> str:

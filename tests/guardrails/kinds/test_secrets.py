@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import base64
 import itertools
 import random
 import subprocess
 import tomllib
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from proxy.guardrails.kinds.secrets import LEAST_REACH, REACH, Secrets
 from proxy.guardrails.matching import gitleaks
+from proxy.guardrails.matching.key_shapes import END, KEY_SHAPES, START
 from tests.guardrails.growth import growth
 from tests.guardrails.samples import sample
 
@@ -66,6 +69,47 @@ def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
     assert found >= 7
 
 
+IN_PROSE = {
+    rule.kind: rule.pattern.removeprefix("(?i)")
+    for rule in gitleaks.rules()
+    if rule.names is None and START in rule.pattern and rule.pattern.endswith(END)
+} | {each.kind: each.pattern for each in KEY_SHAPES}
+BEFORE = ("", "(", "[", "`", "**", "'", "|", "\\n", "key=", "https://api.example/v1?k=", "is:")
+AFTER = (*",.)]}<&:|?!/*;\"'`%\n ", "", "...", "**", "\\n", "</b>", " and", "\u3002", "\u2019")
+
+
+@pytest.mark.parametrize("kind", sorted(IN_PROSE))
+def test_a_key_is_found_where_a_sentence_an_address_or_marks_have_it(
+    secrets: Secrets, kind: str
+) -> None:
+    key = key_of(secrets, kind)
+    keyword = RULES[kind]["keywords"][0] if kind in RULES else ""
+    missed = []
+    for before, after in [*((each, ",") for each in BEFORE), *((" ", each) for each in AFTER)]:
+        text = f"For {keyword} use {before}{key}{after}"
+        found = [(each.kind, text[each.start : each.end]) for each in secrets.find(text)]
+        # What may be of a key, such as a full stop in some, is taken for the end of one.
+        if [kind] != [each for each, _ in found] or found[0][1] not in (key, key + after):
+            missed.append((before, after, found))
+
+    assert missed == []
+
+
+def key_of(secrets: Secrets, kind: str) -> str:
+    """Draw a key of a kind that is no placeholder; one that ends as keys do."""
+    shape = IN_PROSE[kind].removeprefix(START).removesuffix(END)
+    flags = "(?i)" if kind in RULES and RULES[kind]["regex"].startswith("(?i)") else ""
+    chance = random.Random(7)
+    for _ in range(200):
+        key = sample(flags + shape, chance)
+        if key[-1].isalnum() and secrets.find(f"{RULES.get(kind, KNOWN)['keywords'][0]} {key}"):
+            return key
+    raise AssertionError(f"no key of {kind} is found by itself")
+
+
+KNOWN = {"keywords": [""]}
+
+
 @pytest.mark.parametrize(
     ("kind", "before", "secret", "after"),
     [
@@ -89,6 +133,8 @@ def test_samples_of_each_rule_are_found(secrets: Secrets, kind: str) -> None:
         ("authorization-header", "Authorization: Bearer ", drawn(40), "\n"),
         ("authorization-header", '"authorization":"Basic ', drawn(22) + "==", '"'),
         ("curl-auth-user", "curl https://api.example -u ", "support:" + drawn(12), " -v"),
+        ("curl-password", "run `curl -u ada:", "s3cr3t-Wort", "` first"),
+        ("curl-password", "(curl https://api.example --user ada:", "s3cr3t!Wort+1", "), then"),
         ("private-key", "key:\n", pem(), "\nthanks"),
         ("private-key", '{"key": "', pem("").replace("\n", r"\n"), '"}'),
         ("private-key", "", pem("EC ", lines=3), ""),
@@ -130,10 +176,50 @@ def test_what_only_looks_like_a_secret_is_left_alone(secrets: Secrets, text: str
     assert list(secrets.find(text)) == []
 
 
+def base64_of(chance: random.Random) -> str:
+    return base64.b64encode(chance.randbytes(1500)).decode()
+
+
+ALIKE: dict[str, Callable[[random.Random], str]] = {
+    "digest": lambda chance: chance.randbytes(32).hex(),
+    "git id": lambda chance: chance.randbytes(20).hex(),
+    "uuid": lambda chance: str(uuid.UUID(bytes=chance.randbytes(16))),
+    "picture": lambda chance: "data:image/png;base64," + base64_of(chance),
+    "base64": base64_of,
+    "base64 of addresses": lambda chance: base64_of(chance).translate({43: "-", 47: "_"}),
+    "numbers": lambda chance: " ".join(str(chance.getrandbits(50)) for _ in range(60)),
+}
+
+
+@pytest.mark.parametrize("alike", ALIKE)
+def test_what_is_drawn_like_a_key_and_has_no_prefix_is_left_alone(
+    secrets: Secrets, alike: str
+) -> None:
+    chance = random.Random(11)
+    for _ in range(400):
+        before, after = chance.choice(["commit ", "id: ", "("]), chance.choice(' ,.)/`"')
+        assert list(secrets.find(f"{before}{ALIKE[alike](chance)}{after} and more")) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "int kGivenKey = GIVEN_KEY_IP6_MAX42;",
+        '"key_sha256": "bb1636883c2707b51c5b7fc26c6927af4430f2e0785a8c7bc886337f919f9edf"',
+        "RegKey = win32api.RegEnumKey",
+        "sign doc.xml rsakey.pem > sign2-res.xml",
+        "auth_token: is_token_of_2fa_user",
+    ],
+)
+def test_names_that_are_given_to_names_are_left_alone(secrets: Secrets, given: str) -> None:
+    assert list(secrets.find(given)) == []
+
+
 # Passwords of tests about passwords, in addresses and log lines; the token says sub: 1234567890.
 EXAMPLES = frozenset(
     {
-        "hr-word", "AKIA" + "Q3EGRTZ7LB5XK2WN",
+        "hr-word", "hr-" + "6IOu4npcbFjtfGGwcslCmxsfETiM3D2HjJ0mfCRTs7g",
+        "AKIA" + "Q3EGRTZ7LB5XK2WN",
         "sk-proj-" + "Zx9Yw8Vu7Ts6Rq5Po4Nm3Lk2Ji1Hg0Fe9Dc8Ba7",
         "p%2Fw", "p,w", "hunter22", "0123456789abcdef",
         "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0.abc",
@@ -200,7 +286,7 @@ def test_what_stands_beyond_the_reach_changes_nothing(secrets: Secrets, kind: st
 
 
 def test_the_kinds_are_a_closed_set(secrets: Secrets) -> None:
-    assert len(secrets.kinds) == 224
+    assert len(secrets.kinds) == 240
     assert RULES.keys() < secrets.kinds
 
 
