@@ -115,14 +115,20 @@ class Fate(NamedTuple):
     loss: Loss | None
 
 
+USEFUL = Fate(served=True, use="useful", loss=None)
+
+
 def fates(
     attempts: Sequence[Attempt], serving: Mapping[int, Attempt], outcome: Outcome
 ) -> list[Fate]:
     """Return what became of each attempt of a call that ended so, or would if it ended now.
     ``serving`` has the attempt whose answer is used, leg by leg."""
-    found = []
+    found: list[Fate] = []
     for number, attempt in enumerate(attempts):
         served = serving.get(attempt.leg) is attempt
+        if served and outcome == "success" and attempt.error is None and not attempt.replaced:
+            found += (USEFUL,)
+            continue
         use = money(attempts, number, outcome, served=served)
         found.append(Fate(served, use, loss(attempt, use, outcome)))
     return found

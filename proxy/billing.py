@@ -5,7 +5,7 @@ Money is nano-USD; None where no price is known, never zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from typing import NamedTuple
 
@@ -69,7 +69,12 @@ class Billing:
     @property
     def cost(self) -> int | None:
         """The cost of all attempts; None as soon as one of them has no known price."""
-        return _total_cost(self.bills)
+        total = 0
+        for bill in self.bills:
+            if bill.cost is None:
+                return None
+            total += bill.cost
+        return total
 
     @property
     def lost(self) -> int | None:
@@ -87,7 +92,13 @@ class Billing:
 def lost(attempts: Sequence[Billed]) -> int | None:
     """Return the cost of the answers that nobody got to their end; None as soon as one of them has
     no known price."""
-    return _total_cost([bill for _, fate, bill in attempts if bill and fate.loss is not None])
+    total = 0
+    for _, fate, bill in attempts:
+        if bill is not None and fate.loss is not None:
+            if bill.cost is None:
+                return None
+            total += bill.cost
+    return total
 
 
 def bill(
@@ -111,13 +122,3 @@ def bill(
     if cost is not None and cost > MAX_COST:
         cost = None
     return Bill(target=attempt.target, usage=usage, cost=cost, price=price)
-
-
-def _total_cost(bills: Iterable[Bill]) -> int | None:
-    """Return the cost of all, None as soon as one has no known price."""
-    total = 0
-    for each in bills:
-        if each.cost is None:
-            return None
-        total += each.cost
-    return total

@@ -196,17 +196,20 @@ class Record:
 
     def meters(self) -> list[Meter]:
         """Return the meters of the answers that were used, one for each leg."""
-        return [attempt.meter for attempt in self.serving.values()]
+        meters: list[Meter] = []
+        for leg in self.serving:
+            meters += (self.serving[leg].meter,)
+        return meters
 
     @property
     def billing(self) -> Billing:
         """Usage and cost of all attempts as known now; they are final once the call has ended."""
-        bills = []
+        bills: list[Bill] = []
         for attempt in self.attempts:
             made = attempt.bill or self._bill(attempt)
             if made is not None:
-                bills.append(made)
-        return Billing(bills, self._judged)
+                bills += (made,)
+        return Billing(bills, self.judged)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
         """Return the bill of an attempt as known now, None where no upstream was at work for it. It
@@ -223,7 +226,8 @@ class Record:
             attempt.bill = made
         return made
 
-    def _judged(self) -> list[Billed]:
+    def judged(self) -> list[Billed]:
+        """Return all attempts, with what has become of them by now."""
         ends = fates(self.attempts, self.serving, self.outcome)
         return [
             Billed(attempt, fate, attempt.bill or self._bill(attempt))

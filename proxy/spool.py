@@ -101,29 +101,27 @@ class Spool(Generic[Item]):
 
     def put(self, *items: Item) -> None:
         """Take all of these items; none where there is no room for all. Never waits."""
-        size = self._size(items)
+        bounds, queue = self._bounds, self._queue
+        size = 0 if bounds.size is None else sum(map(bounds.size, items))
+        reason = None
         with self._lock:
-            reason = self._refusal(len(items), size)
-            if reason is None:
-                self._queue.extend(items)
-                self._bytes += size
+            waiting = len(queue) + len(items)
+            if self._sealed:
+                reason = "closed"
+            elif waiting > bounds.items or self._bytes + size > bounds.bytes:
+                reason = "queue_full"
             else:
+                queue += items
+                self._bytes += size
+            if reason is not None:
                 self._lost += len(items)
         if reason is not None:
             self._tell(reason, len(items))
             return
         if not self._wake.is_set():
             self._wake.set()
-        if 2 * len(self._queue) >= self._bounds.items and not self._ready.is_set():
+        if 2 * waiting >= bounds.items and not self._ready.is_set():
             self._ready.set()
-
-    def _refusal(self, count: int, size: int) -> str | None:
-        """Return why there is no room for so many items of so many bytes; None where there is."""
-        if self._sealed:
-            return "closed"
-        bounds = self._bounds
-        is_full = len(self._queue) + count > bounds.items or self._bytes + size > bounds.bytes
-        return "queue_full" if is_full else None
 
     def _size(self, items: Iterable[Item]) -> int:
         return sum(map(self._bounds.size, items)) if self._bounds.size is not None else 0

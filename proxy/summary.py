@@ -50,15 +50,16 @@ def facts_of(record: Record) -> CallFacts:
 def _worked_out(record: Record) -> CallFacts:
     head, call, plan, attempts = record.head, record.call, record.plan, record.attempts
     billing, meters, verdicts = record.billing, record.meters(), record.verdicts()
-    billed = billing.attempts
+    billed, outcome = record.judged(), record.outcome
     duration_s = (record.ended or record.started) - record.started
+    overhead_s = duration_s - record.waited - _upstreams_s(attempts)
     return CallFacts(
         trace_id=record.ids.trace_id,
         server_span=record.ids.server_span,
         started_at=record.started_at,
         duration_s=duration_s,
         ttft_s=_first_token(meters, record.started),
-        overhead_s=max(0.0, duration_s - record.waited - _upstreams_s(attempts)),
+        overhead_s=overhead_s if overhead_s > 0 else 0.0,
         request_id=record.request_id,
         key=record.key,
         credential=record.credential,
@@ -75,8 +76,8 @@ def _worked_out(record: Record) -> CallFacts:
         models=[word(model) for model in call.models[:MAX_WORDS]] if call else None,
         asked_model=plan.model_calls[0].targets[0].model if plan and plan.model_calls else "",
         status=record.status,
-        outcome=record.outcome,
-        failure=_failure(record.error, record.outcome) if record.error is not None else None,
+        outcome=outcome,
+        failure=_failure(record.error, outcome) if record.error is not None else None,
         attempts=billed,
         served=_served(record),
         first_sent=record.first_sent,
@@ -104,20 +105,27 @@ def _worked_out(record: Record) -> CallFacts:
 
 
 def _served(record: Record) -> Attempt | None:
-    if record.serving:
+    if record.serving and len(record.attempts) > 1:
         return next(reversed(record.serving.values()))
     return record.attempts[-1] if record.attempts else None
 
 
 def _first_token(meters: list[Meter], started: float) -> float | None:
-    moments = [m.first_token_at for m in meters if m.first_token_at is not None]
-    return min(moments) - started if moments else None
+    first: float | None = None
+    for meter in meters:
+        at = meter.first_token_at
+        if at is not None and (first is None or at < first):
+            first = at
+    return None if first is None else first - started
 
 
 def _upstreams_s(attempts: list[Attempt]) -> float:
     """Return the seconds from the begin of the first attempt to the end of the last."""
-    ends = [attempt.ended for attempt in attempts if attempt.ended is not None]
-    return max(ends) - attempts[0].started if ends else 0.0
+    last: float | None = None
+    for attempt in attempts:
+        if attempt.ended is not None and (last is None or attempt.ended > last):
+            last = attempt.ended
+    return 0.0 if last is None else last - attempts[0].started
 
 
 def _failure(error: ProxyError, outcome: Outcome) -> Failure:
@@ -137,8 +145,12 @@ def _failure(error: ProxyError, outcome: Outcome) -> Failure:
 
 def _finish_reasons(meters: list[Meter]) -> list[str]:
     """Return why answers ended, in known words only: an upstream may write anything."""
-    reasons = {why for meter in meters for why in meter.finish_reasons.values()}
-    return sorted({why if why in FINISHES else "other" for why in reasons})
+    reasons: set[str] = set()
+    for meter in meters:
+        reasons.update(meter.finish_reasons.values())
+    if reasons <= FINISHES:
+        return sorted(reasons)
+    return sorted({*(reasons & FINISHES), "other"})
 
 
 def _merged(verdicts: Verdicts) -> Verdicts:

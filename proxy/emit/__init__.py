@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeGuard
 
 from proxy.emit.quota import Quota
 from proxy.errors import ProxyError
@@ -30,9 +30,17 @@ class Sink(Protocol):
 
     name: ClassVar[str]
 
+    def end(self, record: Record) -> None: ...
+
+
+class BeginSink(Sink, Protocol):
+    """A sink that knows of the calls under way as well: ``begin`` is called as each begins."""
+
     def begin(self, record: Record) -> None: ...
 
-    def end(self, record: Record) -> None: ...
+
+def _is_begin_sink(sink: Sink) -> TypeGuard[BeginSink]:
+    return hasattr(sink, "begin")
 
 
 def _now(step: Callable[[], None]) -> None:
@@ -54,12 +62,16 @@ class Emitters:
     soon: Callable[[Callable[[], None]], object] = _now
     unauthenticated: Quota | None = None
     _ended: list[Record] = field(default_factory=list)
+    _begin_sinks: list[BeginSink] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begin_sinks = [sink for sink in self.sinks if _is_begin_sink(sink)]
 
     def observing(self, record: Record) -> Observation:
         return Observation(self, record)
 
     def begin(self, record: Record) -> None:
-        for sink in self.sinks:
+        for sink in self._begin_sinks:
             try:
                 sink.begin(record)
             except Exception as error:  # noqa: BLE001  # telemetry must not break a call
@@ -69,11 +81,12 @@ class Emitters:
         if self.unauthenticated is not None and record.key is None and not record.bug:
             missed = self.unauthenticated.take()
             record.reported, record.unreported = missed is not None, missed or 0
-        self._ended.append(record)
+        is_first = not self._ended
+        self._ended += (record,)
         is_large = record.call is not None and record.call.size > LARGE_BYTES
         if is_large or len(self._ended) >= MAX_WAITING:
             self.tell()
-        elif len(self._ended) == 1:
+        elif is_first:
             self.soon(self.tell)
 
     def tell(self) -> None:
@@ -103,8 +116,9 @@ class Observation:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, ProxyError):
-            self.record.bug = True
-            self.record.status = 500
-        self.record.ended = self.record.now()
-        self.emitters.end(self.record)
+        record = self.record
+        if error is not None and isinstance(error, Exception) and not isinstance(error, ProxyError):
+            record.bug = True
+            record.status = 500
+        record.ended = record.now()
+        self.emitters.end(record)

@@ -14,12 +14,14 @@ from proxy.attempts import Attempt, Bill, Loss
 from proxy.billing import Saved
 from proxy.call_facts import UNKNOWN, CallFacts, Failure
 from proxy.emit.declared.metric import OTHER
-from proxy.types import Target
+from proxy.emit.instruments import Histogram, observe_all
 from proxy.usage import NANO, TOKEN_TYPES
 
 NONE = "none"
 MAX_KEPT = 4096
+REPEATS = frozenset({"retry", "hedge", "guard"})
 Names = tuple[str, str, str, str]
+Observed = list[tuple[Histogram, float]]
 Tags = Mapping[str, frozenset[str]]
 Key = TypeVar("Key")
 Made = TypeVar("Made")
@@ -129,7 +131,7 @@ class Counting:
 
     def count(self, facts: CallFacts) -> None:
         """Count a call that has ended."""
-        deployment, trace_id = facts.deployment or UNKNOWN, facts.trace_id
+        deployment = facts.deployment or UNKNOWN
         stream = "true" if facts.is_stream else "false"
         request = self._requests[
             deployment, facts.dialect or UNKNOWN, facts.endpoint or UNKNOWN, stream
@@ -139,27 +141,34 @@ class Counting:
             self._unauthorized(facts.failure)
         elif facts.credential is not None:
             ended = facts.started_at.timestamp() + facts.duration_s
-            self._credentials[facts.key, facts.credential].set(ended)
-        request.duration.observe(facts.duration_s, trace_id)
-        request.overhead.observe(facts.overhead_s, trace_id)
-        tokens, cost = self._used(deployment, request, facts) if facts.attempts else (0, 0)
+            self._credentials[facts.key, facts.credential].value = ended
+        observed: Observed = [
+            (request.duration, facts.duration_s),
+            (request.overhead, facts.overhead_s),
+        ]
+        tokens, cost = self._used(request, facts, observed) if facts.attempts else (0, 0)
+        observe_all(observed, facts.trace_id)
         self._tag(deployment, facts.tags or {}, tokens, cost / NANO)
-        self._decided(deployment, facts)
-        self._cached(deployment, facts)
-        self._oddities(deployment, facts)
+        for rule in facts.rules:
+            self._rules[deployment, rule].value += 1
+        if facts.limits or facts.each_verdict or facts.shadow_rules:
+            self._decided(deployment, facts)
+        if facts.cache_store is not None or facts.saved is not None:
+            self._cached(deployment, facts)
+        if facts.failure is not None or facts.skips or facts.dropped_tags:
+            self._oddities(deployment, facts)
+        if len(facts.attempts) > 1:
+            self._fallbacks(deployment, facts)
 
-    def _series(self, deployment: str, target: Target) -> UpstreamSeries:
-        upstream = target.upstream
-        provider = upstream.provider or UNKNOWN
-        return self._upstreams[deployment, upstream.name, provider, target.model]
-
-    def _used(self, deployment: str, request: RequestSeries, facts: CallFacts) -> tuple[int, int]:
+    def _used(
+        self, request: RequestSeries, facts: CallFacts, observed: Observed
+    ) -> tuple[int, int]:
         """Count attempts, tokens and money. Return all tokens and the nano-USD that are known."""
-        trace_id, used = facts.trace_id, False
-        cost = 0
+        deployment, used, cost = facts.deployment or UNKNOWN, False, 0
         for attempt, fate, bill in facts.attempts:
-            series = self._series(deployment, attempt.target)
-            self._attempt(series, attempt, trace_id)
+            series = self._attempt(deployment, attempt, observed)
+            if attempt is facts.served and facts.ttft_s is not None:
+                observed += ((series.first, facts.ttft_s),)
             if bill is None:
                 continue
             used = True
@@ -168,31 +177,36 @@ class Counting:
                 cost += bill.cost
                 request.uses[fate.use].value += bill.cost / NANO
             if fate.served and facts.failure is None:
-                _pace(series, attempt, bill, trace_id)
-        if facts.ttft_s is not None and facts.served is not None:
-            first = self._series(deployment, facts.served.target).first
-            first.observe(facts.ttft_s, trace_id)
-        return (self._sums(request, facts, cost) if used else 0), cost
+                _pace(observed, series, attempt, bill.usage.tokens.completion_total)
+        return (self._sums(request, facts, observed, cost) if used else 0), cost
 
-    def _sums(self, request: RequestSeries, facts: CallFacts, cost: int) -> int:
+    def _sums(self, request: RequestSeries, facts: CallFacts, observed: Observed, cost: int) -> int:
         """Count what all attempts have used, and the part of their cost that is known. Return the
         tokens."""
-        trace_id = facts.trace_id
         prompt, completion = facts.tokens.prompt_total, facts.tokens.completion_total
-        request.input.observe(prompt, trace_id)
-        request.output.observe(completion, trace_id)
+        observed += ((request.input, prompt), (request.output, completion))
         if facts.cost is not None:
-            request.cost.observe(facts.cost / NANO, trace_id)
+            observed += ((request.cost, facts.cost / NANO),)
         if cost:
             self._keys[facts.key or UNKNOWN].value += cost / NANO
         return prompt + completion
 
-    def _attempt(self, series: UpstreamSeries, attempt: Attempt, trace_id: str) -> None:
+    def _attempt(self, deployment: str, attempt: Attempt, observed: Observed) -> UpstreamSeries:
+        """Count an attempt. Return the series of those like it."""
+        target, upstream = attempt.target, attempt.target.upstream
+        provider = upstream.provider or UNKNOWN
+        series = self._upstreams[deployment, upstream.name, provider, target.model]
         series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].value += 1
         spent = (attempt.ended or attempt.started) - attempt.started
-        series.duration.observe(spent, trace_id)
+        observed += ((series.duration, spent),)
+        if attempt.why in REPEATS or attempt.left or attempt.meter.invalid_usage:
+            self._rarities(attempt)
+        return series
+
+    def _rarities(self, attempt: Attempt) -> None:
+        """Count what few attempts have to tell."""
         names = (attempt.target.upstream.name, attempt.target.model)
-        if attempt.why in ("retry", "hedge", "guard"):
+        if attempt.why in REPEATS:
             self._child("headrace_upstream_repeats_total", *names, attempt.why).inc()
         for what, left in attempt.left.items():
             self._child(f"headrace_upstream_ratelimit_remaining_{what}", *names).set(left)
@@ -213,8 +227,9 @@ class Counting:
         if bill.cost is None:
             self._child("headrace_unpriced_requests_total", *served).inc()
             return
-        for cost_type, part in bill.parts().items():
-            series.costs[cost_type].value += part / NANO
+        parts = bill.parts()
+        for cost_type in parts:
+            series.costs[cost_type].value += parts[cost_type] / NANO
         if loss is not None:
             lost = self._child("headrace_lost_cost_usd_total", *served, loss)
             lost.inc(bill.cost / NANO)
@@ -243,9 +258,7 @@ class Counting:
         return found
 
     def _decided(self, deployment: str, facts: CallFacts) -> None:
-        """Count what rules, limits and guards have decided."""
-        for rule in facts.rules:
-            self._rules[deployment, rule].value += 1
+        """Count what limits and guards have decided, and rules would have."""
         for rule in facts.shadow_rules:
             self._child("headrace_policy_shadow_rules_total", deployment, rule).inc()
         for limit, refuses in facts.limits:
@@ -286,14 +299,15 @@ class Counting:
         if facts.dropped_tags:
             dropped = self._child("headrace_dropped_tags_total", deployment)
             dropped.inc(facts.dropped_tags)
-        if len(facts.attempts) > 1:
-            for failed, next_one in _fallbacks([each.attempt for each in facts.attempts]):
-                names = (failed.target.upstream.name, next_one.target.upstream.name)
-                self._child("headrace_fallbacks_total", deployment, *names).inc()
         if facts.failure is not None and facts.attempts and facts.is_stream:
             phase = "before_first" if facts.first_sent is None else "after_first"
             labels = (deployment, facts.failure.side, phase)
             self._child("headrace_stream_aborts_total", *labels).inc()
+
+    def _fallbacks(self, deployment: str, facts: CallFacts) -> None:
+        for failed, next_one in _fallbacks([each.attempt for each in facts.attempts]):
+            names = (failed.target.upstream.name, next_one.target.upstream.name)
+            self._child("headrace_fallbacks_total", deployment, *names).inc()
 
 
 def _fallbacks(attempts: Sequence[Attempt]) -> list[tuple[Attempt, Attempt]]:
@@ -306,20 +320,12 @@ def _fallbacks(attempts: Sequence[Attempt]) -> list[tuple[Attempt, Attempt]]:
     return pairs
 
 
-def _pace(series: UpstreamSeries, attempt: Attempt, bill: Bill, trace_id: str) -> None:
-    """Observe how fast an answer came that reached its end."""
-    tokens = bill.usage.tokens.completion_total
-    between = _between_tokens(attempt, tokens)
-    if between is not None:
-        series.between.observe(between, trace_id)
+def _pace(observed: Observed, series: UpstreamSeries, attempt: Attempt, tokens: int) -> None:
+    """Observe how fast an answer of so many tokens came that reached its end: the mean seconds
+    between them, but for one that came as a whole, and how many a second."""
+    first, last = attempt.meter.first_token_at, attempt.meter.last_token_at
+    if tokens >= 2 and first is not None and last is not None and last > first:
+        observed += ((series.between, (last - first) / (tokens - 1)),)
     took = (attempt.ended or attempt.started) - attempt.started
     if tokens and took > 0:
-        series.speed.observe(tokens / took, trace_id)
-
-
-def _between_tokens(attempt: Attempt, tokens: int) -> float | None:
-    """Return the mean seconds between tokens; None where the answer came as a whole."""
-    first, last = attempt.meter.first_token_at, attempt.meter.last_token_at
-    if tokens < 2 or first is None or last is None or last <= first:
-        return None
-    return (last - first) / (tokens - 1)
+        observed += ((series.speed, tokens / took),)

@@ -93,9 +93,6 @@ class Decisions:
         """How many entries are in no line yet."""
         return self._spool.waiting
 
-    def begin(self, record: Record) -> None:
-        return None
-
     def end(self, record: Record) -> None:
         if record.reported:
             self.put(decision(facts_of(record)))

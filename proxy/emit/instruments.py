@@ -7,7 +7,7 @@ format stay the library's.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
 
@@ -65,25 +65,34 @@ class Histogram:
     """How many values were up to each of the ``edges``, and their sum; of each range the trace of
     the last value in it."""
 
-    __slots__ = ("_counts", "_traces", "edges", "sum")
+    __slots__ = ("counts", "edges", "sum", "traces")
 
     def __init__(self, edges: tuple[float, ...]) -> None:
         self.edges = edges
-        self._counts = [0] * (len(edges) + 1)
-        self._traces: list[tuple[str, float] | None] = [None] * (len(edges) + 1)
+        self.counts = [0] * (len(edges) + 1)
+        self.traces: list[tuple[str, float] | None] = [None] * (len(edges) + 1)
         self.sum = 0.0
 
     def observe(self, value: float, trace_id: str | None = None) -> None:
         at = bisect_left(self.edges, value)
-        self._counts[at] += 1
+        self.counts[at] += 1
         self.sum += value
         if trace_id is not None:
-            self._traces[at] = (trace_id, value)
+            self.traces[at] = (trace_id, value)
 
     def buckets(self) -> list[Bucket]:
         """Return the count up to each edge, the last one without an end, as they are scraped."""
-        counts = map(float, accumulate(self._counts))
-        return list(zip(_names(self.edges), counts, map(_exemplar, self._traces), strict=True))
+        counts = map(float, accumulate(self.counts))
+        return list(zip(_names(self.edges), counts, map(_exemplar, self.traces), strict=True))
+
+
+def observe_all(values: Sequence[tuple[Histogram, float]], trace_id: str) -> None:
+    """Observe what is known of one call, each value in its histogram."""
+    for histogram, value in values:
+        at = bisect_left(histogram.edges, value)
+        histogram.counts[at] += 1
+        histogram.sum += value
+        histogram.traces[at] = (trace_id, value)
 
 
 @lru_cache(maxsize=64)

@@ -28,7 +28,12 @@ class LogLevel:
 
     @property
     def name(self) -> str:
-        return self._other if self._now() < self._until else self._usual
+        return self._other if self._until and self._now() < self._until else self._usual
+
+    @property
+    def number(self) -> int:
+        """What a line's level, of ``LEVELS``, must be at least."""
+        return LEVELS[self.name if self._until else self._usual]
 
     @property
     def left_s(self) -> float:
@@ -36,7 +41,7 @@ class LogLevel:
         return max(0.0, self._until - self._now())
 
     def allows(self, level: str) -> bool:
-        return LEVELS[level] >= LEVELS[self.name]
+        return LEVELS[level] >= self.number
 
     def put(self, level: str, seconds: float) -> None:
         """Have another level for so many seconds. Raises ``ValueError``."""

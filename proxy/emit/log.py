@@ -6,30 +6,33 @@ left never holds up a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable
+from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import orjson
 import structlog
 
 from proxy.appending import append
 from proxy.attempts import Attempt
-from proxy.call_facts import UNKNOWN, Failure
+from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
-from proxy.emit.levels import LogLevel
+from proxy.emit.levels import LEVELS, LogLevel
 from proxy.emit.redact import redacted
 from proxy.emit.schemas import Schema, native
-from proxy.emit.trace import sampled
+from proxy.emit.trace import MOST_SHARED, sampled
 from proxy.errors import UpstreamFinding
 from proxy.frozen import frozen
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
 from proxy.types.guard import GuardResult
-from proxy.usage import TOKEN_TYPES, Tokens
-from proxy.words import MAX_NAME, MAX_WORDS, word
+from proxy.usage import NANO, TOKEN_TYPES, Tokens
+from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
@@ -43,62 +46,103 @@ LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "war
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
-def canonical(record: Record) -> dict[str, Any]:
+class SharedLineFields(NamedTuple):
+    """What lines of calls say that many calls have in common."""
+
+    key: str | None
+    deployment: str | None
+    tags: tuple[tuple[str, str], ...]
+    policy: str | None
+    rules: tuple[str, ...]
+    shadow_rules: tuple[str, ...]
+    dialect: str
+    route: str | None
+    endpoint: str
+    stream: bool
+    models: tuple[Word, ...]
+
+
+def shared_line(shared: SharedLineFields) -> dict[str, Any]:
+    """Return the part of a line that those of other calls have as well; nobody changes it."""
+    return {
+        **shared._asdict(),
+        "tags": {tag: word(value, MAX_NAME) for tag, value in shared.tags},
+        "rules": list(shared.rules),
+        "shadow_rules": list(shared.shadow_rules),
+        "models": list(shared.models),
+    }
+
+
+def _shared_by(facts: CallFacts) -> SharedLineFields:
+    return SharedLineFields(
+        key=facts.key,
+        deployment=facts.deployment,
+        tags=tuple(facts.tags.items()) if facts.tags else (),
+        policy=facts.policy,
+        rules=tuple(facts.rules),
+        shadow_rules=tuple(facts.shadow_rules),
+        dialect=facts.dialect or UNKNOWN,
+        route=facts.route,
+        endpoint=facts.endpoint or UNKNOWN,
+        stream=facts.is_stream is True,
+        models=tuple(facts.models or ()),
+    )
+
+
+def canonical(
+    record: Record, share: Callable[[SharedLineFields], dict[str, Any]] = shared_line
+) -> dict[str, Any]:
     """Return the one line of a call as data. Unknown is null, never zero."""
-    facts, call = facts_of(record), record.call
+    facts, call = record.facts or facts_of(record), record.call
     target = facts.served.target if facts.served else None
     saved, failure = facts.saved, facts.failure
     answered = bool(facts.attempts) or saved is not None
-    return {
+    cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
+    line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
         "level": LEVEL_OF.get(facts.outcome, "info"),
         "event": "call",
         "request_id": facts.request_id,
         "trace_id": facts.trace_id,
         "span_id": facts.server_span,
-        "key": facts.key,
-        "deployment": facts.deployment,
-        "tags": {tag: word(value, MAX_NAME) for tag, value in (facts.tags or {}).items()},
-        "policy": facts.policy,
-        "rules": list(facts.rules),
-        "shadow_rules": list(facts.shadow_rules),
-        "dialect": facts.dialect or UNKNOWN,
-        "route": facts.route,
-        "endpoint": facts.endpoint or UNKNOWN,
-        "stream": bool(facts.is_stream),
-        "models": facts.models or [],
-        "parameters": parameters(call.body) if call else {},
+        **share(_shared_by(facts)),
+        "parameters": {
+            name: call.body[name]
+            for name in SIZES
+            if name in call.body and type(call.body[name]) in NUMBERS
+        }
+        if call is not None
+        else {},
         "provider": target.upstream.provider if target else None,
         "upstream": target.upstream.name if target else None,
         "model": target.model if target else None,
         "status": facts.status,
         "outcome": facts.outcome,
-        "error": facts.error,
+        "error": failure.code if failure else None,
         "upstream_status": failure.upstream_status if failure else None,
-        "duration_ms": _ms(facts.duration_s),
-        "ttft_ms": None if facts.ttft_s is None else _ms(facts.ttft_s),
-        "overhead_ms": _ms(facts.overhead_s),
+        "duration_ms": round(facts.duration_s * 1000, 3),
+        "ttft_ms": None if ttft_s is None else round(ttft_s * 1000, 3),
+        "overhead_ms": round(facts.overhead_s * 1000, 3),
         "tokens": _counts(facts.tokens) if answered else None,
         "usage_source": facts.source,
-        "cost_usd": usd(facts.cost) if answered else None,
-        "lost_cost_usd": usd(facts.lost_cost) if answered else None,
+        "cost_usd": cost / NANO if answered and cost is not None else None,
+        "lost_cost_usd": lost / NANO if answered and lost is not None else None,
         "cache": facts.cache,
         "cache_other_words": facts.other_words,
-        "guards": [_verdict(stage, result) for stage, result in facts.verdicts],
-        "upstream_guards": [_finding(*each) for each in facts.upstream_findings],
+        "guards": [_verdict(*each) for each in facts.verdicts] if facts.verdicts else [],
+        "upstream_guards": [_finding(*each) for each in facts.upstream_findings]
+        if facts.upstream_findings
+        else [],
         "saved_tokens": saved.tokens.total if saved else None,
         "saved_usd": usd(saved.cost) if saved else None,
         "attempts": len(facts.attempts),
-        "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]],
+        "skipped": [skip.target.title for skip in facts.skips[:MAX_WORDS]] if facts.skips else [],
         "finish_reasons": facts.finish_reasons,
         "warnings": [*(call.warnings if call else ()), *record.warnings],
-        **_unauthorized(failure),
     }
-
-
-def parameters(body: Mapping[str, Any]) -> dict[str, int | float]:
-    """Return the ``SIZES`` that a request has: numbers, never a text."""
-    return {name: body[name] for name in SIZES if name in body and type(body[name]) in NUMBERS}
+    if failure is not None and failure.lapse is not None:
+        line["unauthorized"] = {"reason": failure.lapse, "key": failure.lapsed_key}
+    return line
 
 
 def _counts(tokens: Tokens) -> dict[str, int]:
@@ -118,13 +162,6 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
             cut.append(name)
     empty = {name: type(line[name])() for name in cut}
     return {**line, **empty, "cut": cut}
-
-
-def _unauthorized(failure: Failure | None) -> dict[str, Any]:
-    """Return which key was refused and why, for a call that ended so."""
-    if failure is None or failure.lapse is None:
-        return {}
-    return {"unauthorized": {"reason": failure.lapse, "key": failure.lapsed_key}}
 
 
 def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
@@ -203,25 +240,25 @@ class CallLog:
     levels: LogLevel
     schema: Schema = native
     ratio: float = 1.0
-
-    def begin(self, record: Record) -> None:
-        return None
+    share: Callable[[SharedLineFields], dict[str, Any]] = field(
+        init=False, default_factory=lambda: lru_cache(MOST_SHARED)(shared_line)
+    )
 
     def end(self, record: Record) -> None:
         if not record.reported:
             return
-        outcome = facts_of(record).outcome
+        outcome, least = (record.facts or facts_of(record)).outcome, self.levels.number
         if self.ratio < 1 and outcome == "success" and not sampled(record.sample_id, self.ratio):
             return
-        if not self.levels.allows(LEVEL_OF.get(outcome, "info")):
+        if LEVELS[LEVEL_OF.get(outcome, "info")] < least:
             return
-        line = canonical(record)
+        line = canonical(record, self.share)
         if record.unreported:
             line["untold"] = record.unreported
         if self.ratio < 1:
             line["sample_ratio"] = self.ratio if outcome == "success" else 1.0
         self._write(line)
-        if self.levels.allows("debug"):
+        if least <= logging.DEBUG:
             for attempt in record.attempts:
                 self._write(_tried(record, attempt))
 

@@ -148,11 +148,11 @@ class Metrics:
         self._child("headrace_cache_semantic_total", result).inc()
 
     def begin(self, record: Record) -> None:
-        self._inflight.inc()
+        self._inflight.value += 1
 
     def end(self, record: Record) -> None:
-        self._inflight.dec()
-        self._counting.count(facts_of(record))
+        self._inflight.value -= 1
+        self._counting.count(record.facts or facts_of(record))
 
     def retire(self) -> None:
         """Drop the series of names that are long out of force."""

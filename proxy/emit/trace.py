@@ -81,9 +81,6 @@ class Traces:
         self._call, self._model = kept(_call), kept(_model)
         self._attempt, self._guard, self._bytes = kept(_attempt), kept(_guard), kept(_bytes)
 
-    def begin(self, record: Record) -> None:
-        return None
-
     def end(self, record: Record) -> None:
         if not record.reported:
             return

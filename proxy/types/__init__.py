@@ -250,12 +250,18 @@ class Plan:
     @property
     def rules(self) -> tuple[str, ...]:
         """The rules that apply to any model, once each."""
-        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.rules))
+        rules: tuple[str, ...] = ()
+        for each in self.model_calls:
+            rules += each.rules
+        return tuple(dict.fromkeys(rules)) if rules else rules
 
     @property
     def shadow_rules(self) -> tuple[str, ...]:
         """The rules in shadow that hold for any model, once each."""
-        return tuple(dict.fromkeys(rule for each in self.model_calls for rule in each.shadow_rules))
+        rules: tuple[str, ...] = ()
+        for each in self.model_calls:
+            rules += each.shadow_rules
+        return tuple(dict.fromkeys(rules)) if rules else rules
 
     def permit(self) -> None:
         """Raise ``RefusedByRule`` where a rule refuses the call."""

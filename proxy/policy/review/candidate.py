@@ -38,9 +38,6 @@ class Candidate:
         self._seen: OrderedDict[Way, list[Reason]] = OrderedDict()
         self._counts: dict[Way, int] = {}
 
-    def begin(self, record: Record) -> None:
-        return None
-
     def end(self, record: Record) -> None:
         found = self._divergences(record)
         if found is None or record.head is None:

@@ -102,9 +102,6 @@ class CallHistory:
         self._calls: OrderedDict[Name, PastCall] = OrderedDict()
         self._strangers: OrderedDict[Name, PastCall] = OrderedDict()
 
-    def begin(self, record: Record) -> None:
-        return None
-
     def end(self, record: Record) -> None:
         if record.head is None or not record.reported:
             return
