@@ -125,7 +125,13 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
 def commands(command: click.Command, name: str = "") -> Iterator[tuple[str, set[str]]]:
     """Yield each command with its flags."""
     yield name, {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)}
-    for word, inner in getattr(command, "commands", {}).items():
+    if not isinstance(command, click.Group):
+        return
+    context = click.Context(command)
+    for word in command.list_commands(context):
+        inner = command.get_command(context, word)
+        assert inner is not None
+        assert inner.name == word
         yield from commands(inner, f"{name} {word}".strip())
 
 

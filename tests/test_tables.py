@@ -14,7 +14,7 @@ import pytest
 from proxy import errors
 from proxy.attempts import Loss, Money, Outcome, Why
 from proxy.call_facts import CacheResult
-from proxy.cli import main
+from proxy.cli import COMMANDS
 from proxy.dialects import DIALECTS, ROUTES, Received, parse_head
 from proxy.dialects.portkey import answer_headers
 from proxy.ledger.jsonl import JsonlStore
@@ -229,7 +229,7 @@ def test_every_variable_has_its_default_in_the_table() -> None:
 @pytest.mark.parametrize("flag", ["--listen", "--admin-listen"])
 def test_every_flag_has_its_default_in_the_table(flag: str) -> None:
     told = {row[0]: row[1] for row in table("policies.md", "flag or variable")}
-    [option] = [each for each in main.commands["serve"].params if flag in each.opts]
+    [option] = [each for each in COMMANDS["serve"].params if flag in each.opts]
 
     assert told[f"`{flag}`"] == option.default
 

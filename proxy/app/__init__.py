@@ -7,7 +7,7 @@ import os
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -29,12 +29,14 @@ from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
 from proxy.egress import HttpEgress
 from proxy.emit import EMIT_EVERY_S, Emitters, Sink
+from proxy.emit.decisions import Decisions
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import LogLevel
 from proxy.emit.log import CallLog, LineWriter, events
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
+from proxy.freed import release
 from proxy.frozen import frozen
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards
@@ -42,6 +44,7 @@ from proxy.limits import Admission
 from proxy.offload import Offload
 from proxy.pipeline import Pipeline
 from proxy.policy.decide.service_calls import GuardPolicies
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.review.candidate import Candidate
 from proxy.policy.review.recent import CallHistory
 from proxy.policy.store import PolicyStore, read_folder
@@ -101,23 +104,25 @@ def assembled(
 
 @asynccontextmanager
 async def running(
-    settings: Settings, *sinks: Sink, log_fd: int = 1, trust: ssl.SSLContext | None = None
+    settings: Settings,
+    *sinks: Sink,
+    log_fd: int = 1,
+    trust: ssl.SSLContext | None = None,
+    check: Callable[[Snapshot], None] = lambda snapshot: None,
 ) -> AsyncIterator[Running]:
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
     ``sinks`` are told of every call beside the usual emitters. ``trust`` says whose certificates
-    are believed; where none is given it is the system's, which takes 25 ms to read. Raises
+    are believed; where none is given it is the system's, which takes 25 ms to read. ``check`` may
+    raise for policies that are not to be served, before anything listens. Raises
     ``PolicyError`` when the policies cannot be taken into force, ``ledger.Unusable`` when no ledger
     can be kept and ``OSError`` when an address cannot be had.
     """
     async with AsyncExitStack() as opened:
         context, ending = _context(settings, opened, log_fd, trust or trusted())
         decisions = telemetry.decisions(context)
-        clock = (time.monotonic, asyncio.sleep)
-        known = look(settings.policies)  # before it is read, so that no change is missed
-        reading = partial(read_folder, settings.policies, settings.environ)
-        store = PolicyStore(reading, *clock, context.log, telemetry.policies(context, decisions))
-        watch = _watch(context, settings.policies, known, store)
+        store, watch = _policies(context, decisions)
+        check(store.current)
         candidate = await _candidate(context)
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
@@ -284,6 +289,26 @@ def _bounds(context: Context, offload: Offload) -> Bounds:
     )
 
 
+def _policies(
+    context: Context, decisions: tuple[Decisions, ...]
+) -> tuple[PolicyStore, FolderWatch]:
+    """Read the policies of the process for the first time; return what watches their folder."""
+    folder = context.settings.policies
+    known = look(folder)  # before it is read, so that no change is missed
+    reading = partial(_read, folder, context.settings.environ)
+    tell = telemetry.policies(context, decisions)
+    store = PolicyStore(reading, time.monotonic, asyncio.sleep, context.log, tell)
+    return store, _watch(context, folder, known, store)
+
+
+def _read(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
+    """Read a folder, and give back the memory that compiling it has taken and freed."""
+    try:
+        return read_folder(folder, environ)
+    finally:
+        release()
+
+
 def _watch(context: Context, folder: Path, known: Look, store: PolicyStore) -> FolderWatch:
     settle_s = context.settings.settle_seconds
     return FolderWatch(
@@ -297,7 +322,7 @@ async def _candidate(context: Context) -> Candidate | None:
     if folder is None:
         return None
     known = look(folder)
-    reading = partial(read_folder, folder, None)
+    reading = partial(_read, folder, None)
     clock = (time.monotonic, asyncio.sleep)
     on_reading = gauges.candidate(context.metrics)
     store = PolicyStore(reading, *clock, context.log, on_reading, "candidate")

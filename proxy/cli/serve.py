@@ -1,4 +1,4 @@
-"""Serving: in front of upstreams, or of the small model of the demo."""
+"""Serving in front of upstreams."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import hashlib
 import signal
 from collections.abc import Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import uvloop
 
-from proxy import app, demo, settings
+from proxy import app, settings
 from proxy.cli.parameters import FOLDER, admin_option, listen_option
+from proxy.demo.examples import KEY
 from proxy.edge import WeakParser
+from proxy.freed import release
 from proxy.ledger.store import Unusable
+from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
-from proxy.policy.store import read_folder
 from proxy.settings import Address, BadSetting, Settings
 
 
@@ -30,44 +33,35 @@ from proxy.settings import Address, BadSetting, Settings
 @admin_option
 def serve(policies: Path, candidate: Path | None, listen: Address, admin_listen: Address) -> None:
     """Serve calls under the policies of a folder."""
-    _run(_serve(replace(_settings(policies, listen, admin_listen), candidate=candidate)))
+    run(_serve(replace(settings_of(policies, listen, admin_listen), candidate=candidate)))
 
 
-@click.command("demo")
-@click.option("--policies", type=FOLDER, default="policies", show_default=True)
-@listen_option
-@admin_option
-def demo_command(policies: Path, listen: Address, admin_listen: Address) -> None:
-    """Serve calls in front of a small model that runs on this machine."""
-    _run(demo.serve(_settings(policies, listen, admin_listen), _until_stopped, click.echo))
-
-
-def _settings(policies: Path, listen: Address, admin: Address) -> Settings:
+def settings_of(policies: Path, listen: Address, admin: Address) -> Settings:
+    """Return what flags and variables say together. Raise ``ClickException`` for what is wrong."""
     try:
         return settings.from_environment(policies, listen, admin, settings.environment())
     except BadSetting as error:
         raise click.ClickException(str(error)) from None
 
 
-def _run(work: Coroutine[Any, Any, None]) -> None:
+def run(work: Coroutine[Any, Any, None]) -> None:
     """Run to the end; what stops a start is one clear message and exit code 1."""
     try:
         uvloop.run(work)
     except PolicyError as error:
         click.echo(str(error), err=True)
         raise SystemExit(1) from None
-    except (demo.NoModel, Unusable, WeakParser, BadSetting) as error:
+    except (Unusable, WeakParser, BadSetting) as error:
         raise click.ClickException(str(error)) from None
     except OSError as error:
         raise click.ClickException(f"cannot listen on {error}") from None
 
 
-def _keep_published_key_here(chosen: Settings) -> None:
+def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
     """Refuse to serve beyond this machine with the key that everybody knows."""
     if chosen.listen.loopback:
         return
-    digest = hashlib.sha256(demo.KEY.encode()).digest()
-    found = read_folder(chosen.policies, chosen.environ).credentials.get(digest)
+    found = snapshot.credentials.get(hashlib.sha256(KEY.encode()).digest())
     if found is not None:
         raise click.ClickException(
             f"keys.{found.key.name} is the published key of the demo: take it out of the policies, "
@@ -76,22 +70,24 @@ def _keep_published_key_here(chosen: Settings) -> None:
 
 
 async def _serve(chosen: Settings) -> None:
-    _keep_published_key_here(chosen)
-    async with app.running(chosen) as running:
+    gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
+    async with app.running(chosen, check=partial(_check_keys, chosen)) as running:
         _settle_memory()
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
-        await _until_stopped()
+        await until_stopped()
 
 
 def _settle_memory() -> None:
     """Take what was made at start out of the garbage collector's rounds: it stays for good, and
-    walking it again and again is what the slowest calls would wait for."""
+    walking it again and again is what the slowest calls would wait for. Give back what is free."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
+    release()
 
 
-async def _until_stopped() -> None:
+async def until_stopped() -> None:
     """Wait for SIGTERM or SIGINT; after the first one the next stops at once, as usual."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from proxy.cli import main
+from proxy.cli import COMMANDS, main
 from proxy.policy.store import read_folder
 from proxy.settings import address
 from tests.dashboards.expressions import BOARDS, RULES
@@ -70,7 +70,7 @@ def test_the_proxy_takes_what_it_is_told() -> None:
     known = (TOP / "proxy" / "settings.py").read_text()
     [command] = re.findall(r"^CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
     serve, *flags = json.loads(command)
-    options = {name for each in main.commands[serve].params for name in each.opts}
+    options = {name for each in COMMANDS[serve].params for name in each.opts}
 
     for name in SERVICES["headrace"]["environment"]:
         assert name == "OPENAI_API_KEY" or f'"{name}"' in known, name

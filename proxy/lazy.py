@@ -1,0 +1,36 @@
+"""Tables whose parts are imported when they are asked for: a process loads what it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class LazyTable(Mapping[str, T]):
+    """Values by word. Of each it knows the place alone, ``module:name``, until it is asked for.
+
+    Python keeps what it has imported, so this keeps nothing. Asking may raise ``ImportError``.
+    """
+
+    __slots__ = ("_places",)
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, word: str) -> T:
+        module, _, name = self._places[word].partition(":")
+        value: T = getattr(import_module(module), name)
+        return value
+
+    def __contains__(self, word: object) -> bool:
+        """True if there is such a word; nothing is imported to tell."""
+        return word in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
