@@ -3,7 +3,8 @@
 The proxy runs in this process; client, provider and collector are processes of their own. What
 Python's profiler tells counts: a Python function that is entered, a coroutine that goes on, and a
 C function that Python calls. ``python -m bench.calls --write`` writes ``budget.json``, which a
-test holds calls to: what a call runs may become less, and not more by more than ``SLACK``.
+test holds calls to: what a call runs may become less, and not more by more than ``SLACK``. So
+with each chunk of a stream: the longer one of two runs so much more, and is so much longer.
 """
 
 from __future__ import annotations
@@ -31,18 +32,22 @@ from proxy import app
 from proxy.settings import Address, LedgerAt, Settings
 
 WARM, COUNTED, MOST_SHOWN = 50, 100, 400
+WARM_STREAMS, STREAMS, FEW, MANY, GAP_MS = 5, 20, 4, 68, 3  # of chunks, each a read of its own
 SETTLED_S = 0.5  # until all is told of the calls before
 SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
+SLACK_OF_CHUNK = 1
 BUDGETED = ("bare", "everything")
+CHUNKS = {f"{parts}, a chunk": parts for parts in ("bare", "guards")}
 BUDGET = Path(__file__).parent / "budget.json"
 LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "other")
 HOME = Path(proxy.__file__).parent
 
 
 class CallCounter:
-    """Counts what the profiler tells of, by the file whose code runs it."""
+    """Counts what the profiler tells of so many calls, by the file whose code runs it."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
         self.by_file: Counter[str] = Counter()
         self.by_function: Counter[tuple[str, str]] = Counter()
         self.on = False
@@ -58,7 +63,7 @@ class CallCounter:
         rooms: Counter[str] = Counter()
         for name, count in self.by_file.items():
             rooms[room_of(name)] += count
-        return {room: count / COUNTED for room, count in sorted(rooms.items())}
+        return {room: count / self.calls for room, count in sorted(rooms.items())}
 
 
 def room_of(file: str) -> str:
@@ -85,28 +90,32 @@ class Counted:
     threads: CallCounter
 
 
-async def counted(parts: str, *, stream: bool = False, hits: bool = False) -> Counted:
-    """Return what a call of this kind runs, once others have warmed the process up."""
-    made = Counted(CallCounter(), CallCounter())
+async def counted(parts: str, *, chunks: int = 0, hits: bool = False) -> Counted:
+    """Return what a call of this kind runs, once others have warmed the process up: a stream of so
+    many chunks, or a whole answer."""
+    calls = STREAMS if chunks else COUNTED
+    made = Counted(CallCounter(calls), CallCounter(calls))
     threading.setprofile(made.threads)
     try:
         with tempfile.TemporaryDirectory() as name:
-            await _count(made, Path(name), parts, stream=stream, hits=hits)
+            await _count(made, Path(name), parts, chunks=chunks, hits=hits)
     finally:
         threading.setprofile(None)
     return made
 
 
-async def _count(made: Counted, folder: Path, parts: str, *, stream: bool, hits: bool) -> None:
-    async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
+async def _count(made: Counted, folder: Path, parts: str, *, chunks: int, hits: bool) -> None:
+    provider = ("bench.upstream", *([str(chunks), str(GAP_MS)] if chunks else []))
+    calls, warm, stream = made.loop.calls, WARM_STREAMS if chunks else WARM, chunks > 0
+    async with serving(*provider) as upstream, serving("bench.collector") as collector:
         chosen = settings(folder, parts, upstream, collector)
         log = os.open(os.devnull, os.O_WRONLY)
         async with app.running(chosen, log_fd=log) as running:
-            await _ask(running.listen.port, 0, WARM, stream=stream)
+            await _ask(running.listen.port, 0, warm, stream=stream)
             await asyncio.sleep(SETTLED_S)
             made.loop.on = made.threads.on = True
             sys.setprofile(made.loop)
-            await _ask(running.listen.port, 0 if hits else WARM, COUNTED, stream=stream)
+            await _ask(running.listen.port, 0 if hits else warm, calls, stream=stream)
             await asyncio.sleep(SETTLED_S)
             sys.setprofile(None)
             made.loop.on = made.threads.on = False
@@ -127,18 +136,31 @@ def settings(folder: Path, parts: str, upstream: int, collector: int) -> Setting
     )
 
 
+async def rooms_of(name: str) -> dict[str, float]:
+    """Return the functions that a call, or a chunk of one, runs in each room."""
+    if name not in CHUNKS:
+        return (await counted(name)).loop.by_room()
+    short, long = [await counted(CHUNKS[name], chunks=chunks) for chunks in (FEW, MANY)]
+    before = short.loop.by_room()
+    return {
+        room: (count - before.get(room, 0)) / (MANY - FEW)
+        for room, count in long.loop.by_room().items()
+    }
+
+
 async def over_budget() -> list[str]:
     """Return the rooms in which a call runs more functions than ``budget.json`` says."""
     found = []
     for parts, budget in json.loads(BUDGET.read_text()).items():
-        rooms = (await counted(parts)).loop.by_room()
+        rooms = await rooms_of(parts)
+        slack = SLACK_OF_CHUNK if parts in CHUNKS else SLACK
         over = {
             room: count
             for room, count in rooms.items()
-            if count > 1.05 * budget.get(room, 0) + SLACK
+            if count > 1.05 * budget.get(room, 0) + slack
         }
         found += [
-            f"{parts}: {room} runs {count:.0f} a call, not {budget.get(room, 0)}"
+            f"{parts}: {room} runs {count:.0f}, not {budget.get(room, 0)}"
             for room, count in over.items()
             if room not in LIBRARIES
         ]
@@ -148,16 +170,21 @@ async def over_budget() -> list[str]:
 async def write_budget() -> None:
     """Write the functions that a call runs today as the most that it may run."""
     budget = {}
-    for parts in BUDGETED:
-        rooms = (await counted(parts)).loop.by_room()
-        kept = {room: ceil(count) for room, count in rooms.items() if room not in LIBRARIES}
-        budget[parts] = kept
+    for parts in (*BUDGETED, *CHUNKS):
+        counts = {room: ceil(count) for room, count in (await rooms_of(parts)).items()}
+        kept = {room: count for room, count in counts.items() if count > 0}
+        budget[parts] = {room: count for room, count in kept.items() if room not in LIBRARIES}
     BUDGET.write_text(json.dumps(budget, indent=2) + "\n")
 
 
 async def main() -> None:
     """Print the functions of each kind of call by room, those of one that is named one by one."""
-    for parts in sys.argv[1:] or policies.PARTS:
+    for parts in sys.argv[1:] or (*policies.PARTS, *CHUNKS):
+        if parts in CHUNKS:
+            rooms = await rooms_of(parts)
+            shown = ", ".join(f"{room} {count:.1f}" for room, count in rooms.items() if count > 0.1)
+            print(f"{parts}: {sum(rooms.values()):.1f} ({shown})")
+            continue
         made = await counted(parts)
         for thread, counter in (("loop", made.loop), ("threads", made.threads)):
             rooms = counter.by_room()
@@ -166,7 +193,7 @@ async def main() -> None:
         if len(sys.argv) > 1:
             for (file, name), count in made.loop.by_function.most_common(MOST_SHOWN):
                 place = file.rpartition("site-packages/")[2].removeprefix(f"{HOME}/")
-                print(f"{count / COUNTED:8.2f} {place}:{name}")
+                print(f"{count / made.loop.calls:8.2f} {place}:{name}")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from proxy.record import Record
 from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Plan
 
+TOGETHER = 64  # chunks that are handed on in one go
+
 
 @frozen
 class Pipeline:
@@ -97,30 +99,38 @@ class Pipeline:
 
 
 async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None:
-    """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg."""
+    """Hand an answer on, chunk by chunk; one that is not streamed is one chunk per leg. What has
+    come together is looked at chunk by chunk, and leaves together."""
     turn = LoopTurn(record.now)
+    shown: list[Chunk] = []
     try:
-        async for chunk in answer.chunks():
-            turn.begin()
-            if chunk.data is None and chunk.is_keepalive:  # no guard holds it back
-                await to.send(chunk)
-                continue
-            record.account(chunk)  # account: all that was said, shown or not
-            shown = await watch.feed(chunk)  # inspect output: hold back, mask, or raise
+        async for chunks in answer.chunks():
+            now = turn.begin()
+            try:
+                for chunk in chunks:
+                    if chunk.data is None and not chunk.last:  # a sign of life: no guard holds it
+                        shown.append(chunk)
+                        continue
+                    record.account(chunk, now)  # account: all that was said, shown or not
+                    safe = watch.feed_at_once(chunk)  # inspect output: hold back, mask, or raise
+                    shown += await watch.feed(chunk) if safe is None else safe
+                    if watch.again:
+                        return
+            except ProxyError:  # what was clear before it is shown
+                await _show(shown, to, turn)
+                raise
             await _show(shown, to, turn)
-            if watch.again:
-                return
+            shown.clear()
     except UpstreamError:
-        for safe in watch.cut():
-            await to.send(safe)
+        await _show(watch.cut(), to, turn)
         raise
 
 
 async def _show(chunks: Sequence[Chunk], to: Shown, turn: LoopTurn) -> None:
     """Send what may be shown, be it nothing or all that was held back."""
-    for chunk in chunks:
-        await to.send(chunk)
-        if len(chunks) > 1 and turn.is_over():
+    for at in range(0, len(chunks), TOGETHER):
+        await to.send(chunks[at : at + TOGETHER])
+        if turn.is_over():
             await turn.rest()
-    if turn.is_over():
+    if not chunks and turn.is_over():
         await turn.rest()

@@ -38,8 +38,8 @@ class Exchange(Protocol):
     async def begin(self, head: Head, record: Record) -> None:
         """Remember the head; it leaves with the first chunk, so a refusal is possible till then."""
 
-    async def send(self, chunk: Chunk) -> None:
-        """Write one chunk in the client's dialect. Raises ``ClientGone``."""
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        """Write chunks in the client's dialect, together. Raises ``ClientGone``."""
 
     async def refuse(self, error: ProxyError, record: Record) -> None:
         """Send a refusal: an error response, or an error event and a broken end once bytes have
@@ -88,8 +88,9 @@ class Answer(Protocol):
     @property
     def head(self) -> Head: ...
 
-    def chunks(self) -> AsyncIterator[Chunk]:
-        """End with a chunk marked ``last``, or raise an ``UpstreamError``."""
+    def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
+        """Return the chunks, a few at a time: those that have come together. End with one that is
+        marked ``last``, or raise an ``UpstreamError``."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -122,9 +123,12 @@ class Watch(Protocol):
     def again(self) -> bool:
         """True once a guard wants another answer; nothing of this one is shown."""
 
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        """Return what may now be shown: nothing yet, this chunk, or earlier ones too; None where
+        that takes longer, and the chunk is to be given to ``feed``. Raise ``GuardBlocked``."""
+
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
-        """Return what may now be shown: nothing yet, this chunk, or earlier ones too. Raise
-        ``GuardBlocked``."""
+        """Return what may now be shown, in the time that it takes. Raise ``GuardBlocked``."""
 
     def cut(self) -> Sequence[Chunk]:
         """The answer has broken off: give what was clear and had only waited for more."""
@@ -164,7 +168,7 @@ class Shown(Protocol):
 
     async def begin(self, head: Head, record: Record) -> None: ...
 
-    async def send(self, chunk: Chunk) -> None: ...
+    async def send(self, chunks: Sequence[Chunk]) -> None: ...
 
 
 Forward = Callable[[Shown], Awaitable[None]]

@@ -22,9 +22,10 @@ class LoopTurn:
         self._now = now
         self._began = self._worked = 0.0
 
-    def begin(self) -> None:
-        """Note that work begins, or goes on after a wait."""
-        self._began = self._now()
+    def begin(self) -> float:
+        """Note that work begins, or goes on after a wait. Return the moment."""
+        self._began = now = self._now()
+        return now
 
     def is_over(self) -> bool:
         """Count the work since it began, or was counted. True if it is time to ``rest``."""

@@ -260,6 +260,9 @@ class Unguarded:
     def watch(self) -> Any:
         return self
 
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        return None
+
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         return (chunk,)
 

@@ -8,7 +8,7 @@ for what it began; when nobody listens any more the upstream is closed at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
@@ -29,6 +29,8 @@ from proxy.record import Record
 from proxy.turn import LoopTurn
 from proxy.types import CacheRule, Call, Chunk, Head, Plan
 from proxy.usage import Tokens, in_force
+
+TOGETHER = 64  # chunks that are sent in one go
 
 Flights = dict[object, Flight]
 
@@ -189,8 +191,8 @@ class CacheCall:
         chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
         turn = LoopTurn(self.record.now)
         turn.begin()
-        for chunk in chunks:
-            await self._send(chunk, turn)
+        for at in range(0, len(chunks), TOGETHER):
+            await self._send(chunks[at : at + TOGETHER], turn)
 
     async def _join(self, flight: Flight) -> bool:
         began = self.record.now()
@@ -252,10 +254,10 @@ class CacheCall:
         turn = LoopTurn(self.record.now)
         async for chunk in place:
             turn.begin()
-            await self._send(chunk, turn)
+            await self._send([chunk, *place.more(TOGETHER)], turn)
 
-    async def _send(self, chunk: Chunk, turn: LoopTurn) -> None:
-        await self.client.send(chunk)
+    async def _send(self, chunks: Sequence[Chunk], turn: LoopTurn) -> None:
+        await self.client.send(chunks)
         if turn.is_over():
             await turn.rest()
 
@@ -310,7 +312,11 @@ class Fill:
         self._keep.flagged = head.flagged
         self.flight.head = head
 
-    async def send(self, chunk: Chunk) -> None:
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            await self._send(chunk)
+
+    async def _send(self, chunk: Chunk) -> None:
         """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks
         again on seeing it finds it kept."""
         line = None

@@ -109,6 +109,10 @@ class Flight:
             await self._news.wait()
         return self._chunks[position - self._base]
 
+    def there(self, position: int, most: int) -> list[Chunk]:
+        """Return the chunks that are there already, so many at the most."""
+        return self._chunks[position - self._base :][:most] if not self.oversize else []
+
     def failure(self) -> ProxyError:
         """Return what ended the flight; a leader that broke has left no error of its own."""
         return self.error or UpstreamUnavailable("The answer that this call shared broke off.")
@@ -134,3 +138,11 @@ class Listener:
         self.position += 1
         self._over = chunk.last
         return chunk
+
+    def more(self, most: int) -> list[Chunk]:
+        """Return the chunks after it that are there already, so many at the most."""
+        chunks = [] if self._over else self._flight.there(self.position, most)
+        if chunks:
+            self.position += len(chunks)
+            self._over = chunks[-1].last
+        return chunks

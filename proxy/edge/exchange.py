@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -20,6 +21,7 @@ from proxy.offload import LARGE_BYTES
 from proxy.record import Record
 from proxy.types import Call, Chunk, Head, RequestHead
 
+SMALL = 32 * 1024  # bytes: so many of several events leave in one write
 MAX_HOPS = 8
 
 
@@ -103,20 +105,28 @@ class HttpExchange:
             else WholeWriter(self._client, self._call, record.verdicts)
         )
 
-    async def send(self, chunk: Chunk) -> None:
-        out, writer, is_streamed = self._out, self._writer, self._head.streamed
-        if not out.begun and chunk.is_keepalive:
-            return  # until something is shown, whatever goes wrong is a clean error
-        weight = writer.weight(chunk)
-        if weight <= LARGE_BYTES:
-            data = writer.feed(chunk)
-        else:
-            data = await self._offload.run(weight, partial(writer.feed, chunk), self._call.caller)
-        begins = not out.begun and (is_streamed or chunk.last)
-        if begins:
-            self._begin(chunk, None if is_streamed else len(data))
-        if begins or chunk.last or (is_streamed and data):
-            await out.write(data, last=chunk.last)  # the last bytes and the end leave together
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        out, is_streamed, held = self._out, self._head.streamed, b""
+        begins = False
+        for chunk in chunks:
+            if not out.begun and chunk.is_keepalive:
+                continue  # until something is shown, whatever goes wrong is a clean error
+            weight = self._writer.weight(chunk)
+            data = self._writer.feed(chunk) if weight <= LARGE_BYTES else await self._aside(chunk)
+            if not out.begun and (is_streamed or chunk.last):
+                self._begin(chunk, None if is_streamed else len(data))
+                begins = True
+            held = held + data if held else data
+            if chunk.last or len(held) >= SMALL:
+                await out.write(held, last=chunk.last)  # the last bytes and the end leave together
+                begins, held = False, b""
+        if begins or held:
+            await out.write(held)
+
+    async def _aside(self, chunk: Chunk) -> bytes:
+        """Write a chunk that takes long where it holds up nobody."""
+        written = partial(self._writer.feed, chunk)
+        return await self._offload.run(self._writer.weight(chunk), written, self._call.caller)
 
     def _begin(self, chunk: Chunk, length: int | None) -> None:
         """Make the head of an answer, of a stream without a length."""

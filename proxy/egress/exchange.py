@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proxy import dialects
@@ -39,8 +39,8 @@ class OwnExchange:
     async def begin(self, head: Head, record: Record) -> None:
         self._record = record
 
-    async def send(self, chunk: Chunk) -> None:
-        self._document = chunk.data
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        self._document = chunks[-1].data
         if self._record is not None:
             self._record.status = 200
             self._record.first_sent = self._record.now()

@@ -33,6 +33,9 @@ class OpenWatch:
 
     again: bool = False
 
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk]:
+        return (chunk,)
+
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         return (chunk,)
 

@@ -83,6 +83,9 @@ class AnswerWatch:
         self._shown = False
         self._kept: list[Chunk] | None = [] if holds else None
 
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        return None
+
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         try:
             safe = await self._look(chunk)

@@ -200,7 +200,11 @@ class _Exchange:
             else WholeWriter(self._client, self._call, record.verdicts)
         )
 
-    async def send(self, chunk: Chunk) -> None:
+    async def send(self, chunks: Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            self._send(chunk)
+
+    def _send(self, chunk: Chunk) -> None:
         if chunk.is_keepalive and not self._begun:
             return
         data = self._writer.feed(chunk)

@@ -36,7 +36,7 @@ class FanOut:
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
+    async def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
         failures: list[tuple[int, ProxyError]] = []
         for remaining in range(len(self.begin) - 1, -1, -1):
             leg, part = await self._done.get()
@@ -44,17 +44,17 @@ class FanOut:
                 failures.append((leg, part))
             else:
                 last = remaining == 0 and not failures
-                yield replace(part, data=part.data or {}, raw=None, leg=leg, last=last)
+                yield (replace(part, data=part.data or {}, raw=None, leg=leg, last=last),)
         if len(failures) == len(self.begin):
             raise most_useful([error for _, error in sorted(failures, key=itemgetter(0))])
         for remaining, (leg, error) in zip(range(len(failures) - 1, -1, -1), failures, strict=True):
             await self.review(error)
-            yield Chunk(_failed(error), leg=leg, last=remaining == 0, failed=True)
+            yield (Chunk(_failed(error), leg=leg, last=remaining == 0, failed=True),)
 
     async def _ask(self, leg: int) -> None:
         try:
             async with await self.begin[leg]() as answer:
-                parts = [chunk async for chunk in answer.chunks()]
+                parts = [chunks[-1] async for chunks in answer.chunks()]
         except ProxyError as error:
             let_frames_go(error)
             self._done.put_nowait((leg, error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
@@ -12,7 +13,7 @@ from typing import Literal, Self
 from proxy.attempts import Attempt
 from proxy.dialects import DIALECTS
 from proxy.dialects.documents import Documents
-from proxy.dialects.findings import find_findings, merge_findings
+from proxy.dialects.findings import DETECTIONS, HOOKS, find_findings, merge_findings
 from proxy.dialects.reading import AnswerReader, Document, StreamReader, WholeReader, turning
 from proxy.dialects.upstream_request import UpstreamRequest
 from proxy.errors import (
@@ -37,6 +38,7 @@ VECTORS_BYTES = 256 * MIB  # 2,048 vectors of 3,072 numbers take 195 MB as some 
 MAX_SHOWN = 128  # characters of a header
 BURST = 16 * 1024  # bytes of events that have come at once
 JSON, EVENTS = "application/json", "text/event-stream"
+TOGETHER = 64  # events that are read in one go
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
 
 
@@ -103,12 +105,14 @@ class Forwarded:
     offload: Offload
     share: MemoryShare
     _documents: deque[Document] = field(default_factory=deque)
-    _chunks: deque[Chunk] = field(default_factory=deque)
+    _chunks: list[Chunk] = field(default_factory=list)
+    _fault: ProxyError | None = None  # that comes after them
     _piece: int = 0  # bytes that came last, until all that they complete is read
+    _is_burst: bool = False
     _has_content: bool = False  # of what they complete
     _ends: Literal["open", "closed", "over"] = "open"
-    _first: Chunk | None = None
-    _has_shown: bool = False
+    _first: Sequence[Chunk] = ()
+    _has_begun: bool = False
     _left: bool = False
     _shown_at: float = 0.0
 
@@ -116,10 +120,13 @@ class Forwarded:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""
         try:
-            self._first = await self._next()
+            self._first = await self.__anext__()
+        except StopAsyncIteration:
+            pass
         except BaseException:
             self.share.give_back()
             raise
+        self._has_begun = True
         self.asked.slot.begun()
         return self
 
@@ -129,78 +136,116 @@ class Forwarded:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Chunk:
-        """No generator: the event loop keeps a list of those, which costs more than this."""
-        if not self._has_shown and self._first is not None:
-            self._has_shown = True
-            return self._first
+    async def __anext__(self) -> Sequence[Chunk]:
+        """Return the chunks that have come together, or wait for more. It is no generator: the
+        event loop keeps a list of those, which costs more than this."""
+        if self._first:
+            first, self._first = self._first, ()
+            return first
         try:
-            chunk = await self._next()
+            while not (chunks := self._ready()):
+                if self._documents:
+                    await self._read_aside(self._documents.popleft())
+                elif self._is_burst:  # of what made no chunk nobody else counts the work
+                    self._is_burst = False
+                    await asyncio.sleep(0)
+                elif self._ends == "over" or self.asked.attempt.finished:
+                    raise StopAsyncIteration
+                elif self._ends == "closed":
+                    self._ends = "over"
+                    self._chunks = self.reader.end()
+                else:
+                    self._take(await self.reply.read())
         except ProxyError as error:
-            raise self.asked.fail(error) from None
-        if chunk is None:
-            raise StopAsyncIteration
-        return chunk
+            raise self.asked.fail(error) if self._has_begun else error from None
+        return chunks
 
-    async def _next(self) -> Chunk | None:
-        """Return the next chunk, None after the last. A document is read once the chunks before it
-        are taken: what was good before a fault is there before that is raised."""
-        while True:
-            if self._chunks:
-                self._has_content = True
-                return self._noted(self._chunks.popleft())
-            if self._documents:
-                await self._read(self._documents.popleft())
-            elif self._piece:
-                if await self._is_keepalive_due():
-                    return Chunk(None, leg=self.asked.attempt.leg)
-            elif self._ends == "over" or self.asked.attempt.finished:
-                return None
-            elif self._ends == "closed":
-                self._ends = "over"
-                self._chunks.extend(self.reader.end())
-            else:
-                await self._fetch()
+    def _ready(self) -> Sequence[Chunk]:
+        """Return chunks of what has come, or a sign of life; none where there is to be waited for.
+        What was good before a fault is there before that is raised."""
+        if self._documents and not self._chunks:
+            self._read()
+        if self._chunks:
+            return self._taken()
+        if self._fault is not None:
+            raise self._failure(self._fault)
+        if self._piece and not self._documents:
+            self._piece = 0
+            if self.head.streamed and self._is_keepalive_due():
+                return (Chunk(None, leg=self.asked.attempt.leg),)
+        return ()
 
-    async def _fetch(self) -> None:
+    def _take(self, piece: bytes) -> None:
         """Take what has come, or the end."""
-        piece = await self.reply.read()
         if not piece:
             self._ends = "closed"
             self._documents.extend(self.reader.close())
             return
-        self._piece, self._has_content = len(piece), False
-        self.share.take(len(piece))
+        self._piece = size = len(piece)
+        self._is_burst, self._has_content = size > BURST, False
+        self.share.take(size)
         self._documents.extend(self.reader.feed(piece))
 
-    async def _read(self, document: Document) -> None:
-        small = len(document) <= LARGE_BYTES
-        made = self.reader.read(document) if small else await self._aside(document)
-        if self._ends == "open" and made and made[-1].last:
-            self.reply.finish()
-        self._chunks.extend(made)
+    def _failure(self, fault: ProxyError) -> ProxyError:
+        """Return what is raised now, and kept by nobody: it will hold the frame that raises it."""
+        self._fault = None
+        return fault
 
-    async def _aside(self, document: Document) -> list[Chunk]:
-        """Return the chunks of a document that may be large. Raise ``ProxyError``."""
+    def _read(self) -> None:
+        """Read documents that have come together, up to a large one: that is not read here."""
+        documents, chunks, read = self._documents, self._chunks, self.reader.read
+        for _ in range(TOGETHER):
+            if not documents or len(documents[0]) > LARGE_BYTES:
+                return
+            try:
+                made = read(documents.popleft())
+            except ProxyError as fault:
+                self._fault = fault
+                return
+            chunks += made
+            if made and made[-1].last:
+                self._finish()
+                return
+
+    async def _read_aside(self, document: Document) -> None:
+        """Read a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
-        return await self.offload.run(len(document), read, self.asked.call.caller)
+        self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
+        if self._chunks and self._chunks[-1].last:
+            self._finish()
 
-    async def _is_keepalive_due(self) -> bool:
+    def _finish(self) -> None:
+        """Leave the reply, as the last chunk is there."""
+        if self._ends == "open":
+            self.reply.finish()
+
+    def _is_keepalive_due(self) -> bool:
         """Note that all of a piece is read. True if a stream that has begun sent only comments, or
         a part of an event, for a while: then whoever waits is told that the upstream is still at
         work, in words of our own."""
-        size, self._piece = self._piece, 0
-        if size > BURST:  # of what made no chunk nobody else counts the work
-            await asyncio.sleep(0)
-        if not self.head.streamed:
-            return False
         now = self.asked.record.now()
         if self._has_content:
             self._shown_at = now
-        if self._first is None or now - self._shown_at < KEEPALIVE_S:
+        if not self._has_begun or now - self._shown_at < KEEPALIVE_S:
             return False
         self._shown_at = now
         return True
+
+    def _taken(self) -> Sequence[Chunk]:
+        """Return the chunks that are there. By itself comes one that says what guards of the
+        upstream have found, or that is the last."""
+        self._has_content = True
+        chunks = self._chunks
+        for place, chunk in enumerate(chunks):
+            data = chunk.data
+            if chunk.last or (data is not None and (DETECTIONS in data or HOOKS in data)):
+                if place:
+                    self._chunks = chunks[place:]
+                    return chunks[:place]
+                self._chunks = chunks[1:]
+                return (self._noted(chunk),)
+        self._chunks = []
+        return chunks
 
     def _noted(self, chunk: Chunk) -> Chunk:
         """A target has worked, and is free for others, once its answer is whole: what guards then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -18,12 +18,12 @@ class ModelList:
     names: tuple[str, ...]
     head: Head = WHOLE
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
+    async def chunks(self) -> AsyncIterator[Sequence[Chunk]]:
         models = [
             {"id": name, "object": "model", "created": 0, "owned_by": "headrace"}
             for name in self.names
         ]
-        yield Chunk({"object": "list", "data": models}, last=True)
+        yield (Chunk({"object": "list", "data": models}, last=True),)
 
     async def __aenter__(self) -> Self:
         return self

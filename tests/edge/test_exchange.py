@@ -112,3 +112,22 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     assert "secret" not in said
     assert [(type(bug), number) for bug, number in bugs] == [(KeyError, "bug-1")]
     assert b'outcome="proxy_error"' in metrics.render()[0]
+
+
+async def test_events_that_come_together_leave_together(
+    proxy: Proxy, upstream: ScriptedUpstream, client: aiohttp.ClientSession
+) -> None:
+    events = legacy_events("Wells", " rise", " here", with_usage=False)
+
+    async def together(asked: Asked, wire: Wire) -> None:
+        said = b"".join(map(event, events)) + event(b"[DONE]")
+        begin = head(200, "text/event-stream", "transfer-encoding: chunked")
+        await wire.send(begin + piece(said) + b"0\r\n\r\n")
+
+    upstream.answer_with(together)
+    body = ROUTE.body(streamed=True)
+    async with client.post(ROUTE.path, headers=BEARER, json=body) as response:
+        chunks = [data async for data, ends in response.content.iter_chunks() if data or ends]
+
+    assert b"".join(chunks) == b"".join(map(event, events)) + event(b"[DONE]")
+    assert [chunk.count(b"data: ") for chunk in chunks] == [len(events), 1]  # the end by itself

@@ -29,7 +29,7 @@ async def test_its_call_names_the_deployment_and_is_checked_like_any_other() -> 
 async def test_an_answer_is_its_first_choice() -> None:
     exchange, record = OwnExchange(HEAD, BODY), new_record()
     await exchange.begin(Head(streamed=False), record)
-    await exchange.send(Chunk(chat("It is."), last=True))
+    await exchange.send([Chunk(chat("It is."), last=True)])
 
     assert exchange.answer() == "It is."
     assert record.status == 200
@@ -40,7 +40,7 @@ async def test_an_answer_is_its_first_choice() -> None:
 async def test_an_answer_without_a_text_is_none(said: Any) -> None:
     exchange = OwnExchange(HEAD, BODY)
     await exchange.begin(Head(streamed=False), new_record())
-    await exchange.send(Chunk(said, last=True))
+    await exchange.send([Chunk(said, last=True)])
 
     with pytest.raises(UpstreamInvalid):
         exchange.answer()
