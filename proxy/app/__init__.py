@@ -22,7 +22,7 @@ from proxy.app.context import Context, new_record, new_request_id, new_span_id, 
 from proxy.background import running_beside
 from proxy.edge.access import Access
 from proxy.edge.admin import AdminSources, Readiness, admin_handler
-from proxy.edge.bodies import Bodies
+from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
 from proxy.edge.parsing import Parsing
@@ -212,7 +212,7 @@ async def _rooms(
         new_span_id=new_span_id,
         health=health,
         offload=offload,
-        share=answers.share,
+        share=partial(BodyShare, answers),
     )
     bare = Rooms(
         limits=limits,

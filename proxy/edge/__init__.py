@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from proxy.edge.bodies import BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.exchange import HttpExchange
 from proxy.edge.request import Bounds
@@ -35,7 +36,7 @@ def data_handler(
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         with calls.under_way():
-            share = bounds.bodies.share()
+            share = BodyShare(bounds.bodies)
             exchange = HttpExchange(request, new_id(), via, bounds, share)
             try:
                 await pipeline.run(exchange)

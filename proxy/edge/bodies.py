@@ -28,27 +28,29 @@ class Bodies:
 
 
 class BodyShare:
-    """The bytes of one call's body, as it came and as it is read."""
+    """The bytes of one call's body, as it came and as it is read. ``caller`` is set before the
+    first byte has come."""
 
-    __slots__ = ("_bodies", "_caller", "_size")
+    __slots__ = ("_bodies", "_size", "caller")
 
     def __init__(self, bodies: Bodies) -> None:
         self._bodies = bodies
-        self._caller: object = None
+        self.caller: object = None
         self._size = 0
 
     def charge_to(self, caller: object) -> None:
         """Set whose bytes they are, before the first has come."""
-        self._caller = caller
+        self.caller = caller
 
     def take(self, size: int) -> None:
         """Count bytes that have come. Raises ``Overloaded``."""
-        bodies = self._bodies
+        bodies, caller = self._bodies, self.caller
+        by_caller = bodies.by_caller
         held = bodies.held + size
-        of_caller = bodies.by_caller.get(self._caller, 0) + size
+        of_caller = by_caller[caller] + size if caller in by_caller else size
         if held > bodies.most or of_caller > bodies.of_one:
             raise Overloaded(bodies.what)
-        bodies.held, bodies.by_caller[self._caller] = held, of_caller
+        bodies.held, by_caller[caller] = held, of_caller
         self._size += size
 
     def take_read(self, size: int) -> None:
@@ -72,7 +74,7 @@ class BodyShare:
     def give_back(self) -> None:
         """Return all that was taken."""
         if self._size:
-            bodies, caller = self._bodies, self._caller
+            bodies, caller = self._bodies, self.caller
             bodies.held -= self._size
             bodies.by_caller[caller] -= self._size
             if not bodies.by_caller[caller]:

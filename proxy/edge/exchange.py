@@ -62,7 +62,9 @@ class HttpExchange:
         self._via = via
         self._client = dialects.dialect_of(incoming.path, incoming.headers).client
         self._nonce = request_id
-        self.request_id = incoming.given_id() or request_id
+        self.request_id = request_id
+        if "x-request-id" in incoming.headers:
+            self.request_id = incoming.given_id() or request_id
 
     @property
     def gone(self) -> bool:
@@ -90,7 +92,7 @@ class HttpExchange:
         if head.endpoint == "models":
             self._call = Call(head, {})
         else:
-            self._share.charge_to(caller)
+            self._share.caller = caller
             raw = await self._incoming.body()
             make = partial(dialects.read_call, head, size=len(raw), caller=caller)
             self._call = await self._parsing.read(raw, make, caller, self._share.take_read)

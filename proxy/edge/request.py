@@ -101,7 +101,7 @@ class Incoming:
             raise VersionNotSupported
         if self._repeated is not None:
             raise BadRequest(f"The header {self._repeated} came twice.", param=self._repeated)
-        if HOST.fullmatch(headers.get("host", "")) is None:
+        if "host" in headers and HOST.fullmatch(headers["host"]) is None:
             raise BadRequest("The header host names no host.", param="host")
         if "transfer-encoding" in headers:
             self._check_coding(headers["transfer-encoding"])
@@ -140,12 +140,13 @@ class Incoming:
 
     def _check_kind(self) -> None:
         headers = self.headers
-        kind = headers.get("content-type", JSON)
-        if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
-            raise UnsupportedMedia(f"The body must be {JSON}.")
+        if "content-type" in headers and headers["content-type"] != JSON:
+            kind = headers["content-type"].partition(";")[0]
+            if kind.strip().lower() != JSON:
+                raise UnsupportedMedia(f"The body must be {JSON}.")
         if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
             raise UnsupportedMedia("The body must not be encoded.")
-        if int(headers.get("content-length", "0")) > self._bounds.body_bytes:
+        if "content-length" in headers and int(headers["content-length"]) > self._bounds.body_bytes:
             raise self._too_large()
 
     def _too_large(self) -> TooLarge:

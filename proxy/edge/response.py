@@ -17,7 +17,7 @@ from proxy.errors import ClientGone
 
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
 REASONS = {status.value: status.phrase for status in HTTPStatus}
-FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)|(?<!\r)\n")
 LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -45,12 +45,13 @@ class ResponseWriter:
         "_chunked",
         "_ended",
         "_head",
-        "_keep_alive",
+        "_is_kept",
         "_protocol",
         "_request",
         "_stall_s",
         "_taken",
         "begun",
+        "outcome",
     )
 
     def __init__(self, request: web.BaseRequest, stall_s: float) -> None:
@@ -59,8 +60,9 @@ class ResponseWriter:
         self._stall_s = stall_s
         self._head = b""
         self._bodiless = request.method == "HEAD"  # what followed would be read as the next answer
-        self._chunked = self._keep_alive = False
-        self.begun = self._ended = self._taken = False
+        self._chunked = self._is_kept = self._ended = self._taken = False
+        self.begun = False
+        self.outcome = CLOSED  # what the server is told once the request is served
 
     @property
     def gone(self) -> bool:
@@ -74,11 +76,6 @@ class ResponseWriter:
         if self._taken or not self._ended or transport is None:
             return self._taken
         return not transport.is_closing() and not transport.get_write_buffer_size()
-
-    @property
-    def outcome(self) -> Answered:
-        """What the server is told once the request is served."""
-        return KEPT if self._ended and self._keep_alive else CLOSED
 
     def begin(self, status: int, headers: dict[str, str], length: int | None = None) -> None:
         """Make the head, which leaves with the first bytes; ``headers`` get those of the framing.
@@ -97,13 +94,13 @@ class ResponseWriter:
         headers["Date"] = rfc822_formatted_time()
         if keep_alive == is_old:
             headers["Connection"] = "keep-alive" if is_old else "close"
-        if FORBIDDEN.search("".join([*headers, *headers.values()])) is not None:
-            raise ValueError("a header holds what would end it")
         version, reason = "1.0" if is_old else "1.1", REASONS.get(status, "")
         lines = "\r\n".join(map(": ".join, headers.items()))
+        if lines.count("\r\n") >= len(headers) or FORBIDDEN.search(lines) is not None:
+            raise ValueError("a header holds what would end it")
         head = f"HTTP/{version} {status} {reason}\r\n{lines}\r\n\r\n"
         self._head = head.encode("utf-8", "ignore")
-        self._keep_alive = keep_alive
+        self._is_kept = keep_alive
         self.begun = True
 
     async def write(self, data: bytes, *, last: bool = False) -> None:
@@ -117,6 +114,7 @@ class ResponseWriter:
             await self._drained()
         if last:
             self._ended = True
+            self.outcome = KEPT if self._is_kept else CLOSED
             transport = self._protocol.transport
             self._taken = transport is not None and not transport.get_write_buffer_size()
 

@@ -121,10 +121,15 @@ class QuietHandler(web.RequestHandler):
         server = cast("HttpServer", self._manager)
         server.requests_count += 1
         handler = server.request_handler
-        if not _is_request(message):
+        if not isinstance(message, http_parser.RawRequestMessage):
             handler, message = self._make_error_handler(message), web_protocol.ERROR
-        writer, task = StreamWriter(self, self._loop), cast("Any", None)  # it would hold its holder
-        request = server.request_factory(message, payload, self, writer, task)
+        request = server.request_factory(
+            message,
+            payload,
+            self,
+            StreamWriter(self, self._loop),
+            cast("Any", None),  # the task that serves it would hold what holds it
+        )
         return self._handle_request(request, None, handler)
 
     async def _linger(self, payload: streams.StreamReader) -> None:
@@ -251,6 +256,10 @@ class QuietHandler(web.RequestHandler):
 
     def _whole_head(self, data: bytes) -> bytes:
         """Return a head that is whole and what follows it; nothing while more must come."""
+        if not self._head:
+            end = data.find(b"\r\n\r\n")
+            if 0 <= end <= HEAD_BYTES and data[:end].lower().count(_AGENT) < 2:
+                return data  # as nearly all come
         seen = max(0, len(self._head) - 3)
         data, self._head = self._head + data, b""
         end = data.find(b"\r\n\r\n", seen)
