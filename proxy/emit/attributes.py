@@ -69,7 +69,7 @@ def shared_call_fields(facts: CallFacts) -> SharedCallFields:
         method="GET" if facts.endpoint == "models" else "POST",
         route=facts.route or UNKNOWN,
         status=facts.status,
-        error=facts.error,
+        error=facts.failure.code if facts.failure is not None else None,
         dialect=facts.dialect or UNKNOWN,
         key=facts.key,
         deployment=facts.deployment,
@@ -130,12 +130,16 @@ def tags_of(tags: Iterable[tuple[str, str]]) -> list[str]:
     return [f"{tag}={word(value, MAX_NAME)}" for tag, value in tags]
 
 
-def model_shared(operation: str, provider: str, name: str, base_url: str) -> Attributes:
-    """Return what the span of a model call says of the model that was asked."""
+def model_shared(
+    operation: str, provider: str, name: str, base_url: str, finish_reasons: tuple[str, ...]
+) -> Attributes:
+    """Return what the span of a model call says of the model that was asked, and of why it came to
+    an end."""
     return {
         semconv.OPERATION: operation,
         semconv.PROVIDER: provider,
         semconv.REQUEST_MODEL: name,
+        semconv.RESPONSE_FINISH_REASONS: finish_reasons or None,
         **_address(base_url),
     }
 
@@ -146,9 +150,8 @@ def model_own(record: Record, facts: CallFacts, last: Attempt) -> Attributes:
     attributes: dict[str, Value | None] = {
         semconv.RESPONSE_ID: meter.answer_id,
         semconv.RESPONSE_MODEL: meter.answer_model,
-        semconv.RESPONSE_FINISH_REASONS: facts.finish_reasons or None,
         semconv.RESPONSE_FIRST_CHUNK: facts.ttft_s,
-        semconv.ERROR_TYPE: facts.error,
+        semconv.ERROR_TYPE: facts.failure.code if facts.failure is not None else None,
         **_asked(record, last),
     }
     if record.captured is not None:

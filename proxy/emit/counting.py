@@ -72,13 +72,16 @@ class RequestSeries:
 class UpstreamSeries:
     """Series of the requests to one upstream for one model, and of those of one deployment."""
 
-    __slots__ = ("between", "costs", "duration", "first", "results", "speed", "tokens")
+    __slots__ = ("between", "costs", "duration", "first", "left", "results", "speed", "tokens")
 
     def __init__(self, child: Child, names: Names) -> None:
         deployment, upstream, provider, model = names
         served = (deployment, provider, model)
         self.results: SeriesCache[str, Any] = SeriesCache(
             lambda result: child("headrace_upstream_attempts_total", upstream, model, result)
+        )
+        self.left: SeriesCache[str, Any] = SeriesCache(
+            lambda what: child(f"headrace_upstream_ratelimit_remaining_{what}", upstream, model)
         )
         self.tokens: SeriesCache[tuple[str, str], Any] = SeriesCache(
             lambda labels: child("headrace_tokens_total", *served, *labels)
@@ -199,7 +202,9 @@ class Counting:
         series.results[attempt.error or f"{(attempt.status or 0) // 100}xx"].value += 1
         spent = (attempt.ended or attempt.started) - attempt.started
         observed += ((series.duration, spent),)
-        if attempt.why in REPEATS or attempt.left or attempt.meter.invalid_usage:
+        for what in attempt.left:
+            series.left[what].value = float(attempt.left[what])
+        if attempt.why in REPEATS or attempt.meter.invalid_usage:
             self._rarities(attempt)
         return series
 
@@ -208,8 +213,6 @@ class Counting:
         names = (attempt.target.upstream.name, attempt.target.model)
         if attempt.why in REPEATS:
             self._child("headrace_upstream_repeats_total", *names, attempt.why).inc()
-        for what, left in attempt.left.items():
-            self._child(f"headrace_upstream_ratelimit_remaining_{what}", *names).set(left)
         if attempt.meter.invalid_usage:
             invalid = self._child("headrace_usage_invalid_total", *names)
             invalid.inc(attempt.meter.invalid_usage)
@@ -264,10 +267,12 @@ class Counting:
         for limit, refuses in facts.limits:
             decision = "allow" if not refuses else "would_deny" if limit.shadow else "deny"
             self._limits[limit.name, decision].value += 1
+        observed: Observed = []
         for stage, result in facts.each_verdict:
             decisions, spent = self._guards[result.guard, stage, result.verdict, result.shadow]
             decisions.value += 1
-            spent.observe(result.seconds)
+            observed += ((spent, result.seconds),)
+        observe_all(observed, None)
 
     def _guard_series(self, key: tuple[str, str, str, bool]) -> tuple[Any, Any]:
         guard, stage, verdict, is_shadow = key

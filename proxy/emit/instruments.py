@@ -86,13 +86,14 @@ class Histogram:
         return list(zip(_names(self.edges), counts, map(_exemplar, self.traces), strict=True))
 
 
-def observe_all(values: Sequence[tuple[Histogram, float]], trace_id: str) -> None:
+def observe_all(values: Sequence[tuple[Histogram, float]], trace_id: str | None) -> None:
     """Observe what is known of one call, each value in its histogram."""
     for histogram, value in values:
         at = bisect_left(histogram.edges, value)
         histogram.counts[at] += 1
         histogram.sum += value
-        histogram.traces[at] = (trace_id, value)
+        if trace_id is not None:
+            histogram.traces[at] = (trace_id, value)
 
 
 @lru_cache(maxsize=64)

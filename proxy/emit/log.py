@@ -30,7 +30,7 @@ from proxy.frozen import frozen
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
-from proxy.types.guard import GuardResult
+from proxy.types.guard import Verdicts
 from proxy.usage import NANO, TOKEN_TYPES, Tokens
 from proxy.words import MAX_NAME, MAX_WORDS, Word, word
 
@@ -129,7 +129,7 @@ def canonical(
         "lost_cost_usd": lost / NANO if answered and lost is not None else None,
         "cache": facts.cache,
         "cache_other_words": facts.other_words,
-        "guards": [_verdict(*each) for each in facts.verdicts] if facts.verdicts else [],
+        "guards": _verdicts(facts.verdicts) if facts.verdicts else [],
         "upstream_guards": [_finding(*each) for each in facts.upstream_findings]
         if facts.upstream_findings
         else [],
@@ -164,11 +164,21 @@ def shortened(line: dict[str, Any]) -> dict[str, Any]:
     return {**line, **empty, "cut": cut}
 
 
-def _verdict(stage: str, result: GuardResult) -> dict[str, Any]:
-    """What a guard said: counts by kind, never a text."""
-    named = {"guard": result.guard, "stage": stage, "verdict": result.verdict}
-    counts = {"findings": result.findings, "fields": result.fields, "bytes": result.bytes}
-    return {**named, **counts, "shadow": result.shadow, "error": result.error}
+def _verdicts(verdicts: Verdicts) -> list[dict[str, Any]]:
+    """Return what guards said: counts by kind, never a text."""
+    return [
+        {
+            "guard": result.guard,
+            "stage": stage,
+            "verdict": result.verdict,
+            "findings": result.findings,
+            "fields": result.fields,
+            "bytes": result.bytes,
+            "shadow": result.shadow,
+            "error": result.error,
+        }
+        for stage, result in verdicts
+    ]
 
 
 def _finding(upstream: str, finding: UpstreamFinding) -> dict[str, Any]:

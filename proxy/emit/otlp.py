@@ -116,17 +116,18 @@ SPAN, EVENT = MessageTags(_tag(5), _tag(9)), MessageTags(_tag(2), _tag(3))
 def encode_attributes(tags: MessageTags, attributes: Attributes) -> bytes:
     """Return attributes as fields of a message; those that are None are left out."""
     tag, parts = tags.attribute, list[bytes]()
-    for name, value in attributes.items():
+    for name in attributes:
+        value = attributes[name]
         if value is None:
             continue
         if type(value) is int and 0 <= value < _SMALL:
-            written: bytes | None = _INT + _BYTES[value]
+            written, size = _INT + _BYTES[value], 2 + (value > 127)
         else:
-            written = _WRITERS[type(value)](value)
-        if written is None:
-            continue
+            made = _WRITERS[type(value)](value)
+            if made is None:
+                continue
+            written, size = made, len(made)
         key, total = _KEYS[name]
-        size = len(written)
         total += size + (size > 127)
         if total < _SMALL:
             parts += (tag, _BYTES[total], key, _BYTES[size], written)
@@ -179,8 +180,9 @@ def encode_span(
     else:
         head += _LOCAL_PARENT
     head += (_SERVER if serves else _CLIENT) + (_STATUS_ERROR if failed else _STATUS_UNSET)
-    size = len(head) + len(content)
-    return _SPANS + (_BYTES[size] if size < _SMALL else varint(size)) + head + content
+    span = head + content
+    size = len(span)
+    return _SPANS + (_BYTES[size] if size < _SMALL else varint(size)) + span
 
 
 def encode_time(unix_ns: int) -> bytes:
@@ -188,10 +190,13 @@ def encode_time(unix_ns: int) -> bytes:
     return _pack_time(_TIME, unix_ns)
 
 
-def encode_event(at: bytes, content: bytes) -> bytes:
-    """Return an event as a field of its span: its time, name and attributes."""
-    size = _TIME_SIZE + len(content)
-    return _EVENTS + (_BYTES[size] if size < _SMALL else varint(size)) + at + content
+def encode_events(at: bytes, contents: Iterable[bytes]) -> bytes:
+    """Return events of one moment as fields of their span, by the name and attributes of each."""
+    written = b""
+    for content in contents:
+        size = _TIME_SIZE + len(content)
+        written += _EVENTS + (_BYTES[size] if size < _SMALL else varint(size)) + at + content
+    return written
 
 
 class RequestEncoder:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 from proxy.attempts import Attempt
 from proxy.call_facts import CallFacts
@@ -22,7 +22,7 @@ from proxy.emit.otlp import (
     Value,
     before_float,
     encode_attributes,
-    encode_event,
+    encode_events,
     encode_float,
     encode_named,
     encode_span,
@@ -53,12 +53,8 @@ def sampled(sample_id: str, ratio: float) -> bool:
     return int(sample_id[16:], 16) < ratio * 2**64
 
 
-class _Ids(NamedTuple):
-    """The ids that the spans of a call share."""
-
-    trace: bytes
-    server: bytes
-    model: bytes
+Ids = tuple[bytes, bytes, bytes]
+"""Those that the spans of a call share: of its trace, of its own span, and of its model call's."""
 
 
 class Traces:
@@ -78,72 +74,79 @@ class Traces:
         self._ratio = ratio
         self._profiles = profiles
         kept = lru_cache(MOST_SHARED)
-        self._call, self._model = kept(_call), kept(_model)
+        self._call, self._model, self._cached = kept(_call), kept(_model), kept(_cached)
         self._attempt, self._guard, self._bytes = kept(_attempt), kept(_guard), kept(_bytes)
 
     def end(self, record: Record) -> None:
         if not record.reported:
             return
-        if record.outcome not in ALWAYS and not sampled(record.sample_id, self._ratio):
+        facts = record.facts or facts_of(record)
+        chosen = self._ratio >= 1 or sampled(record.sample_id, self._ratio)
+        if not chosen and facts.outcome not in ALWAYS:
             return
-        facts, base_ns = facts_of(record), _base_ns(record)
-        ids = _Ids(
-            trace=bytes.fromhex(facts.trace_id),
-            server=bytes.fromhex(facts.server_span),
-            model=bytes.fromhex(record.ids.model_span),
-        )
-        spans = [self._of_attempt(record, attempt, ids, base_ns) for attempt in record.attempts]
+        base_ns = _base_ns(record)
+        drawn = bytes.fromhex(facts.trace_id + facts.server_span + record.ids.model_span)
+        ids = drawn[:16], drawn[16:24], drawn[24:]
+        spans: list[bytes] = []
+        for attempt in record.attempts:
+            spans += (self._of_attempt(record, attempt, ids, base_ns),)
         if spans:
-            spans.append(self._of_model_call(record, facts, ids, base_ns))
-        spans.append(self._of_call(record, facts, ids, base_ns))
+            spans += (self._of_model_call(record, facts, ids, base_ns),)
+        spans += (self._of_call(record, facts, ids, base_ns),)
         self._outbox.take(spans)
 
-    def _of_call(self, record: Record, facts: CallFacts, ids: _Ids, base_ns: int) -> bytes:
+    def _of_call(self, record: Record, facts: CallFacts, ids: Ids, base_ns: int) -> bytes:
         parent = record.head.parent if record.head is not None else None
         ended_ns = base_ns + int((record.ended or record.started) * 1e9)
-        parts = [
-            self._call(attributes.shared_call_fields(facts)),
-            encode_attributes(SPAN, attributes.call_own(facts)),
-            *self._events(facts, encode_time(ended_ns)),
-        ]
+        content = self._call(attributes.shared_call_fields(facts))
+        content += encode_attributes(SPAN, attributes.call_own(facts))
+        content += encode_events(encode_time(ended_ns), self._events(facts))
         if self._profiles:
-            parts.append(self._added("server", record))
+            content += self._added("server", record)
+        trace_id, own_id, _ = ids
         return encode_span(
-            (ids.trace, ids.server, bytes.fromhex(parent.span_id) if parent else b""),
+            (trace_id, own_id, bytes.fromhex(parent.span_id) if parent else b""),
             (base_ns + int(record.started * 1e9), ended_ns),
-            b"".join(parts),
+            content,
             serves=True,
             failed=_failed(facts),
         )
 
-    def _of_model_call(self, record: Record, facts: CallFacts, ids: _Ids, base_ns: int) -> bytes:
+    def _of_model_call(self, record: Record, facts: CallFacts, ids: Ids, base_ns: int) -> bytes:
         first, last = record.attempts[0], record.attempts[-1]
         upstream = last.target.upstream
-        operation = semconv.OPERATIONS.get(facts.endpoint or "", "chat")
-        provider = upstream.provider or upstream.dialect
-        shared = operation, provider, last.target.model, upstream.base_url
+        shared = (
+            semconv.OPERATIONS.get(facts.endpoint or "", "chat"),
+            upstream.provider or upstream.dialect,
+            last.target.model,
+            upstream.base_url,
+            tuple(facts.finish_reasons),
+        )
         own = attributes.model_own(record, facts, last)
-        parts = [self._model(*shared), encode_attributes(SPAN, own)]
+        content = self._model(*shared) + encode_attributes(SPAN, own)
         if self._profiles:
-            parts.append(self._added("model", record, {**attributes.model_shared(*shared), **own}))
+            known = {**attributes.model_shared(*shared), **own}
+            content += self._added("model", record, known)
         ended = last.ended or record.ended or last.started
+        trace_id, server_id, own_id = ids
         return encode_span(
-            (ids.trace, ids.model, ids.server),
+            (trace_id, own_id, server_id),
             (base_ns + int(first.started * 1e9), base_ns + int(ended * 1e9)),
-            b"".join(parts),
+            content,
             serves=False,
             failed=facts.failure is not None,
         )
 
-    def _of_attempt(self, record: Record, attempt: Attempt, ids: _Ids, base_ns: int) -> bytes:
+    def _of_attempt(self, record: Record, attempt: Attempt, ids: Ids, base_ns: int) -> bytes:
         upstream = attempt.target.upstream
         result = attempt.why, attempt.status, attempt.error, attempt.lost
         content = self._attempt(upstream.name, upstream.base_url, *result)
         if self._profiles:
             content += self._added("attempt", record)
         ended = attempt.ended or record.ended or attempt.started
+        trace_id, _, model_id = ids
         return encode_span(
-            (ids.trace, bytes.fromhex(attempt.span_id), ids.model),
+            (trace_id, bytes.fromhex(attempt.span_id), model_id),
             (base_ns + int(attempt.started * 1e9), base_ns + int(ended * 1e9)),
             content,
             serves=False,
@@ -158,9 +161,9 @@ class Traces:
             added |= profile(of, record, known)
         return encode_attributes(SPAN, added)
 
-    def _events(self, facts: CallFacts, at: bytes) -> list[bytes]:
-        """Return what was decided, each at the call's end: a record holds no moments of it."""
-        events = []
+    def _events(self, facts: CallFacts) -> list[bytes]:
+        """Return what was decided, as events of the call's end: a record holds no moments of it."""
+        events: list[bytes] = []
         for stage, result in facts.verdicts:
             content = (
                 self._guard(result.guard, stage, result.verdict, result.shadow, result.error)
@@ -169,9 +172,12 @@ class Traces:
             )
             if result.findings:
                 content += encode_attributes(EVENT, attributes.findings(result))
-            events.append(encode_event(at, content))
-        for name, decided in attributes.decisions(facts):
-            events.append(encode_event(at, encode_named(EVENT, name, decided)))
+            events += (content,)
+        if facts.upstream_findings or facts.failure is not None or facts.skips:
+            for name, decided in attributes.decisions(facts):
+                events += (encode_named(EVENT, name, decided),)
+        elif facts.cache_store is not None:
+            events += (self._cached(facts.cache),)
         return events
 
 
@@ -179,8 +185,10 @@ def _call(shared: SharedCallFields) -> bytes:
     return encode_named(SPAN, f"{shared.method} {shared.route}", attributes.call_shared(shared))
 
 
-def _model(operation: str, provider: str, model: str, base_url: str) -> bytes:
-    shared = attributes.model_shared(operation, provider, model, base_url)
+def _model(
+    operation: str, provider: str, model: str, base_url: str, finish_reasons: tuple[str, ...]
+) -> bytes:
+    shared = attributes.model_shared(operation, provider, model, base_url, finish_reasons)
     return encode_named(SPAN, f"{operation} {model}", shared)
 
 
@@ -196,6 +204,10 @@ def _guard(name: str, stage: str, verdict: str, shadow: bool, error: str | None)
     shared = attributes.guard_shared(name, stage, verdict, shadow, error)
     event = encode_named(EVENT, semconv.GUARD_EVENT, shared)
     return event + before_float(EVENT, semconv.GUARD_SECONDS)
+
+
+def _cached(status: str) -> bytes:
+    return encode_named(EVENT, semconv.CACHE_EVENT, {semconv.CACHE_STATUS: status})
 
 
 def _bytes(count: int) -> bytes:

@@ -25,7 +25,7 @@ from proxy.emit.otlp import (
     Value,
     before_float,
     encode_attributes,
-    encode_event,
+    encode_events,
     encode_float,
     encode_named,
     encode_span,
@@ -80,15 +80,13 @@ SPANS = st.builds(
 
 
 def ours(span: Spoken) -> bytes:
-    events = [
-        encode_event(encode_time(span.end), encode_named(EVENT, name, attributes))
-        for name, attributes in span.events
-    ]
+    contents = [encode_named(EVENT, name, attributes) for name, attributes in span.events]
     parent = span.parent.to_bytes(8) if span.parent is not None else b""
     return encode_span(
         (span.trace.to_bytes(16), span.own.to_bytes(8), parent),
         (span.start, span.end),
-        b"".join([encode_named(SPAN, span.name, span.attributes), *events]),
+        encode_named(SPAN, span.name, span.attributes)
+        + encode_events(encode_time(span.end), contents),
         serves=span.serves,
         failed=span.failed,
     )
