@@ -12,7 +12,7 @@ FAST := -m "core or not (heavy or model or process or prometheus or redis or sdk
 DEBIAN := curl openssl prometheus redis-server
 .DEFAULT_GOAL := help
 
-.PHONY: help install run test test-fast coverage compat adversary check fix bench profile calls docs dashboards lock clean
+.PHONY: help install run test test-fast coverage compat adversary check fix bench growth profile calls docs dashboards lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/'
@@ -55,6 +55,9 @@ fix: .venv/.dev ## Format and mend what can be mended
 bench: .venv/.dev ## Measure the cost of a call beside a bare relay and nginx, in ten minutes
 	$(BIN)/python -m bench
 
+growth: .venv/.dev ## Measure how the cost of a call grows, with keys, rules, bodies, streams, ...
+	$(BIN)/python -m bench.growth
+
 profile: .venv/.dev ## Show where the time of a call goes; PARTS="guards --scenario stream": of another
 	$(BIN)/python -m bench.profiling $(PARTS)
 
@@ -62,6 +65,7 @@ calls: .venv/.dev ## Count the functions that a call runs, room by room; PARTS=g
 	$(BIN)/python -m bench.calls $(PARTS)
 
 docs: .venv/.dev ## Write the generated parts of the documentation
+	$(BIN)/python -m bench.pictures
 	$(BIN)/python -m tools.docs
 
 dashboards: .venv/.dev ## Write the dashboards from their code

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import machine, results, table
+from bench.load import Failed
 from bench.rounds import CONNECTIONS, RATE, SCENARIOS, Bench, Measured, in_turn
-from bench.targets import TARGETS
+from bench.targets import TARGETS, Target
 from bench.upstream import CHUNKS, GAP_MS
 
 WHOLE = ("closed", "closed, 10 KB", "stream", "open")
@@ -37,6 +38,20 @@ PLAN: dict[str, tuple[str, ...]] = {
 """What each target is measured in."""
 
 
+async def started(bench: Bench, target: Target, scenarios: list[str]) -> list[Measured]:
+    """Return a target that runs and is warm; none where a peer does not do what it should."""
+    try:
+        running = await bench.start(target)
+        for name in scenarios:
+            await bench.warm(running, SCENARIOS[name])
+    except (Failed, RuntimeError) as error:
+        if not target.peer:
+            raise
+        print(f"{target.name} is left out: {error}", file=sys.stderr)
+        return []
+    return [running]
+
+
 async def measured(chosen: argparse.Namespace) -> dict[str, Any]:
     """Start the targets that are found, measure them in turn, and return what that gave."""
     kept = results.begun(
@@ -55,7 +70,7 @@ async def measured(chosen: argparse.Namespace) -> dict[str, Any]:
             target = TARGETS[name]
             wanted = [each for each in scenarios if each in chosen.scenarios]
             if name in chosen.targets and wanted and target.is_found():
-                plan.append((await bench.start(target), wanted))
+                plan += [(one, wanted) for one in await started(bench, target, wanted)]
         await in_turn(bench, plan, chosen.rounds, chosen.seconds)
         running = {each.target.name: each for each, _ in plan}
         kept["processes"] = {

@@ -62,8 +62,8 @@ def chat(
 
 
 def number(seed: int) -> bytes:
-    """Return the end of a call that no other has: always as long."""
-    return b"%012d}" % (10**11 + seed)
+    """Return the end of a call that no other has: always as long, and of 32 bits."""
+    return b"%010d}" % (10**9 + seed)
 
 
 def head(path: str, length: int, headers: dict[str, str]) -> bytes:

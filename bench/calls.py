@@ -27,6 +27,7 @@ import uvloop
 import proxy
 from bench import load, policies
 from bench.load import Job
+from bench.policies import NO_MORE, Sizes
 from bench.processes import serving
 from proxy import app
 from proxy.settings import Address, LedgerAt, Settings
@@ -90,7 +91,9 @@ class Counted:
     threads: CallCounter
 
 
-async def counted(parts: str, *, chunks: int = 0, hits: bool = False) -> Counted:
+async def counted(
+    parts: str, more: Sizes = NO_MORE, *, chunks: int = 0, hits: bool = False
+) -> Counted:
     """Return what a call of this kind runs, once others have warmed the process up: a stream of so
     many chunks, or a whole answer."""
     calls = STREAMS if chunks else COUNTED
@@ -98,17 +101,19 @@ async def counted(parts: str, *, chunks: int = 0, hits: bool = False) -> Counted
     threading.setprofile(made.threads)
     try:
         with tempfile.TemporaryDirectory() as name:
-            await _count(made, Path(name), parts, chunks=chunks, hits=hits)
+            await _count(made, Path(name), (parts, more), chunks=chunks, hits=hits)
     finally:
         threading.setprofile(None)
     return made
 
 
-async def _count(made: Counted, folder: Path, parts: str, *, chunks: int, hits: bool) -> None:
+async def _count(
+    made: Counted, folder: Path, wanted: tuple[str, Sizes], *, chunks: int, hits: bool
+) -> None:
     provider = ("bench.upstream", *([str(chunks), str(GAP_MS)] if chunks else []))
     calls, warm, stream = made.loop.calls, WARM_STREAMS if chunks else WARM, chunks > 0
     async with serving(*provider) as upstream, serving("bench.collector") as collector:
-        chosen = settings(folder, parts, upstream, collector)
+        chosen = settings(folder, *wanted, upstream, collector)
         log = os.open(os.devnull, os.O_WRONLY)
         async with app.running(chosen, log_fd=log) as running:
             await _ask(running.listen.port, 0, warm, stream=stream)
@@ -122,10 +127,10 @@ async def _count(made: Counted, folder: Path, parts: str, *, chunks: int, hits: 
         os.close(log)
 
 
-def settings(folder: Path, parts: str, upstream: int, collector: int) -> Settings:
+def settings(folder: Path, parts: str, more: Sizes, upstream: int, collector: int) -> Settings:
     """Return the settings of a proxy in this process that measures these parts."""
     (folder / "policies").mkdir()
-    policies.write(folder / "policies", parts, upstream)
+    policies.write(folder / "policies", parts, upstream, more)
     kept = parts in policies.KEPT
     return Settings(
         folder / "policies",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FLAT = 1.15
-"""What grows by less than this over its whole range is called flat: less is noise."""
+"""What grows by less than this beyond its beginning is called flat: less is noise."""
 STRAIGHT = 1.3
 """How far a point may be from the line that all points are on."""
 
@@ -79,7 +79,7 @@ def fitted(sizes: Sequence[float], costs: Sequence[float]) -> Line:
 
 def growth(sizes: Sequence[float], costs: Sequence[float]) -> str:
     """Return how a cost grows with a size: ``flat``, ``linear``, or ``neither`` of them."""
-    if max(costs) <= FLAT * min(costs):
+    if max(costs) <= FLAT * costs[0]:
         return "flat"
     line = fitted(sizes, costs)
     off = [

@@ -236,7 +236,10 @@ async def run(job: Job, cores: list[int] | None = None) -> Result:
 
 
 async def main(told: str) -> None:
-    result = await Asking(Job(**json.loads(told))).run()
+    try:
+        result = await Asking(Job(**json.loads(told))).run()
+    except Failed as error:
+        sys.exit(f"{error}")
     print(json.dumps(asdict(result)))
 
 

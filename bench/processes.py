@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READY_S = 20.0
+PORTS = range(15_000, 32_000)  # below those that the system gives to who connects
 STOPPED_S = 10.0
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 URGENT = -10  # how nice programs under test are to others, where we may say so
@@ -28,9 +30,12 @@ UNDER_TEST, BESIDE = CORES[:1], CORES[1:] or CORES
 
 
 def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """Return a port that nobody has, nor is given to who connects: one that waits for a listener
+    there could else be connected to itself."""
+    while True:
+        with socket.socket() as taken, suppress(OSError):
+            taken.bind(("127.0.0.1", PORTS.start + secrets.randbelow(len(PORTS))))
+            return int(taken.getsockname()[1])
 
 
 def session_of(stat: str) -> tuple[int, float]:
@@ -111,9 +116,17 @@ def placed(cores: list[int] | None) -> Iterator[None]:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
+def port_in(where: int | Path) -> int:
+    """Return a port, from the file that a program writes it to where it chooses its own; 0 until
+    it is there."""
+    if isinstance(where, int):
+        return where
+    return int(where.read_text() or 0) if where.exists() else 0
+
+
 @asynccontextmanager
 async def program(
-    port: int,
+    port: int | Path,
     *command: str,
     environment: Mapping[str, str] | None = None,
     cores: list[int] | None = None,
@@ -130,7 +143,7 @@ async def program(
             start_new_session=True,
         )
     try:
-        while not await listens(port):
+        while not await listens(port_in(port)):
             if process.returncode is not None or time.monotonic() - begun > ready_s:
                 raise RuntimeError(f"{Path(command[0]).name} does not listen")
             await asyncio.sleep(0.01)

@@ -20,6 +20,7 @@ import uvloop
 from bench import load, policies
 from bench.calls import room_of, settings
 from bench.load import Job
+from bench.policies import NO_MORE
 from bench.processes import serving
 from bench.rounds import CONNECTIONS, SCENARIOS
 from proxy import app
@@ -33,7 +34,7 @@ async def profiled(parts: str, scenario: str, calls: int) -> cProfile.Profile:
     asked, profile = SCENARIOS[scenario], cProfile.Profile()
     with tempfile.TemporaryDirectory() as folder:
         async with serving("bench.upstream") as upstream, serving("bench.collector") as collector:
-            chosen = settings(Path(folder), parts, upstream, collector)
+            chosen = settings(Path(folder), parts, NO_MORE, upstream, collector)
             log = os.open(os.devnull, os.O_WRONLY)
             async with app.running(chosen, log_fd=log) as running:
                 for first, total in ((0, WARM), (WARM, calls)):

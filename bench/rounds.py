@@ -22,7 +22,7 @@ import aiohttp
 from bench import load, policies
 from bench.figures import shown
 from bench.load import Job, Result
-from bench.processes import BESIDE, UNDER_TEST, Program, program, serving
+from bench.processes import BESIDE, UNDER_TEST, Program, port_in, program, serving
 from bench.targets import Place, Target, placed_in
 from bench.upstream import CHUNKS
 
@@ -134,14 +134,16 @@ class Bench:
             place = place._replace(port=place.upstream)
             return Measured(target, place, None)
         command = target.command(place)
+        port = command.port or place.port
         started = program(
-            place.port,
+            port,
             *command.words,
             environment=command.environment,
             cores=UNDER_TEST,
             ready_s=target.ready_s,
         )
-        measured = Measured(target, place, await self._opened.enter_async_context(started))
+        running = await self._opened.enter_async_context(started)
+        measured = Measured(target, place._replace(port=port_in(port)), running)
         await asyncio.sleep(RESTED_S)
         measured.rest_mb = measured.memory_mb()
         measured.tell(signal.SIGSTOP)
@@ -186,13 +188,14 @@ class Bench:
         measured.tell(signal.SIGSTOP)
 
     async def measure(
-        self, measured: Measured, name: str, scenario: Scenario, seconds: float
+        self, measured: Measured, name: str, scenario: Scenario, seconds: float, total: int = 0
     ) -> None:
-        """Give a target its turn. Raises ``Wrong`` and ``load.Failed``."""
+        """Give a target its turn, for so long or for so many calls. Raises ``Wrong`` and
+        ``load.Failed``."""
         measured.tell(signal.SIGCONT)
         await asyncio.sleep(RESUMED_S)
         before, begun = await _lookups(measured), measured.cpu_s()
-        result = await load.run(self._job(measured, scenario, seconds, 0), BESIDE)
+        result = await load.run(self._job(measured, scenario, seconds, total), BESIDE)
         await asyncio.sleep(SETTLED_S)
         spent = measured.cpu_s() - begun
         if measured.target.parts is not None:
@@ -221,9 +224,6 @@ async def in_turn(
 ) -> None:
     """Measure each target in its scenarios, all of one scenario after each other."""
     pairs = list(plan)
-    for measured, names in pairs:
-        for name in names:
-            await bench.warm(measured, SCENARIOS[name])
     for _ in range(rounds):
         for name, scenario in SCENARIOS.items():
             for measured, names in pairs:

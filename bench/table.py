@@ -9,6 +9,10 @@ from bench.results import Results
 
 RELAY, NGINX, DIRECT, HITS = "relay", "nginx", "direct", "cache"
 ALL, BARE, MID, GUARDS = "everything", "bare", "mid", "guards"
+SHARE = 0.6
+"""How much of a core a process may use at a peak: beyond it calls wait for each other."""
+CHUNKS_PER_S = 50
+"""How many chunks a second one stream of a quick model has."""
 NAMES = {
     "direct": "no proxy",
     "relay": "relay: aiohttp, unread",
@@ -138,6 +142,19 @@ def processes(results: Results) -> Iterator[str]:
     for target, process in results["processes"].items():
         figures = (shown(process[name]) for name in ("rest_mb", "load_mb", "ready_s"))
         yield f"| {NAMES.get(target, target)} | {' | '.join(figures)} |"
+
+
+def sizing(results: Results) -> Iterator[str]:
+    """What a process of one core bears, at the share of it that it should have to."""
+    rounds = Rounds(results)
+    yield f"| at {SHARE:.0%} of a core | calls of 1 KB a second | chunks a second | streams |"
+    yield "|---|--:|--:|--:|"
+    for target in (BARE, ALL):
+        call, chunk = (rounds.of(target, name, "cpu_us") for name in ("closed", "stream"))
+        if call and chunk:
+            calls, chunks = (SHARE * 1e6 / spread(costs).median for costs in (call, chunk))
+            figures = (shown(each) for each in (calls, chunks, chunks / CHUNKS_PER_S))
+            yield f"| {NAMES[target]} | {' | '.join(figures)} |"
 
 
 def machine(results: Results) -> Iterator[str]:

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench import policies
+from bench.policies import NO_MORE, Sizes
 from bench.processes import free_port
 
 PEERS = Path(__file__).parent / "peers"
 LITELLM = PEERS / "litellm/bin/litellm"
 TENSORZERO = PEERS / "tensorzero/bin/python"
 PORTKEY = PEERS / "portkey/node_modules/@portkey-ai/gateway/build/start-server.js"
+READY_S = 300.0  # a hundred thousand keys are read in a minute
 
 
 class Place(NamedTuple):
@@ -33,10 +35,11 @@ class Place(NamedTuple):
 
 
 class Command(NamedTuple):
-    """How a program is started."""
+    """How a program is started, and the file that it writes its port to if it chooses one."""
 
     words: tuple[str, ...]
     environment: dict[str, str]
+    port: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Target:
     model: str = "support-chat"
     headers: Callable[[Place], dict[str, str]] = field(default=lambda place: {})
     is_found: Callable[[], bool] = field(default=lambda: True)
+    peer: bool = False
     ready_s: float = 30.0
 
 
@@ -100,13 +104,15 @@ def serve(place: Place, parts: str) -> Command:
     return Command(words, kept if parts in policies.KEPT else {})
 
 
-def headrace(name: str, parts: str) -> Target:
+def headrace(name: str, parts: str, more: Sizes = NO_MORE) -> Target:
+    """Return Headrace with these parts of a policy, and more of some of them."""
+
     def command(place: Place) -> Command:
         (place.folder / "policies").mkdir()
-        policies.write(place.folder / "policies", parts, place.upstream)
+        policies.write(place.folder / "policies", parts, place.upstream, more)
         return serve(place, parts)
 
-    return Target(name, command, parts)
+    return Target(name, command, parts, ready_s=READY_S)
 
 
 LITELLM_CONFIG = """
@@ -136,7 +142,6 @@ TENSORZERO_CONFIG = """
 [gateway]
 observability.enabled = false
 disable_pseudonymous_usage_analytics = true
-bind_address = "127.0.0.1:{port}"
 [models."gpt-4o-mini"]
 routing = ["openai"]
 [models."gpt-4o-mini".providers.openai]
@@ -147,16 +152,20 @@ api_key_location = "none"
 """
 TENSORZERO_SERVE = """
 import sys, time, tensorzero
-tensorzero._start_http_gateway(config_file=sys.argv[1], clickhouse_url=None, postgres_url=None,
-                               valkey_url=None, async_setup=False)
+gateway = tensorzero._start_http_gateway(
+    config_file=sys.argv[1], clickhouse_url=None, postgres_url=None, valkey_url=None,
+    async_setup=False)
+with open(sys.argv[2], "w") as file:
+    file.write(gateway.base_url.split(":")[2].split("/")[0])
 time.sleep(86400)
 """
 
 
 def _tensorzero(place: Place) -> Command:
     file = place.folder / "tensorzero.toml"
-    file.write_text(TENSORZERO_CONFIG.format(port=place.port, upstream=place.upstream))
-    return Command((str(TENSORZERO), "-c", TENSORZERO_SERVE, str(file)), {})
+    file.write_text(TENSORZERO_CONFIG.format(upstream=place.upstream))
+    port = place.folder / "port"
+    return Command((str(TENSORZERO), "-c", TENSORZERO_SERVE, str(file), str(port)), {}, port)
 
 
 def _portkey(place: Place) -> Command:
@@ -182,6 +191,7 @@ TARGETS = {
             path="/openai/v1/chat/completions",
             model="tensorzero::model_name::gpt-4o-mini",
             is_found=TENSORZERO.exists,
+            peer=True,
         ),
         Target(
             "Portkey",
@@ -189,8 +199,16 @@ TARGETS = {
             model="gpt-4o-mini",
             headers=_portkey_headers,
             is_found=lambda: PORTKEY.exists() and shutil.which("node") is not None,
+            peer=True,
         ),
-        Target("LiteLLM", _litellm, model="gpt-4o-mini", is_found=LITELLM.exists, ready_s=180),
+        Target(
+            "LiteLLM",
+            _litellm,
+            model="gpt-4o-mini",
+            is_found=LITELLM.exists,
+            peer=True,
+            ready_s=180,
+        ),
     )
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from bench import results, table
+from bench import pictures, results, table
 from dashboards.build import BOARDS
 from dashboards.build.panels import Board
 from proxy.dialects import DIALECTS, ROUTES, SHARING
@@ -150,6 +150,9 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
         "streams": partial(results.told, results.CALLS, table.streams),
         "latency": partial(results.told, results.CALLS, table.latency),
         "processes": partial(results.told, results.CALLS, table.processes),
+        "sizing": partial(results.told, results.CALLS, table.sizing),
+        "growth": partial(results.told, results.GROWTH, pictures.table),
+        "pictures": partial(results.told, results.GROWTH, pictures.pictures),
     },
     "policies.md": {"dialects": dialects, "limits": limits},
 }

@@ -59,6 +59,15 @@ def test_latency_is_told_in_milliseconds() -> None:
     assert "| no proxy | 0.10 [0.10-0.10] | 5.00 [4.00-6.00] |" in rows
 
 
+def test_a_process_is_sized_by_what_a_part_of_a_core_bears() -> None:
+    streams = {"stream": {"cpu_us": [60.0, 60.0], "first_us": [1.0, 1.0]}}
+    kept = {**KEPT, "rounds": {"bare": closed([200.0, 200.0]) | streams}}
+
+    assert list(table.sizing(kept))[2] == (
+        "| Headrace, `bare`: a key, tags, a price | 3,000 | 10,000 | 200 |"
+    )
+
+
 def test_what_is_kept_is_read_again_with_four_digits(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "kept.json"
     results.write(path, {"rounds": [1.234567, 123456.7], "name": "x"})
