@@ -40,6 +40,7 @@ UNTESTED = {
     "proxy/demo/examples.py": "tests/demo/test_init.py runs what it prints",
     "proxy/demo/serving.py": "tests/demo/test_init.py serves by it",
     "proxy/dialects/base.py": "shapes without behaviour",
+    "proxy/types/way.py": "a value; tests/dialects/test_ways.py works it out",
     "proxy/edge/__init__.py": "tests/edge/test_request.py and test_exchange.py drive it",
     "proxy/edge/headers.py": "tests/edge/test_request.py reads them off the wire",
     "proxy/emit/attributes.py": "tests/emit/test_golden_spans.py draws what it says",

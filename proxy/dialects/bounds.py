@@ -74,6 +74,9 @@ CHOICES: Mapping[str, int] = {
 }
 """How many answers are made of one prompt, and the smallest value."""
 
+COUNTED = LENGTHS.union(CHOICES)
+"""The fields that count for how much a model may answer."""
+
 GROUPS = THOUGHTS | {
     *("additional_model_request_fields", "chat_template_kwargs", "custom_params", "extra_body"),
     *("generation_config", "google", "inference_config", "inference_extra_params", "model_kwargs"),
@@ -172,32 +175,34 @@ def most_tokens(
     answer may have ``unbounded`` tokens, as the server may not know the others; and also where one
     is 0 and the server is not known to take that for none, as ``takes_zero`` says.
     """
-    longest, choices, bounded = 0, 1, False
+    longest, choices, thought, bounded = 0, 1, 0, False
     for path, group in groups(body):
-        for field, value in group.items():
+        for field in COUNTED.intersection(group):
+            value = group[field]
             if value is None:
                 continue
-            name = counts_as(path, field) if field in LENGTHS else field
+            name = counts_as(path, field)
             if name in CHOICES:
                 choices = max(choices, value)
+            elif name in BUDGETS:
+                thought = max(thought, value) if type(value) is int else thought
             elif name in BOUNDS and not (value > 0 or (takes_zero and is_bound(name, value))):
                 longest = max(longest, unbounded)
-            elif name in ANSWERS:
+            else:
                 longest = max(longest, value)
                 bounded = bounded or (not path and name in BOUNDS and name in obeyed)
     answer = longest if bounded else max(longest, unbounded)
-    return choices * (answer + most_thought(body))
+    return choices * (answer + thought)
 
 
 def most_answered(body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
     """Return the most tokens that all answers to a request may have: see ``most_tokens``."""
     most = most_tokens(body, obeyed, ASSUMED_TOKENS, takes_zero=takes_zero)
-    return most * _prompts(body)
+    return most * _prompts(body["prompt"]) if "prompt" in body else most
 
 
-def _prompts(body: Json) -> int:
+def _prompts(prompt: object) -> int:
     """Count the prompts of a legacy call; a list of numbers is one prompt in tokens."""
-    prompt = body.get("prompt")
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
         return 1
     return len(prompt)

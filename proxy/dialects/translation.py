@@ -18,7 +18,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.permitted import permitted
 from proxy.errors import BadField
-from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated
+from proxy.types import UNCHANGED, Changes, Endpoint, Json, Target, Translated, Upstream
 
 REFUSED = frozenset(
     {
@@ -88,12 +88,12 @@ def translate(
     from_endpoint, to_endpoint = endpoints
     upstream = target.upstream
     known_there = fields_of(target, to_dialect, to_endpoint)
-    obeyed = known_there.keys() | upstream.accepts if upstream.accepts else known_there
+    obeyed = obeyed_by(upstream, known_there)
     allowed, dropped = permitted(body, upstream)
     allowed["model"] = target.model
-    takes_zero = to_dialect is OPENAI and not upstream.open_ranges
+    zero = takes_zero(upstream, to_dialect)
     body = _turned(from_endpoint, to_endpoint, allowed)
-    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=takes_zero)
+    body = apply_parameters(to_endpoint, body, changes, obeyed, takes_zero=zero)
     body = to_dialect.server.from_hub(to_endpoint, body)
     known_here = from_dialect.fields.get(from_endpoint, {})
     kept: Json = {}
@@ -113,7 +113,7 @@ def translate(
             name, value, implied.get(name, _default(known_here, name))
         ):
             dropped.append(_left_behind(name))
-    return Translated(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=takes_zero)
+    return Translated(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=zero)
 
 
 def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:
@@ -125,6 +125,16 @@ def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields
     if fields is None:
         raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
     return fields
+
+
+def obeyed_by(upstream: Upstream, known: Fields) -> Collection[str]:
+    """Return the fields that an upstream is known to take, beside those of its dialect."""
+    return known.keys() | upstream.accepts if upstream.accepts else known
+
+
+def takes_zero(upstream: Upstream, to_dialect: Dialect) -> bool:
+    """True if an upstream is known to answer nothing where a bound is 0."""
+    return to_dialect is OPENAI and not upstream.open_ranges
 
 
 def blamed(name: str, names: Collection[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import orjson
 
 from proxy.dialects import DIALECTS
@@ -12,15 +10,17 @@ from proxy.dialects.bounds import most_answered
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.pieces import dump_pieces
 from proxy.dialects.translation import blamed, names_of, translate
+from proxy.dialects.ways import passed_on, target_endpoint, way_of
 from proxy.errors import BadField
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
-from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Upstream
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, Json, Target, Translated, Way
 
 
 @frozen
 class UpstreamRequest:
-    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's;
+    """One request as an upstream of its dialect wants it. ``endpoint`` is the target's, ``headers``
+    are those of all requests that go this way, which nobody changes;
     ``most_answered`` are the tokens that all answers to it may have."""
 
     url: str
@@ -29,16 +29,6 @@ class UpstreamRequest:
     endpoint: Endpoint
     dropped: tuple[str, ...]
     most_answered: int
-
-
-def target_endpoint(call: Call, target: Target, upstream: Dialect) -> Endpoint:
-    """Return the endpoint of the target that serves the call: its only one, else the client's."""
-    asked = call.head.endpoint
-    if asked == "embeddings" or target.endpoint is None:
-        other: Endpoint = "chat" if asked == "completions" else "completions"
-        here = upstream.server.paths
-        return other if asked not in here and other in here and asked != "embeddings" else asked
-    return target.endpoint
 
 
 def translated(
@@ -52,18 +42,30 @@ def translated(
     what is sent, and kept with the call unless that is large. The dialects are those of the call
     and of the target. Raises ``BadField``, by the client's own name, when it cannot be
     expressed."""
+    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    return _translated(way, call, target, from_dialect, to_dialect, changes)
+
+
+def _translated(
+    way: Way,
+    call: Call,
+    target: Target,
+    from_dialect: Dialect,
+    to_dialect: Dialect,
+    changes: Changes,
+) -> Translated:
     for known, known_changes, made in call.translations:
         if known is target and known_changes is changes:
             return made
-    endpoint = target_endpoint(call, target, to_dialect)
-    if endpoint not in to_dialect.server.paths:
-        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
-    try:
-        made = translate(
-            from_dialect, to_dialect, (call.head.endpoint, endpoint), call.body, target, changes
-        )
-    except BadField as error:
-        raise BadField(blamed(error.param or "", call.names), error.problem) from None
+    body = passed_on(way, call.body, target.model, changes)
+    if body is not None:
+        made = Translated(body=body, dropped=(), obeyed=way.obeyed, takes_zero=way.takes_zero)
+    else:
+        endpoints = call.head.endpoint, way.endpoint
+        try:
+            made = translate(from_dialect, to_dialect, endpoints, call.body, target, changes)
+        except BadField as error:
+            raise BadField(blamed(error.param or "", call.names), error.problem) from None
     if call.size <= LARGE_BYTES:
         call.translations.append((target, changes, made))
     return made
@@ -74,7 +76,7 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     if not changes:
         return call.body
     to_dialect = DIALECTS[target.upstream.dialect]
-    endpoint = target_endpoint(call, target, to_dialect)
+    endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
     known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]
@@ -92,18 +94,18 @@ def build_request(
 
     Raises ``BadField`` when the target's dialect cannot express it.
     """
-    endpoint = target_endpoint(call, target, to_dialect)
-    fit_for = translated(call, target, from_dialect, to_dialect, changes)
+    way = way_of(call.head.endpoint, from_dialect, target, to_dialect)
+    fit_for = _translated(way, call, target, from_dialect, to_dialect, changes)
     body = fit_for.body
     if call.stream and to_dialect.server.streams and to_dialect.server.usage_option:
         options = {**(body.get("stream_options") or {}), "include_usage": True}
         body = {**body, "stream_options": options}
     return UpstreamRequest(
-        url=_base(target.upstream, to_dialect) + to_dialect.server.paths[endpoint],
-        headers=_headers(target.upstream, to_dialect),
+        url=way.url,
+        headers=way.headers,
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
-        endpoint=endpoint,
-        dropped=_by_client(call, fit_for.dropped),
+        endpoint=way.endpoint,
+        dropped=_by_client(call, fit_for.dropped) if fit_for.dropped else (),
         most_answered=answered(call, fit_for),
     )
 
@@ -117,32 +119,5 @@ def answered(call: Call, sent: Translated) -> int:
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names by which the client's body has the fields that are dropped."""
-    if not dropped:
-        return dropped
     names = (alias for name in dropped for alias in names_of(name, call.names))
     return tuple(dict.fromkeys(names))
-
-
-def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:
-    """Return the URL of another path of an upstream, and the headers of a request to it."""
-    return _base(upstream, dialect) + path, _headers(upstream, dialect)
-
-
-def _base(upstream: Upstream, dialect: Dialect) -> str:
-    base = upstream.base_url.rstrip("/")
-    return base if urlsplit(base).path else base + dialect.server.prefix
-
-
-def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
-    """By allow-list: ours and the policy's. No header of the client is among them."""
-    headers = {
-        "accept": "application/json, text/event-stream",
-        "accept-encoding": "identity",
-        "content-type": "application/json",
-        "user-agent": "headrace",
-    }
-    headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
-    if upstream.api_key is not None:
-        name, value = dialect.server.authorize(upstream.api_key.reveal())
-        headers[name] = value
-    return headers

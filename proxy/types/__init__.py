@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from proxy.errors import RefusedByRule
 from proxy.frozen import frozen
@@ -16,10 +16,11 @@ from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
+from proxy.types.way import Endpoint as Endpoint
+from proxy.types.way import Way as Way
 
 Json = dict[str, Any]
 EPOCH = datetime.fromtimestamp(0, UTC)
-Endpoint = Literal["completions", "chat", "embeddings", "models"]
 
 
 @frozen
@@ -102,10 +103,17 @@ class Call:
 
 @frozen
 class Changes:
-    """What rules make of a request's parameters: values they set, and the most they may be."""
+    """What rules make of a request's parameters: values they set, and the most they may be.
+
+    ``added`` has by the way of a request and its model which fields they read, and what they add to
+    one that has none of these, if that may go on as it is: see ``proxy.dialects.ways``.
+    """
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
+    added: dict[tuple[Way, str], tuple[frozenset[str], Json | None]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)

@@ -11,6 +11,7 @@ from typing import Literal
 from proxy.frozen import frozen
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
+from proxy.types.way import Endpoint, Way
 from proxy.usage import Price, in_force
 
 NO_PRICE = "no known price"
@@ -158,7 +159,8 @@ class Upstream:
     One of its answers has ``max_answer_values`` at the most, and ``max_answer_bytes``, or what
     suits its endpoint where that is None. Without a ``breaker`` its targets are tried however often
     they have failed; without ``max_concurrency`` it gets as many requests at once as there are
-    calls.
+    calls. ``ways`` are those that requests have gone, by the client's dialect and endpoint and the
+    only endpoint of the target.
     """
 
     name: str
@@ -180,6 +182,9 @@ class Upstream:
     banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
     nested: NestedNames = field(init=False, repr=False, compare=False)
     looked_for: frozenset[str] = field(init=False, repr=False, compare=False)
+    ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         """Note, once a revision, which names it must not get."""

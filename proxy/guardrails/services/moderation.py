@@ -14,7 +14,7 @@ from proxy.config.references import Reference
 from proxy.config.scalars import Duration, Model, Name, Section, Share
 from proxy.dialects import DIALECTS
 from proxy.dialects.detections import TOXICITY
-from proxy.dialects.upstream_request import beside
+from proxy.dialects.ways import beside
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, WrongKey
 from proxy.guardrails.services.wire import (

@@ -1,0 +1,135 @@
+"""The short way of most requests: those of which each field goes on as it came.
+
+``translation`` says what becomes of any request. Here is what is the same of all that go one way,
+and what becomes of those that say nothing that the policy, the rules or the upstream look at.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from proxy.dialects import CHECKED_FIELDS, openai
+from proxy.dialects.base import Dialect, unchanged
+from proxy.dialects.bounds import CHOICES, GROUPS, LENGTHS
+from proxy.dialects.parameters import apply_parameters
+from proxy.dialects.translation import fields_of, obeyed_by, takes_zero
+from proxy.errors import BadField
+from proxy.types import Changes, Endpoint, Json, Target, Upstream, Way
+from proxy.types.reasoning import WISHES
+from proxy.types.spelling import squeezed
+
+READ_BY_CHANGES = GROUPS.union(LENGTHS, CHOICES, WISHES)
+"""The fields that decide what a change makes of a request, beside those that it names."""
+
+
+def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
+    """Return the way of a request for an endpoint of a dialect to a target. Raises ``BadField``
+    where there is none."""
+    ways = target.upstream.ways
+    key = from_dialect.name, asked, target.endpoint
+    if key not in ways:
+        ways[key] = _way(asked, from_dialect, target, to_dialect)
+    return ways[key]
+
+
+def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
+    endpoint, upstream = target_endpoint(asked, target, to_dialect), target.upstream
+    if endpoint not in to_dialect.server.paths:
+        raise BadField("model", f"is served by an upstream that has no {endpoint} endpoint")
+    there = fields_of(target, to_dialect, endpoint)
+    checks = {name: field.check for name, field in there.items()}
+    same = asked == endpoint and to_dialect.server.from_hub is unchanged
+    here = CHECKED_FIELDS[from_dialect.name][asked]
+    kept = from_dialect.client.to_hub in (unchanged, openai.to_hub)  # as it was checked
+    url, headers = beside(upstream, to_dialect, to_dialect.server.paths[endpoint])
+    return Way(
+        endpoint=endpoint,
+        url=url,
+        headers=headers,
+        passed=_passed([*there, *upstream.accepts], upstream) if same else frozenset(),
+        checks=checks,
+        unsure={
+            name: check
+            for name, check in checks.items()
+            if not (kept and name in here and here[name].check is check)
+        },
+        obeyed=obeyed_by(upstream, there),
+        takes_zero=takes_zero(upstream, to_dialect),
+    )
+
+
+def _passed(names: list[str], upstream: Upstream) -> frozenset[str]:
+    """Return the names that no group of options has, and nothing that the policy looks for."""
+    return frozenset(
+        name for name in names if name not in GROUPS and squeezed(name) not in upstream.looked_for
+    )
+
+
+def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpoint:
+    """Return the endpoint of the target that serves the call: its only one, else the client's."""
+    if asked == "embeddings" or target.endpoint is None:
+        other: Endpoint = "chat" if asked == "completions" else "completions"
+        here = upstream.server.paths
+        return other if asked not in here and other in here and asked != "embeddings" else asked
+    return target.endpoint
+
+
+def passed_on(way: Way, body: Json, model: str, changes: Changes) -> Json | None:
+    """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
+    nothing of it needs a closer look."""
+    if not way.passed.issuperset(body):
+        return None
+    made = {**body, "model": model}
+    if changes.set or changes.cap:
+        read, added = _added(way, model, changes)
+        if added is None or not read.isdisjoint(body):
+            return None
+        made |= added
+    unsure = way.unsure
+    for name, value in body.items():
+        if name in unsure and value is not None and unsure[name](value) is not None:
+            return None
+    return made
+
+
+def _added(way: Way, model: str, changes: Changes) -> tuple[frozenset[str], Json | None]:
+    """Return which fields the changes read, and what they add to each request that has none of
+    these; None for what is not passed on. It is kept with the changes."""
+    known = changes.added
+    if (way, model) not in known:
+        read = READ_BY_CHANGES.union(changes.set, changes.cap)
+        body = {"model": model}
+        made = apply_parameters(way.endpoint, body, changes, way.obeyed, takes_zero=way.takes_zero)
+        added = {name: value for name, value in made.items() if name != "model"}
+        known[way, model] = read, added if _fits(way, added) else None
+    return known[way, model]
+
+
+def _fits(way: Way, added: Json) -> bool:
+    """True if the upstream takes all that is added."""
+    return way.passed.issuperset(added) and not any(
+        name in way.checks and value is not None and way.checks[name](value)
+        for name, value in added.items()
+    )
+
+
+def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:
+    """Return the URL of a path of an upstream, and the headers of a request to it."""
+    base = upstream.base_url.rstrip("/")
+    prefix = "" if urlsplit(base).path else dialect.server.prefix
+    return base + prefix + path, _headers(upstream, dialect)
+
+
+def _headers(upstream: Upstream, dialect: Dialect) -> dict[str, str]:
+    """By allow-list: ours and the policy's. No header of the client is among them."""
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        "user-agent": "headrace",
+    }
+    headers.update((name.lower(), value.reveal()) for name, value in upstream.headers)
+    if upstream.api_key is not None:
+        name, value = dialect.server.authorize(upstream.api_key.reveal())
+        headers[name] = value
+    return headers

@@ -1,0 +1,30 @@
+"""What is the same of all requests that go one way: from a dialect's endpoint to an upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Endpoint = Literal["completions", "chat", "embeddings", "models"]
+Checks = Mapping[str, Callable[[Any], str | None]]
+
+
+@dataclass(eq=False, slots=True)
+class Way:
+    """Worked out when the first request goes this way, and kept with the upstream.
+
+    ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
+    Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
+    against their values; those of ``unsure`` are not what was checked already when they came.
+    ``obeyed`` and ``takes_zero`` are those of ``Translated``.
+    """
+
+    endpoint: Endpoint
+    url: str
+    passed: frozenset[str]
+    checks: Checks
+    unsure: Checks
+    obeyed: Collection[str]
+    takes_zero: bool
+    headers: dict[str, str] = field(repr=False)  # our own credential is among them

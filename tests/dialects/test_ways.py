@@ -1,0 +1,121 @@
+"""The short way gives what the long one gives, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
+from proxy.dialects.openai import OPENAI
+from proxy.dialects.translation import translate
+from proxy.dialects.ways import passed_on, way_of
+from proxy.errors import BadField, Refused
+from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
+
+ENDPOINTS: tuple[Endpoint, ...] = ("chat", "completions", "embeddings")
+SAID: dict[Endpoint, dict[str, Any]] = {
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "Hello"}]},
+    "completions": {"model": "m", "prompt": "Hello"},
+    "embeddings": {"model": "m", "input": "Hello"},
+}
+VALUES: tuple[Any, ...] = (
+    *(None, 0, 1, 2, 5, 200, -1, 0.5, 2.5, True, False, "x", "auto", "high", [], ["a"], ["a"] * 5),
+    *({}, {"a": 1}, {"max_tokens": 7}, [{"type": "function"}], {"1": 150}),
+)
+OTHERS = ("apiKey", "models", "maxGenLen", "max_gen_len", "extra_body", "reasoning", "odd", "x-y")
+LISTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"drops": frozenset({"seed", "user"})},
+    {"refuses": frozenset({"temperature", "tools[].server_url"})},
+    {"accepts": frozenset({"odd", "max_gen_len", "tools"}), "open_ranges": True},
+)
+CHANGES = (
+    UNCHANGED,
+    Changes(cap={"max_tokens": 9, "n": 1}),
+    Changes(cap={"temperature": 0.7, "max_completion_tokens": 3}),
+    Changes(set={"max_tokens": 5, "seed": 1}),
+    Changes(set={"temperature": 3}, cap={"max_tokens": 0}),
+    Changes(set={"odd": 1, "model": "other"}),
+)
+
+
+def upstream(dialect: str, lists: dict[str, Any]) -> Upstream:
+    return Upstream("openai", dialect, "https://example.com", **lists)
+
+
+UPSTREAMS = [upstream(dialect, lists) for dialect in DIALECTS for lists in LISTS]
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> Call:
+    dialect = draw(st.sampled_from([name for name in DIALECTS if name != "multimodel"]))
+    endpoint = draw(
+        st.sampled_from([each for each in ENDPOINTS if each in CHECKED_FIELDS[dialect]])
+    )
+    fields = CHECKED_FIELDS[dialect][endpoint]
+    body = dict(SAID[endpoint])
+    for name in draw(st.lists(st.sampled_from([*fields, *OTHERS]), max_size=4)):
+        fitting = [v for v in VALUES if name not in fields or not fields[name].check(v)]
+        body.setdefault(name, draw(st.sampled_from([None, *fitting])))
+    try:
+        return read_call(RequestHead(dialect, endpoint, "/", "r"), body)
+    except Refused:
+        assume(condition=False)
+        raise
+
+
+@settings(max_examples=400)
+@given(
+    calls(),
+    st.sampled_from(UPSTREAMS),
+    st.sampled_from([None, "chat", "completions"]),
+    st.sampled_from(["gpt-4o", "o3-mini"]),
+    st.sampled_from(CHANGES),
+)
+def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
+    call: Call, there: Upstream, only: Any, model: str, changes: Changes
+) -> None:
+    asked, spoken, target = (
+        DIALECTS[call.head.dialect],
+        DIALECTS[there.dialect],
+        Target(there, model),
+    )
+    if only is not None:
+        target = Target(there, model, endpoint=only)
+    try:
+        way = way_of(call.head.endpoint, asked, target, spoken)
+    except BadField:
+        return
+    before = dict(call.body)
+
+    made = passed_on(way, call.body, model, changes)
+
+    assert call.body == before
+    if made is not None:
+        endpoints = call.head.endpoint, way.endpoint
+        long = translate(asked, spoken, endpoints, call.body, target, changes)
+        assert (list(long.body.items()), long.dropped) == (list(made.items()), ())
+        assert (list(long.obeyed), long.takes_zero) == (list(way.obeyed), way.takes_zero)
+
+
+@pytest.mark.parametrize("dialect", ["openai", "portkey", "enkrypt"])
+@pytest.mark.parametrize("changes", CHANGES[:3], ids=str)
+def test_usual_requests_go_the_short_way(dialect: str, changes: Changes) -> None:
+    usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u"}
+    target = Target(upstream(dialect, {}), "gpt-4o")
+    way = way_of("chat", OPENAI, target, DIALECTS[dialect])
+
+    made = passed_on(way, usual, "gpt-4o", changes)
+
+    assert made is not None
+    assert made["model"] == "gpt-4o"
+    assert way_of("chat", OPENAI, target, DIALECTS[dialect]) is way
+
+
+def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+
+    assert passed_on(way, {**SAID["chat"], "temperature": 3}, "gpt-4o", UNCHANGED) is None
