@@ -29,6 +29,7 @@ REGIONS = ("US", "GB", "DE", "FR", "ES", "IT")
 
 EMAIL = r"[\pL\pN._%+'-]+@(?:[\pL\pN-]+\.)+\pL{2,24}"
 LOCAL, DOMAIN = 64, 253  # the most characters before and after the @
+REPOSITORY = re.compile(r"(?:git|hg|svn)@[^:]+:\S")  # an address that a client of git takes
 PICTURE = re.compile(r"@[1-9]x\.(?:png|jpe?g|gif|webp|svg|avif|pdf)$", re.IGNORECASE)
 IP4 = r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}"
 IP6 = r"[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:]{1,38}(?::[0-9A-Fa-f]{1,4}|::|(?:\.[0-9]{1,3}){3})"
@@ -131,6 +132,8 @@ def _email(text: str, start: int, end: int) -> Iterator[Finding]:
     at = text.index("@", start)
     local = text[max(start, at - LOCAL) : at].lstrip(".'%-")
     end = min(end, at + 1 + DOMAIN)
+    if REPOSITORY.fullmatch(text[at - len(local) : end + 2]):
+        return
     if local and not PICTURE.search(text[at:end]):
         yield Finding(at - len(local), end, "email")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from stdnum import iban as ibans
 
-from proxy.guardrails.matching.numbers import DigitRun, within, words
+from proxy.guardrails.matching.numbers import GROUP, DigitRun, within, words
 from proxy.types.guard import Finding
 
 # Of each brand how its numbers begin, how many digits they have, and how sure that makes: of two
@@ -38,6 +38,19 @@ CARD_SHAPE = re.compile(
     r"(?![0-9])"
 )
 
+GROUPS = {(4, 4, 4, 4), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4)}
+BETWEEN = re.compile(r"[^0-9]+")
+MOST_GROUPS = 5
+FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}$")
+FOURS_AFTER = re.compile(r"(?:[ .-][0-9]{4}(?![0-9])){2,4}")
+NEXT = 48  # characters in which a number of a list has two neighbours
+LISTED_BEFORE = re.compile(
+    r"(?:(?<![0-9])[0-9]{6,19}[,;|\t ]{1,3}){1,2}$|(?:(?<![0-9])[0-9]+, ){2}$"
+)
+LISTED_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{6,19}(?![0-9/])){1,2}|(?:, [0-9]+(?![0-9/])){2}")
+SURE = 0.5  # beyond it, a brand tells a card
+DECIMAL = re.compile(r"[0-9][.,]$")
+
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
 ACCOUNT_LENGTHS = {
     entry[:2]: int(entry[2:])
@@ -59,16 +72,46 @@ def cards(part: DigitRun) -> Iterator[Finding]:
 
 
 def _card(part: DigitRun) -> float:
-    digits = part.digits
+    sure = _brand(part.digits)
+    if not sure or not part.alone:
+        return 0.0
+    groups = tuple([len(group) for group in GROUP.findall(part.raw)])
+    if part.is_named(CARD_WORDS):
+        return 1.0 if len(groups) <= MOST_GROUPS else 0.0
+    before, after = part.text[max(0, part.start - NEXT) : part.start], part.text[part.end :][:NEXT]
+    if DECIMAL.search(before) or (len(groups) > 1 and not _is_grouped(part, groups, before, after)):
+        return 0.0
+    if len(groups) == 1 and any(_is_other(found) for found in _neighbours(before, after)):
+        return 0.0
+    return sure if sure > SURE or (part.grouped and len(part.digits) >= 15) else 0.3
+
+
+def _brand(digits: str) -> float:
+    """Return how sure the brand makes of digits that are valid by Luhn's formula, 0 for none."""
     score = max(
         (sure for begin, lengths, sure in BRANDS if len(digits) in lengths and begin.match(digits)),
         default=0.0,
     )
-    if not score or not part.alone or not luhn(digits):
-        return 0.0
-    if part.is_named(CARD_WORDS):
-        return 1.0
-    return score if score > 0.5 or (part.grouped and len(digits) >= 15) else 0.3
+    return score if score and luhn(digits) else 0.0
+
+
+def _is_grouped(part: DigitRun, groups: tuple[int, ...], before: str, after: str) -> bool:
+    """True if digits are grouped as on a card, by one sign, and are not of a row of such groups."""
+    one_sign = len({*BETWEEN.findall(part.raw)}) == 1
+    row = [*filter(None, (FOURS_BEFORE.search(before), FOURS_AFTER.match(after)))]
+    in_row = any(_is_other("".join(GROUP.findall(each[0]))) for each in row)
+    return groups in GROUPS and one_sign and not in_row
+
+
+def _neighbours(before: str, after: str) -> list[str]:
+    """Return the long numbers beside one, on its line."""
+    found = LISTED_BEFORE.search(before), LISTED_AFTER.match(after)
+    return [digits for each in found if each is not None for digits in GROUP.findall(each[0])]
+
+
+def _is_other(digits: str) -> bool:
+    """True if the number beside one is no card: both are of a list of numbers."""
+    return _brand(digits) <= SURE
 
 
 def luhn(digits: str) -> bool:

@@ -32,7 +32,12 @@ SHAPE = re.compile(
     r"|\+[1-9](?:[ .()/-]{0,2}[0-9]){6,14}"
     r"|0[1-9][0-9]{1,3}[ /-][0-9]{5,8}|0[1-9](?:[ .-][0-9]{2}){4})(?![0-9])"
 )
-FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.")
+SHORT = 8  # digits that any number may have: a national phone has a word beside it that says so
+BINARY = re.compile(r"[01]+")
+FRACTION = re.compile(r"[0-9]\.[0-9]{5}|[0-9]\.[0-9]\.|[0-9]\.[0-9]+[ ,]+-?[0-9]+\.[0-9]| -[0-9]")
+ROW_BEFORE = re.compile(r"(?<![0-9])(?:(?:0|[1-9][0-9]*) ){4}$")
+ROW_AFTER = re.compile(r"(?: (?:0(?![0-9])|[1-9][0-9]*)){4}")
+ROW = 64  # characters in which a row of numbers shows
 EXTENSION = re.compile(r" ?(?:x|ext\.?|extension|#) ?[0-9]{1,6}(?![0-9A-Za-z])", re.IGNORECASE)
 
 
@@ -52,6 +57,8 @@ class Phones:
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the phone numbers in a part of a run."""
+        if BINARY.fullmatch(part.digits):
+            return
         # What begins within a code or a path is one to its end, whatever its last digits are.
         if STAMP.fullmatch(part.raw) or (part.inside_before and "+" not in part.raw):
             return
@@ -60,12 +67,17 @@ class Phones:
 
     def _score(self, part: DigitRun) -> float:
         world = part.raw.startswith(("+", "(+"))
-        if world or (part.digits.startswith("00") and len(part.digits) > 9):
+        if world or (part.raw.startswith(("00", "(00")) and len(part.digits) > 9):
             return _abroad(part, part.digits if world else part.digits[2:])
         if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
             return 0.0
         called = part.is_named(WORDS)
-        if not called and (part.is_named(OTHERS) or not _usual(part)):
+        if not called and (
+            len(part.digits) <= SHORT
+            or part.is_named(OTHERS)
+            or not _usual(part)
+            or _is_in_row(part)
+        ):
             return 0.0
         if any(region.has(part.digits) for region in self._regions):
             return 0.9 if called or part.grouped else 0.6 if part.digits.startswith("0") else 0.3
@@ -125,6 +137,13 @@ def _usual(part: DigitRun) -> bool:
         return False
     # A code of the area goes first, shorter than the rest of the number.
     return 1 not in groups[1:] and (len(groups) != 2 or groups[0] <= groups[1])
+
+
+def _is_in_row(part: DigitRun) -> bool:
+    """True if four more numbers stand beside it, each after a space: no phone is written so."""
+    before = part.text[max(0, part.start - ROW) : part.start]
+    after = part.text[part.end : part.end + ROW]
+    return bool(ROW_AFTER.match(after) or ROW_BEFORE.search(before))
 
 
 def _extended(part: DigitRun) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -36,6 +38,56 @@ KNOWN = {"8192 16384 32768 65536", "DE88 3704 0044 0532 0130 00"}
 @pytest.mark.parametrize("text", NEGATIVES)
 def test_what_only_looks_like_one_is_none(text: str) -> None:
     assert (found(DEFAULT, text) == []) == (text not in KNOWN)
+
+
+def of_digits(chance: random.Random, digits: int) -> str:
+    return str(chance.randrange(10 ** (digits - 1), 10**digits))
+
+
+NUMBERS: dict[str, Callable[[random.Random], str]] = {
+    "whole numbers": lambda chance: str(
+        [chance.randrange(10 ** chance.randint(1, 16)) for _ in range(12)]
+    ),
+    "whole numbers in a row": lambda chance: " ".join(
+        of_digits(chance, chance.randint(1, 8)) for _ in range(14)
+    ),
+    "numbers as long as cards": lambda chance: ", ".join(of_digits(chance, 16) for _ in range(6)),
+    "numbers of 8 digits": lambda chance: "; ".join(of_digits(chance, 8) for _ in range(9)),
+    "fractions": lambda chance: str([chance.random() for _ in range(8)]),
+    "a table": lambda chance: "\n".join(
+        " ".join(f"{chance.uniform(-1000, 1000):8.3f}" for _ in range(6)) for _ in range(3)
+    ),
+    "binary numbers": lambda chance: " ".join(f"{chance.getrandbits(8):08b}" for _ in range(10)),
+    "binary numbers by four": lambda chance: " ".join(
+        f"{chance.getrandbits(4):04b}" for _ in range(10)
+    ),
+}
+
+
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_rows_of_numbers_are_nobodys(numbers: str) -> None:
+    chance, pii = random.Random(8), Pii()
+
+    alarms = [found for _ in range(1000) if (found := pii.find(NUMBERS[numbers](chance)))]
+
+    assert len(alarms) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("Clone git@github.example:team/app.git first.", []),
+        ("Mail git@example.com: it answers.", ["git@example.com"]),
+        ("Dial 30123456, or 0.4111111111111111 of it", ["30123456"]),
+        ("It took 20571234 steps, 4111 111111 111111 in all.", []),
+        ("Cards: 4111111111111111, 5555555555554444", ["4111111111111111", "5555555555554444"]),
+        ("4111111111111111, 5555555555554444", ["4111111111111111", "5555555555554444"]),
+        ("4111111111111111, 12/27, 123", ["4111111111111111"]),
+        ("7,Ada,4111111111111111,1227,123", ["4111111111111111"]),
+    ],
+)
+def test_numbers_are_told_by_how_and_beside_what_they_stand(text: str, values: list[str]) -> None:
+    assert [text[each.start : each.end] for each in Pii().find(text)] == values
 
 
 def test_several_in_a_text_are_found_by_their_start() -> None:
