@@ -71,9 +71,9 @@ class Incoming:
         target = request.raw_path
         self.path = target if target in PATHS else path_of(target)
         given = request.headers
-        names, values = zip(*given.items(), strict=True) if given else ((), ())
-        self.headers = headers = dict(zip(map(str.lower, names), values, strict=True))
-        if len(headers) < len(given):
+        names = map(str.lower, given.keys())
+        self.headers = headers = dict(zip(names, given.values(), strict=False))
+        if len(headers) < len(given):  # a name came twice, which stands among the keys once
             self._join(given)
 
     def _join(self, given: CIMultiDictProxy[str]) -> None:
