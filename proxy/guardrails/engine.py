@@ -259,6 +259,12 @@ class Watching:
         holds = any(tally.rule.enforces for tally in tallies)
         self._opening = FirstContent(waits=holds or (asking is not None and asking.holds))
 
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        """Take a chunk that goes on as the last one, return the chunks that may be shown; None
+        where it is to be fed. Raises ``GuardBlocked``."""
+        safe = self._feeding.feed_at_once(chunk) if self._asking is None else None
+        return None if safe is None else self._opening.feed(safe)
+
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         """Take the next chunk, return the chunks that may be shown. Raises ``GuardBlocked``."""
         safe: Sequence[Chunk] = await self._feeding.feed(chunk)

@@ -23,7 +23,14 @@ from proxy.guardrails.text.replace import replaced
 from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.unguarded import OpenGate
-from proxy.guardrails.watch import AnswerWatch, Look, ValueRestorer, nothing
+from proxy.guardrails.watch import (
+    AnswerWatch,
+    Look,
+    LookAtOnce,
+    ValueRestorer,
+    later,
+    nothing,
+)
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
@@ -114,9 +121,15 @@ class CallGate:
                     for rule in rules.every
                 )
             )
-        look = self._captured(call, self._look(call, rules))
-        back = self._back(call)
-        self._watch = AnswerWatch(look, back, holds=holds, guarded=rules.in_force)
+        look, at_once = self._look(call, rules)
+        shown = self._captured(call, look)
+        self._watch = AnswerWatch(
+            shown,
+            self._back(call),
+            at_once=at_once if shown is look else later,
+            holds=holds,
+            guarded=rules.in_force,
+        )
         return self._watch
 
     def _back(self, call: Call) -> ValueRestorer | None:
@@ -137,19 +150,19 @@ class CallGate:
         self.record.captured = capturing.shown
         return CapturedAnswer(look, capturing).feed
 
-    def _look(self, call: Call, rules: StageRules) -> Look:
+    def _look(self, call: Call, rules: StageRules) -> tuple[Look, LookAtOnce]:
         if not rules.every:
-            return nothing
+            return nothing, later
         if not call.stream:
             inspector = WholeInspector(
                 engine=self.engine, record=self.record, stage="output", walk=answer_walk
             )
-            return WholeAnswer(inspector, rules, call.body).feed
+            return WholeAnswer(inspector, rules, call.body).feed, later
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
         watching = self.engine.watch(bound_rules, inquiry, caller=self.record.key)
         self.record.watched = watching.results
-        return watching.feed
+        return watching.feed, watching.feed_at_once
 
 
 def _nonce(drawn: str) -> str:

@@ -20,12 +20,19 @@ T = TypeVar("T")
 Look = Callable[[Chunk], Awaitable[Sequence[Chunk]]]
 """Takes the next chunk, returns those that may be shown. Raises ``GuardBlocked``."""
 
+LookAtOnce = Callable[[Chunk], Sequence[Chunk] | None]
+"""Does the same for a chunk that is little work; None, and nothing is taken, for any other."""
+
 UNKNOWN = 2**31  # a weight that is never small
 
 
 async def nothing(chunk: Chunk) -> Sequence[Chunk]:
     """Let everything pass: no guard looks."""
     return (chunk,)
+
+
+def later(chunk: Chunk) -> None:
+    """Look at nothing at once."""
 
 
 class Workplace(Protocol):
@@ -71,12 +78,19 @@ class AnswerWatch:
     ``guarded``, what is sent is what guards have read, not the bytes it was read from: a name that
     stands twice in them is read once here, and may be read otherwise elsewhere."""
 
-    __slots__ = ("_back", "_guarded", "_kept", "_look", "_shown", "again")
+    __slots__ = ("_at_once", "_back", "_guarded", "_kept", "_look", "_shown", "again")
 
     def __init__(
-        self, look: Look, back: ValueRestorer | None, *, holds: bool = False, guarded: bool = False
+        self,
+        look: Look,
+        back: ValueRestorer | None,
+        *,
+        at_once: LookAtOnce = later,
+        holds: bool = False,
+        guarded: bool = False,
     ) -> None:
         self.again = False
+        self._at_once = later if holds or back is not None else at_once
         self._guarded = guarded
         self._look = look
         self._back = back
@@ -84,7 +98,11 @@ class AnswerWatch:
         self._kept: list[Chunk] | None = [] if holds else None
 
     def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
-        return None
+        safe = self._at_once(chunk)
+        if not safe:
+            return safe
+        self._shown = True
+        return self._as_read(safe)
 
     async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
         try:
@@ -93,8 +111,7 @@ class AnswerWatch:
             let_frames_go(wanted)  # the guard's result keeps it
             self.again = True
             return ()
-        if self._guarded:
-            safe = [each if each.raw is None else each.rewritten(each.data) for each in safe]
+        safe = self._as_read(safe)
         if self._kept is not None:
             self._kept += safe
             safe = self._kept if chunk.last else ()
@@ -102,6 +119,12 @@ class AnswerWatch:
             safe = await self._back.restored(safe)
         self._shown = self._shown or bool(safe)
         return safe
+
+    def _as_read(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+        """Return chunks that are sent as they were read, where guards have read them."""
+        if not self._guarded:
+            return chunks
+        return [each if each.raw is None else each.rewritten(each.data) for each in chunks]
 
     def cut(self) -> Sequence[Chunk]:
         """Return the beginning of a placeholder that never ended. Return nothing if nothing was

@@ -38,6 +38,11 @@ class Feeding:
         self._beside = beside
         self.opaque = False
 
+    def feed_at_once(self, chunk: Chunk) -> list[Chunk] | None:
+        """Take a chunk that goes on as the last one, and return the chunks it releases; None where
+        it is to be fed. Raises ``GuardBlocked``."""
+        return self._deltas.go_on(chunk)
+
     async def feed(self, chunk: Chunk) -> list[Chunk]:
         """Take the next chunk, return the chunks it releases. Raises ``GuardBlocked``."""
         usual = Texts(()) if chunk.data is None else usual_answer(chunk.data)

@@ -30,6 +30,7 @@ from proxy.guardrails.stream.chunk_parts import (
     texts_of,
 )
 from proxy.guardrails.stream.first_values import FirstValues, is_filling
+from proxy.guardrails.stream.lane import CONTENT, Lane
 from proxy.guardrails.stream.text_filters import RuleFilters, TextFilters
 from proxy.guardrails.stream.text_stream import TextStream
 from proxy.guardrails.text.replace import moved, replaced
@@ -63,7 +64,7 @@ class StreamFilter:
     nor from a part of a message with another number than the first.
     """
 
-    __slots__ = ("_ended", "_filters", "_firsts", "_forms", "_parts", "_streams")
+    __slots__ = ("_ended", "_filters", "_firsts", "_forms", "_lane", "_parts", "_streams")
 
     def __init__(self, filters: TextFilters) -> None:
         self._filters = filters
@@ -72,6 +73,7 @@ class StreamFilter:
         self._ended: set[int] = set()
         self._forms: dict[int, str] = {}
         self._parts: dict[TextPlace, int] = {}
+        self._lane: Lane | None = None  # that the next chunk may go on in
 
     @classmethod
     def under(
@@ -83,9 +85,21 @@ class StreamFilter:
         """Take the next chunk, return the chunks it releases."""
         return self.take(self.read(chunk))
 
+    def go_on(self, chunk: Chunk) -> list[Chunk] | None:
+        """Take a chunk that goes on as the one before it, where that is little work, and return the
+        chunks that it releases; None, and nothing is taken, for any other."""
+        lane = self._lane
+        if lane is None or chunk.data is None or chunk.last:
+            return None
+        text = lane.text(chunk.data)
+        if not text or EACH + lane.stream.weight(text) > LIGHT:
+            return None
+        return lane.stream.feed(chunk, CONTENT, text)
+
     def read(self, chunk: Chunk, texts: Sequence[Text] | None = None) -> ChunkTexts:
         """Return what the next chunk brings; ``texts`` are its own where they are read already."""
         data = chunk.data
+        self._lane = None
         if data is None:
             streams = () if chunk.is_keepalive else self._streams.values()
             weight = sum(stream.weight_of_end() for stream in streams)
@@ -123,7 +137,13 @@ class StreamFilter:
         if len(going) > 1:
             return [each for released in self._parted(chunk, going, ends) for each in released]
         if not (ends or chunk.last):  # as nearly always: there may be a thousand streams
-            return self._fed(*going[0], chunk, going[0][1].path) if going else [chunk]
+            if not going:
+                return [chunk]
+            released = self._fed(*going[0], chunk, going[0][1].path)
+            if going[0][1].path == CONTENT and len(step.texts) == 1:
+                stream = self._streams.get(going[0][0])
+                self._lane = None if stream is None else Lane.of(data, stream)
+            return released
         ending = self._ending(chunk, ends)
         if not going:
             return [*self._flushed(ending), chunk]
@@ -148,6 +168,7 @@ class StreamFilter:
 
     def flush(self) -> list[Chunk]:
         """Return all chunks that are held: the stream has ended."""
+        self._lane = None
         return self._flushed(self._streams)
 
     def _flushed(self, places: Iterable[TextPlace]) -> list[Chunk]:

@@ -26,7 +26,7 @@ class FirstContent:
         self._waiting: list[Chunk] = []
 
     def feed(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        if self._open:
+        if self._open or not chunks:
             return chunks
         self._waiting += chunks
         if len(self._waiting) <= MOST and not any(map(_says, chunks)):

@@ -43,8 +43,10 @@ class TextStream:
         return self._window.weight_of_end()
 
     def feed(self, chunk: Chunk, path: Path, text: str) -> list[Chunk]:
-        self._queue.append(_Held(chunk, path, len(text)))
-        return self._taken(self._window.feed(text))
+        queue = self._queue
+        queue.append(_Held(chunk, path, len(text)))
+        pieces = self._window.feed(text)
+        return self._taken(pieces) if pieces or queue[0].size else []
 
     def flush(self) -> list[Chunk]:
         return self._taken(self._window.flush())

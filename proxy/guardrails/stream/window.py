@@ -172,23 +172,23 @@ class Window:
     def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, return the pieces that they release. However many there are,
         no more than a sheet of them is read at once."""
-        if len(text) <= SHEET:
-            return self._feed(text)
-        return [released for piece in cut(text) for released in self._feed(piece)]
-
-    def _feed(self, text: str) -> list[ReleasedPiece]:
+        size = len(text)
+        if size > SHEET:
+            return [released for piece in cut(text) for released in self.feed(piece)]
         if not text:
             return []
-        self._note(text)
+        self._note(text, size)
         if self._whole:
             return []
         self._text += text
-        self._unread += len(text)
+        self._unread += size
         if self._unread > self._pause or len(self._text) > self._limit:
             if any(cursor.looks for cursor in self._cursors):
                 self._look(final=False)
             else:
                 self._last = self._unread = 0
+        elif self._is_held():
+            return []
         pieces = self._release()
         if len(self._text) > self._limit:  # so much that shows nothing, or reads as nothing yet
             self._give_up("too_long_to_hold", [cursor for cursor in self._cursors if cursor.looks])
@@ -236,15 +236,26 @@ class Window:
         self._text, self._shown = "", base
         return pieces
 
-    def _note(self, text: str) -> None:
+    def _is_held(self) -> bool:
+        """True if a rule holds back what it has not looked at, as it had before."""
+        done = self._done
+        for cursor in self._cursors:
+            tally = cursor.tally
+            if cursor.decided <= done and tally.error is None and tally.rule.enforces:
+                return True
+        return False
+
+    def _note(self, text: str, length: int) -> None:
         """Count a text, and keep it for the rules that need the whole."""
-        size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        self._plain = self._plain and size == len(text)
+        size = length
+        if not text.isascii():
+            size = len(text.encode("utf-8", "surrogatepass"))
+            self._plain = False
         for tally in self._tallies:
             tally.fields += self._fresh
             tally.bytes += size
         self._fresh = False
-        self._seen += len(text)
+        self._seen += length
         if self._parts is not None:
             self._parts.append(text)
             if self._seen - self._begun > MOST_WHOLE:
