@@ -67,7 +67,8 @@ class Phones:
 
     def _score(self, part: DigitRun) -> float:
         world = part.raw.startswith(("+", "(+"))
-        if world or (part.raw.startswith(("00", "(00")) and len(part.digits) > 9):
+        dialled = part.raw.startswith(("00", "(00")) and not part.inside_before
+        if world or (dialled and len(part.digits) > 9):
             return _abroad(part, part.digits if world else part.digits[2:])
         if part.inside_before or DigitRun(part.text, part.start, _extended(part)).inside_after:
             return 0.0
