@@ -194,7 +194,7 @@ Review = Callable[[ProxyError], Awaitable[None]]
 class Forwarding(Protocol):
     """The upstreams."""
 
-    async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
+    def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
         """Return the first answer that begins; ``review`` looks at the errors that come within an
         answer. Raise ``UpstreamError``, or ``BadField`` for a request that the target's dialect
         cannot express."""

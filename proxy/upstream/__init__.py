@@ -14,7 +14,7 @@ from functools import partial
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS
 from proxy.dialects.statuses import meaning_of
-from proxy.dialects.upstream_request import build_request
+from proxy.dialects.upstream_request import UpstreamRequest, build_request
 from proxy.errors import (
     BadField,
     CircuitOpen,
@@ -25,7 +25,7 @@ from proxy.errors import (
 )
 from proxy.frames import let_frames_go
 from proxy.frozen import frozen
-from proxy.offload import Offload
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
 from proxy.types import Call, Head, Plan, Target
@@ -60,29 +60,30 @@ class Upstreams:
     offload: Offload = Offload()  # it is frozen
     share: Callable[[], MemoryShare] = Unbounded
 
-    async def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
+    def open(self, plan: Plan, call: Call, record: Record, review: Review) -> Awaitable[Answer]:
+        if plan.listing is None and len(plan.model_calls) == 1:
+            return self._begin(plan, call, record, 0)
+        return self._open(plan, call, record, review)
+
+    async def _open(self, plan: Plan, call: Call, record: Record, review: Review) -> Answer:
+        """Return what is no answer of one upstream: that of policy itself, or of several."""
         if plan.listing is not None:
             return ModelList(plan.listing)
-        legs = [
-            AttemptContext(plan=plan, call=call, record=record, leg=leg)
-            for leg in range(len(plan.model_calls))
+        begin = [
+            partial(self._begin, plan, call, record, leg) for leg in range(len(plan.model_calls))
         ]
-        if len(legs) == 1:
-            return await self._begin(legs[0])
-        begin = [partial(self._begin, context) for context in legs]
         return FanOut(begin, review)
 
-    async def _begin(self, context: AttemptContext) -> Answer:
+    def _begin(self, plan: Plan, call: Call, record: Record, leg: int) -> Awaitable[Forwarded]:
         """Return the first answer that begins. Raise the most useful failure when none does."""
-        leg = context.model_leg
-        targets = self.health.least_loaded_first(leg.targets, leg.pool)
-        after = context.plan.hedge_after
-        if after is None:
-            answer = await self._first_of(context, targets, "first")
-        else:
-            answer = await self._hedged(context, targets, after)
-        context.record.serve(context.leg, answer.asked.attempt)
-        return answer
+        model_leg = plan.model_calls[leg]
+        context = AttemptContext(plan=plan, call=call, record=record, leg=leg, model_leg=model_leg)
+        targets = model_leg.targets
+        if model_leg.pool > 1:
+            targets = self.health.least_loaded_first(targets, model_leg.pool)
+        if plan.hedge_after is None:
+            return self._first_of(context, targets, "first")
+        return self._hedged(context, targets, plan.hedge_after)
 
     async def _hedged(
         self, context: AttemptContext, targets: Sequence[Target], after: float
@@ -92,52 +93,96 @@ class Upstreams:
         may = partial(self.health.may_retry, targets[0].upstream)
         hedge = HedgedRequest(after, may, spare=len(targets) > 1)
         first = partial(self._first_of, context, targets[:1])
-        return await hedge.run(first, partial(self._first_of, context, others))
+        answer = await hedge.run(first, partial(self._first_of, context, others))
+        context.record.serve(context.leg, answer.asked.attempt)
+        return answer
 
     async def _first_of(
         self, context: AttemptContext, targets: Sequence[Target], why: Why
     ) -> Forwarded:
+        """Ask target by target, each again after failures that the policy says may pass."""
         failures: list[ProxyError] = []
-        for target in targets:
-            try:
-                return await self._patiently(context, target, why)
-            except (UpstreamError, BadField) as failure:
-                let_frames_go(failure)
-                failures.append(failure)
-                if failure.final or context.time_left() <= 0:
-                    break
-            why = "fallback"
-        raise most_useful(failures)
-
-    async def _patiently(self, context: AttemptContext, target: Target, why: Why) -> Forwarded:
-        """Ask one target, again after failures that the policy says may pass."""
-        tries, fresh = 1, False
+        at, tries, fresh = 0, 1, False
         while True:
+            target = targets[at]
             try:
                 return await self._try(context, target, why, fresh=fresh)
             except UpstreamStale:  # nothing was taken, so this is safe, and no try of the policy's
                 why, fresh = "retry", True
-            except UpstreamError as failure:
-                seconds = next_delay(context.plan.retry, failure, tries, self.draw)
-                if seconds is None or seconds >= context.time_left():
-                    raise
-                if not self.health.may_retry(target.upstream):
-                    raise
+                continue
+            except (UpstreamError, BadField) as failure:
+                seconds = self._delay(context, target, failure, tries)
                 let_frames_go(failure)
+                if seconds is None:
+                    failures.append(failure)
+            if seconds is not None:
                 await self.sleep(seconds)
                 why, tries = "retry", tries + 1
+                continue
+            at, why, tries, fresh = at + 1, "fallback", 1, False
+            if failures[-1].final or context.time_left() <= 0 or at == len(targets):
+                raise most_useful(failures)
+
+    def _delay(
+        self, context: AttemptContext, target: Target, failure: ProxyError, tries: int
+    ) -> float | None:
+        """Return the seconds after which a target is asked again, None where it is not."""
+        seconds = next_delay(context.plan.retry, failure, tries, self.draw)
+        if seconds is None or seconds >= context.time_left():
+            return None
+        return seconds if self.health.may_retry(target.upstream) else None
 
     async def _try(
         self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
         """Ask one target; return its answer once its first chunk is there."""
-        call, record = context.call, context.record
+        request = await self._request(context, target)
+        asked = self._take_place(context, target, request, why)
+        attempt, upstream = asked.attempt, target.upstream
+        streamed = context.call.stream and DIALECTS[upstream.dialect].server.streams
+        reply: Reply | None = None
+        try:
+            reply = await self.http.post(
+                request.url,
+                self._headers(asked),
+                request.body,
+                upstream.timeouts.within(context.time_left(), streamed=streamed),
+                asked.sent,
+                fresh=fresh,
+            )
+            attempt.status = reply.status
+            attempt.left = remaining(reply.headers)
+            answer = await self._answer(context, asked, reply)
+        except BaseException as error:  # noqa: BLE001  # noted, and raised again
+            if reply is not None:
+                reply.leave()
+            try:
+                raise asked.fail(error) from None  # a name for it would tie it to this frame
+            finally:
+                asked.leave()
+        if context.plan.hedge_after is None:  # of a hedge it is not known yet who wins
+            asked.record.serve(context.leg, attempt)
+        return answer
+
+    async def _request(self, context: AttemptContext, target: Target) -> UpstreamRequest:
+        """Return the call as a target wants it. Raise ``BadField``."""
+        call = context.call
         asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
-        written = partial(
-            build_request, call, target, asks, spoken, context.model_leg.changes_for(target)
-        )
-        request = await self.offload.run(call.size, written, call.caller)
-        record.warn(f"{name} dropped" for name in request.dropped)
+        changes = context.model_leg.changes_for(target)
+        if call.size <= LARGE_BYTES:
+            request = build_request(call, target, asks, spoken, changes)
+        else:
+            written = partial(build_request, call, target, asks, spoken, changes)
+            request = await self.offload.run(call.size, written, call.caller)
+        if request.dropped:
+            context.record.warn([f"{name} dropped" for name in request.dropped])
+        return request
+
+    def _take_place(
+        self, context: AttemptContext, target: Target, request: UpstreamRequest, why: Why
+    ) -> OpenAttempt:
+        """Begin an attempt. Raise ``CircuitOpen`` or ``UpstreamBusy``, once that is noted."""
+        call, record = context.call, context.record
         try:
             slot = self.health.take(target, request.endpoint, call.caller)
         except (CircuitOpen, UpstreamBusy) as skipped:
@@ -145,54 +190,36 @@ class Upstreams:
             raise
         attempt = record.attempt(target, context.leg, self.new_span_id(), why)
         attempt.most_answered = request.most_answered
-        asked = OpenAttempt(
-            call=call,
-            target=target,
-            request=request,
-            attempt=attempt,
-            record=record,
-            slot=slot,
+        return OpenAttempt(
+            call=call, target=target, request=request, attempt=attempt, record=record, slot=slot
         )
-        reply: Reply | None = None
-        try:
-            reply = await self._post(asked, context.time_left(), fresh=fresh)
-            return await self._answer(asked, reply, kept=context.plan.guards.keeps_answers)
-        except BaseException as error:  # noqa: BLE001  # noted, and raised again
-            if reply is not None:
-                await reply.__aexit__(type(error), error, error.__traceback__)
-            try:
-                raise asked.fail(error) from None  # a name for it would tie it to this frame
-            finally:
-                asked.leave()
 
-    async def _post(self, asked: OpenAttempt, left: float, *, fresh: bool) -> Reply:
-        upstream = asked.target.upstream
-        via = ", ".join((*asked.call.head.via, self.via))
-        headers = {**asked.request.headers, "x-headrace-via": via}
-        if upstream.propagate_trace:
+    def _headers(self, asked: OpenAttempt) -> dict[str, str]:
+        via = asked.call.head.via
+        headers = {
+            **asked.request.headers,
+            "x-headrace-via": ", ".join((*via, self.via)) if via else self.via,
+        }
+        if asked.target.upstream.propagate_trace:
             span = asked.attempt.span_id
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
-        streamed = asked.call.stream and DIALECTS[upstream.dialect].server.streams
-        limits = upstream.timeouts.within(left, streamed=streamed)
-        url, body = asked.request.url, asked.request.body
-        reply = await self.http.post(url, headers, body, limits, asked.sent, fresh=fresh)
-        asked.attempt.status = reply.status
-        asked.attempt.left = remaining(reply.headers)
-        return reply
+        return headers
 
-    async def _answer(self, asked: OpenAttempt, reply: Reply, *, kept: bool) -> Forwarded:
+    async def _answer(self, context: AttemptContext, asked: OpenAttempt, reply: Reply) -> Forwarded:
         """Return an answer that has begun: from then on it owns the reply. One that is whole, or is
-        ``kept`` to its end, has a share of the memory for answers."""
-        server = DIALECTS[asked.target.upstream.dialect].server
-        meaning = meaning_of(server.statuses, reply.status)
+        kept to its end, has a share of the memory for answers."""
+        upstream, streamed = asked.target.upstream, asked.call.stream
+        meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):
-            raise await refusal(reply, asked.target.upstream)
-        head = Head(asked.call.stream, shown_of(asked, reply), flagged=meaning == "flagged")
+            raise await refusal(reply, upstream)
+        flagged, shown = meaning == "flagged", shown_of(asked, reply)
         reader = reader_of(asked, reply)
-        share = self.share() if kept or reader.holds else Unbounded()
-        share.charge_to(asked.call.caller)
+        share = None
+        if reader.holds or context.plan.guards.keeps_answers:
+            share = self.share()
+            share.charge_to(asked.call.caller)
         answer = Forwarded(
-            head=head,
+            head=Head(streamed, shown, flagged) if shown or flagged else HEADS[streamed],
             reply=reply,
             reader=reader,
             asked=asked,
@@ -201,3 +228,7 @@ class Upstreams:
         )
         asked.attempt.began = asked.record.now()
         return await answer.begin()
+
+
+HEADS = {streamed: Head(streamed) for streamed in (False, True)}
+"""Those of answers of which there is nothing else to say."""

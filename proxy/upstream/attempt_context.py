@@ -16,14 +16,13 @@ class AttemptContext:
     call: Call
     record: Record
     leg: int
-
-    @property
-    def model_leg(self) -> ModelCall:
-        return self.plan.model_calls[self.leg]
+    model_leg: ModelCall
 
     def time_left(self) -> float:
         """Return the seconds that are left; 0 or less when another try is too late."""
-        allowed = sum(target.upstream.timeouts.total for target in self.model_leg.targets)
+        allowed = 0.0
+        for target in self.model_leg.targets:
+            allowed += target.upstream.timeouts.total
         if self.call.timeout_s is not None:
             allowed = min(allowed, self.call.timeout_s)
         return allowed - (self.record.now() - self.record.started)

@@ -40,6 +40,10 @@ BURST = 16 * 1024  # bytes of events that have come at once
 JSON, EVENTS = "application/json", "text/event-stream"
 TOGETHER = 64  # events that are read in one go
 KEEPALIVE_S = 1.0  # signs of life are passed on no more often than this
+SHOWN_BEGINS = {
+    name: tuple([shown for shown in dialect.server.shown if shown.endswith("-")])
+    for name, dialect in DIALECTS.items()
+}
 
 
 @frozen
@@ -93,7 +97,8 @@ class OpenAttempt:
 @dataclass(slots=True)
 class Forwarded:
     """One upstream's answer, begun. Its attempt ends when it is left, whatever way. What is large
-    of it is read by ``offload``; ``share`` is what it takes of the memory for answers.
+    of it is read by ``offload``; ``share`` is what it takes of the memory for answers, None where
+    nobody counts that.
 
     Entering owns the reply; until it has begun, whoever made it does.
     """
@@ -103,7 +108,7 @@ class Forwarded:
     reader: AnswerReader
     asked: OpenAttempt
     offload: Offload
-    share: MemoryShare
+    share: MemoryShare | None
     _documents: deque[Document] = field(default_factory=deque)
     _chunks: list[Chunk] = field(default_factory=list)
     _fault: ProxyError | None = None  # that comes after them
@@ -124,10 +129,12 @@ class Forwarded:
         except StopAsyncIteration:
             pass
         except BaseException:
-            self.share.give_back()
+            self._give_back()
             raise
         self._has_begun = True
-        self.asked.slot.begun()
+        slot = self.asked.slot
+        if slot.probe or slot.own_probe:
+            slot.begun()
         return self
 
     def chunks(self) -> Self:
@@ -183,7 +190,8 @@ class Forwarded:
             return
         self._piece = size = len(piece)
         self._is_burst, self._has_content = size > BURST, False
-        self.share.take(size)
+        if self.share is not None:
+            self.share.take(size)
         self._documents.extend(self.reader.feed(piece))
 
     def _failure(self, fault: ProxyError) -> ProxyError:
@@ -255,8 +263,8 @@ class Forwarded:
             attempt.findings = merge_findings((*attempt.findings, *found))
         if chunk.last:
             self.asked.slot.worked = True
-            self.asked.attempt.finished = True
-            self._leave()
+            self.asked.attempt.finished = self._left = True
+            self.asked.leave()
             return self._timed(chunk)
         return chunk
 
@@ -268,10 +276,9 @@ class Forwarded:
         spent = round((asked.record.now() - asked.attempt.started) * 1000)
         return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
 
-    def _leave(self) -> None:
-        if not self._left:
-            self._left = True
-            self.asked.leave()
+    def _give_back(self) -> None:
+        if self.share is not None:
+            self.share.give_back()
 
     async def __aenter__(self) -> Self:
         return self
@@ -282,18 +289,20 @@ class Forwarded:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._leave()
-        self.share.give_back()
-        await self.reply.__aexit__(kind, error, trace)
+        if not self._left:
+            self._left = True
+            self.asked.leave()
+        self._give_back()
+        self.reply.leave()
 
 
 def reader_of(asked: OpenAttempt, reply: Reply) -> AnswerReader:
     """Choose by what came, not by what was asked; an answer of no known kind is refused."""
-    coding = reply.headers.get("content-encoding")
-    if coding is not None and coding.lower() != "identity":
+    headers = reply.headers
+    if "content-encoding" in headers and headers["content-encoding"].lower() != "identity":
         raise UpstreamInvalid("The upstream sent an encoded answer that was not asked for.")
     call, leg, endpoint = asked.call, asked.attempt.leg, asked.request.endpoint
-    media_type = reply.headers.get("content-type", "")
+    media_type = headers.get("content-type", "")
     if media_type not in (JSON, EVENTS):
         media_type = media_type.partition(";")[0].strip().lower()
     upstream = asked.target.upstream
@@ -315,10 +324,12 @@ def shown_of(asked: OpenAttempt, reply: Reply) -> tuple[tuple[str, str], ...]:
     if not shown or asked.target.upstream.dialect != asked.call.head.dialect:
         return ()
     headers = reply.headers
-    begins = tuple([allowed for allowed in shown if allowed.endswith("-")])
+    begins = SHOWN_BEGINS[asked.target.upstream.dialect]
     names = [name for name in shown if name in headers]
     if begins:
         names = [name for name in headers if name in shown or name.startswith(begins)]
+    if not names:
+        return ()
     allowed = [
         (name, headers[name])
         for name in names

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from proxy.errors import (
     AnswerTooLarge,
@@ -76,6 +76,14 @@ class UpstreamState:
     retries: float = RETRIES_SAVED
 
 
+class EndpointStates(NamedTuple):
+    """All that is kept of one endpoint of a target for all callers."""
+
+    target: TargetState
+    circuit: CircuitState
+    upstream: UpstreamState
+
+
 @dataclass(slots=True)
 class Slot:
     """The place of one request at a target; ``give_back`` it once, whatever way it ended."""
@@ -84,9 +92,8 @@ class Slot:
     target: Target
     endpoint: Endpoint
     caller: str
-    target_state: TargetState
+    states: EndpointStates
     circuit: CircuitState
-    upstream_state: UpstreamState
     probe: bool  # of the circuit of all
     own_probe: bool  # of the caller's own
     worked: bool | None = None
@@ -101,9 +108,10 @@ class Slot:
 
     def give_back(self) -> None:
         """Free the place, and let the breaker learn what is known of how it went."""
-        self.target_state.under_way -= 1
-        self.circuit.under_way -= 1
-        self.upstream_state.under_way -= 1
+        target, circuit, upstream = self.states
+        target.under_way -= 1
+        circuit.under_way -= 1
+        upstream.under_way -= 1
         self.health.learn(self)
 
     def failed(self, error: BaseException) -> None:
@@ -127,6 +135,7 @@ class Health:
     _circuits: dict[tuple[str, str, Endpoint], CircuitState] = field(default_factory=dict)
     _callers: dict[tuple[str, str, Endpoint, str], CircuitState] = field(default_factory=dict)
     _upstreams: dict[str, UpstreamState] = field(default_factory=dict)
+    _endpoints: dict[tuple[str, str, Endpoint], EndpointStates] = field(default_factory=dict)
 
     def take(self, target: Target, endpoint: Endpoint, caller: str) -> Slot:
         """Take a place. Raises ``CircuitOpen`` or ``UpstreamBusy``: then nothing was asked.
@@ -134,17 +143,16 @@ class Health:
         Where a circuit is open for all, a caller that has failed itself probes for itself alone:
         neither its failure nor its slowness keeps others from trying.
         """
-        state, whole = self._state(target), self._upstream(target.upstream)
-        circuit = self._circuit(target, endpoint)
-        if self._is_no_longer_alone(circuit, target, caller):
+        states = self._endpoints.get((target.upstream.name, target.model, endpoint))
+        if states is None:
+            states = self._states(target, endpoint)
+        state, circuit, whole = states
+        is_new = not circuit.shared and circuit.only != caller
+        if is_new and self._is_no_longer_alone(circuit, target, caller):
             self.on_change(target, endpoint, circuit.shown)
-        own = self._callers.get((target.upstream.name, target.model, endpoint, caller))
-        probe = self._admitted(target, circuit)
-        if probe and own is not None and circuit.shared:
-            probe = False
-            if own.open_until is None:
-                self._open_own(circuit, own, self.now())
-        own_probe = own is not None and self._admitted(target, own)
+        own, probe, own_probe = None, False, False
+        if self._callers or circuit.open_until is not None:
+            own, probe, own_probe = self._probes(target, endpoint, caller, circuit)
         most = target.upstream.max_concurrency
         if most is not None and whole.under_way >= most:
             raise UpstreamBusy(BUSY_S)
@@ -156,24 +164,37 @@ class Health:
         state.under_way += 1
         circuit.under_way += 1
         whole.under_way += 1
-        whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
+        if whole.retries < RETRIES_SAVED:
+            whole.retries = min(RETRIES_SAVED, whole.retries + RETRY_SHARE)
         return Slot(
             health=self,
             target=target,
             endpoint=endpoint,
             caller=caller,
-            target_state=state,
+            states=states,
             circuit=circuit,
-            upstream_state=whole,
             probe=probe,
             own_probe=own_probe,
         )
 
+    def _probes(
+        self, target: Target, endpoint: Endpoint, caller: str, circuit: CircuitState
+    ) -> tuple[CircuitState | None, bool, bool]:
+        """Return the caller's own circuit, if it has one, and whether a request of its probes that
+        of all, and its own. Raises ``CircuitOpen``."""
+        own = self._callers.get((target.upstream.name, target.model, endpoint, caller))
+        probe = self._admitted(target, circuit)
+        if probe and own is not None and circuit.shared:
+            probe = False
+            if own.open_until is None:
+                self._open_own(circuit, own, self.now())
+        return own, probe, own is not None and self._admitted(target, own)
+
     def _is_no_longer_alone(self, circuit: CircuitState, target: Target, caller: str) -> bool:
         """Note who asks. True if a second caller is the first to do so after a circuit that one
         caller alone has opened: from then on it is open for that one."""
-        if circuit.shared or circuit.only in (None, caller):
-            circuit.only = None if circuit.shared else caller
+        if circuit.only is None:
+            circuit.only = caller
             return False
         was_open = circuit.open_until is not None
         circuit.shared, circuit.only = True, None
@@ -209,21 +230,24 @@ class Health:
     def learn(self, slot: Slot) -> None:
         """Open, keep or close the circuit by how a request went; one that tells nothing, as its
         client left, leaves things as they are."""
-        own = self._callers.get(self._name(slot))
+        circuit = slot.circuit
         if slot.probe:
-            slot.circuit.probing_until = 0.0
-        if slot.own_probe and own is not None:
+            circuit.probing_until = 0.0
+        if slot.own_probe and (own := self._callers.get(self._name(slot))) is not None:
             own.probing_until = 0.0
         breaker = slot.target.upstream.breaker
         if breaker is None or slot.worked is None:
             return
-        before = slot.circuit.open_until, slot.circuit.open_for
+        is_calm = not (self._callers or circuit.failures or circuit.open_until is not None)
+        if slot.worked and is_calm and not slot.probe:
+            return  # there is nothing to forget
+        before = circuit.open_until, circuit.open_for
         if slot.worked:
             self._close(slot)
         else:
             self._count(slot, breaker)
-        if slot.probe or before != (slot.circuit.open_until, slot.circuit.open_for):
-            self.on_change(slot.target, slot.endpoint, slot.circuit.shown)
+        if slot.probe or before != (circuit.open_until, circuit.open_for):
+            self.on_change(slot.target, slot.endpoint, circuit.shown)
 
     def _close(self, slot: Slot) -> None:
         self._forget(self._name(slot))
@@ -275,11 +299,21 @@ class Health:
         equals = sorted(targets[:pool], key=lambda target: self._state(target).under_way)
         return (*equals, *targets[pool:])
 
+    def _states(self, target: Target, endpoint: Endpoint) -> EndpointStates:
+        """Return what is kept of an endpoint, and keep that together. Where anything of any is
+        forgotten, all are put together anew."""
+        states = EndpointStates(
+            self._state(target), self._circuit(target, endpoint), self._upstream(target.upstream)
+        )
+        self._endpoints[target.upstream.name, target.model, endpoint] = states
+        return states
+
     def _state(self, target: Target) -> TargetState:
         name = (target.upstream.name, target.model)
         state = self._targets.get(name)
         if state is None:
             if len(self._targets) >= MAX_TARGETS:
+                self._endpoints.clear()
                 self._targets = {n: state for n, state in self._targets.items() if state.under_way}
             state = self._targets[name] = TargetState()
         return state
@@ -289,6 +323,7 @@ class Health:
         state = self._circuits.get(name)
         if state is None:
             if len(self._circuits) >= MAX_TARGETS:
+                self._endpoints.clear()
                 self._circuits = {n: state for n, state in self._circuits.items() if not state.idle}
             state = self._circuits[name] = CircuitState()
         return state
@@ -297,6 +332,7 @@ class Health:
         state = self._upstreams.get(upstream.name)
         if state is None:
             if len(self._upstreams) >= MAX_TARGETS:
+                self._endpoints.clear()
                 busy = {n: state for n, state in self._upstreams.items() if state.under_way}
                 self._upstreams = busy
             state = self._upstreams[upstream.name] = UpstreamState()

@@ -180,10 +180,13 @@ class Connection(asyncio.Protocol):
         Its first bytes are waited for as long as the head was, and silence after them for ``idle``
         seconds. What came before a fault is returned before the fault is raised.
         """
+        response = self._response
+        if response is None or response.body is None:
+            raise RuntimeError("there is no body before its head")
         if self._held and self._loop.time() >= self._total_at:
             raise UpstreamTimeout("total")
         while not self._held:
-            if self.ended:
+            if response.body.ended:
                 return b""
             if self._fault is not None:
                 raise self._fault
@@ -195,14 +198,14 @@ class Connection(asyncio.Protocol):
             finally:
                 self._waiter = None
         self._begun = True
-        held = self._held
-        self._drop()
+        held, self._held, self._held_bytes = self._held, [], 0
+        if not self._reading:
+            self._read_on()
         return held[0] if len(held) == 1 else b"".join(held)
 
-    def _drop(self) -> None:
-        self._held = []
-        self._held_bytes = 0
-        if not self._reading and not self._transport.is_closing():
+    def _read_on(self) -> None:
+        """Read again, now that nothing is held."""
+        if not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
 
@@ -224,8 +227,9 @@ class Connection(asyncio.Protocol):
             or self._transport.get_write_buffer_size()
         ):
             return False
-        if self._held:
-            self._drop()
+        self._held, self._held_bytes = [], 0
+        if not self._reading:
+            self._read_on()
         if self._spare is not None:
             self._close_spare()
         self._response = None

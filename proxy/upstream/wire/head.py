@@ -14,10 +14,10 @@ from proxy.errors import UpstreamInvalid
 MAX_HEAD_BYTES = 64 * 1024
 MAX_LINE_BYTES = 16 * 1024
 MAX_FIELDS = 256
-MAX_LENGTH_DIGITS = 18
 
 _STATUS = re.compile(r"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [\t\x20-\x7e\x80-\xff]*)?\r\n")
-# Neither part gives back what it has taken, so that no run of spaces is gone through twice.
+_LENGTH = re.compile("[0-9]{1,18}")
+# No part of a field gives back what it has taken, so that no run of spaces is gone through twice.
 _FIELD = re.compile(
     r"^([!#$%&'*+\-.^_`|~0-9A-Za-z]++):[ \t]*+([\t\x20-\x7e\x80-\xff]*+)\r\n", re.MULTILINE
 )
@@ -100,7 +100,7 @@ def _joined(found: list[tuple[str, str]]) -> dict[str, str]:
 
 def _length(digits: str) -> int:
     """Two lengths, even equal ones, are as wrong as none that can be read."""
-    if len(digits) > MAX_LENGTH_DIGITS or not digits.isdecimal():
+    if _LENGTH.fullmatch(digits) is None:
         raise protocol_error()
     return int(digits)
 
