@@ -170,7 +170,7 @@ class Forwarded:
     def _ready(self) -> Sequence[Chunk]:
         """Return chunks of what has come, or a sign of life; none where there is to be waited for.
         What was good before a fault is there before that is raised."""
-        if self._documents and not self._chunks:
+        if self._documents and not self._chunks and self._fault is None:
             self._read()
         if self._chunks:
             return self._taken()

@@ -161,6 +161,15 @@ STREAM_FAULTS = {
         raw(STREAM_HEAD, FIRST, piece(event({"error": {"message": "overloaded"}}))),
         "upstream_unavailable",
     ),
+    "an error event, and all the rest at once": (
+        raw(
+            STREAM_HEAD
+            + FIRST
+            + piece(event({"error": {"message": "overloaded"}}) + event(b"[DONE]"))
+            + b"0\r\n\r\n"
+        ),
+        "upstream_unavailable",
+    ),
     "an end without an end": (
         raw(STREAM_HEAD, FIRST, b"0\r\n\r\n"),
         "upstream_invalid_response",
