@@ -54,7 +54,8 @@ class GuardKind(Generic[K]):
 
     ``Keys`` has its own keys in YAML: what is said of them there is told by editors and the page of
     guards. ``make`` returns a detector, or raises ``ValueError``. ``cased`` gives it texts with
-    their capitals; ``fields`` are those that it looks at where the policy names none. ``answers``
+    their capitals; ``fields`` are those that it looks at where the policy names none, and
+    ``roles_left_out`` those whose messages it leaves out then. ``answers``
     is true of one for answers alone, ``asks`` of one that asks somebody else. ``detections`` are
     its words for Enkrypt's clients; without them it keeps its own. Of its defaults and ``example``
     the page of guards makes one.
@@ -64,6 +65,7 @@ class GuardKind(Generic[K]):
     make: Callable[[K, GuardContext], Looking | MostCost]
     cased: bool = True
     fields: frozenset[str] | None = None
+    roles_left_out: frozenset[str] = frozenset()
     answers: bool = False
     asks: bool = False
     detections: tuple[DetectionFormat, ...] = ()

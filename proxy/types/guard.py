@@ -162,7 +162,8 @@ class GuardRule:
 
     ``shadow`` only counts what it would do. ``on_error`` says what a detector that raises, or takes
     longer than ``deadline_s``, means for a call: ``closed`` blocks it, unless the action is
-    ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere. ``cased`` gives
+    ``flag``. ``roles`` and ``fields`` narrow where it looks; None means everywhere, but for the
+    messages of ``roles_left_out``. ``cased`` gives
     the detector texts with their capitals. ``message`` is what a client reads of a block;
     ``digest`` stands for all that was said of it. With ``restore`` what it masks in a question is
     put back into the answer, but into addresses of ``restore_hosts`` alone. ``to`` is where it
@@ -181,6 +182,7 @@ class GuardRule:
     on_error: Literal["closed", "open"] = "closed"
     deadline_s: float = 1.0
     roles: frozenset[str] | None = None
+    roles_left_out: frozenset[str] = frozenset()
     fields: frozenset[str] | None = None
     cased: bool = False
     message: str = MESSAGE
@@ -221,7 +223,9 @@ class GuardRule:
         """True if the rule looks at texts of a kind, and of a role where the text has one."""
         if self.fields is not None and kind not in self.fields:
             return False
-        return self.roles is None or role in self.roles
+        if self.roles is not None:
+            return role in self.roles
+        return role not in self.roles_left_out
 
 
 class GuardResult(NamedTuple):

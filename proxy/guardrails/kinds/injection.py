@@ -24,6 +24,7 @@ from proxy.types.guard import Action, Finding, MayFind
 
 MODEL = "model"
 LONGEST = 2 * WINDOW  # characters of a finding
+APPLICATION = frozenset({"system", "developer"})  # whose messages the application wrote itself
 KINDS = (MODEL, *(f"rule:{name}" for name in NAMES))
 
 
@@ -107,7 +108,9 @@ def _book() -> PhraseRules:
 
 
 class InjectionConfig(Section):
-    """Attempts to give the model other orders, by rules and by a small model."""
+    """Attempts to give the model other orders, in what users, tools and files say: by rules, and
+    by a small model where it is asked for. Messages of `system` and `developer`, which the
+    application writes, are looked at where `roles` names them."""
 
     action: Action = "flag"
     """What its findings lead to; `flag` where it is not said, as it errs."""
@@ -115,14 +118,16 @@ class InjectionConfig(Section):
     """How certain it must be."""
     by_rules: bool = True
     """Whether the rules are asked."""
-    by_model: bool = True
-    """Whether the model is asked."""
+    by_model: bool = False
+    """Whether the model is asked as well: it finds twice as much, and errs on more than 1 of 100
+    texts of some kinds."""
 
 
 KIND = GuardKind(
     InjectionConfig,
     lambda keys, context: Injection(keys.threshold, rules=keys.by_rules, model=keys.by_model),
     cased=False,
+    roles_left_out=APPLICATION,
     detections=(
         DetectionFormat(
             "injection_attack",

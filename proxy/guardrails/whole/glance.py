@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from proxy.guardrails.findings.tally import Clock
 from proxy.guardrails.text.normalize import has_one_reading
-from proxy.guardrails.text.walk import Texts
+from proxy.guardrails.text.walk import Text, Texts
 from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.whole.joined_parts import joined_parts
 from proxy.types.guard import GuardResult, GuardRule, passed
@@ -29,13 +29,17 @@ def glance(
     if lines is None:
         return [None] * len(rules)
     try:
-        return _results(rules, lines, (size, len(texts)), clock)
+        return _results(rules, lines, read.texts, (size, len(texts)), clock)
     except Exception:  # noqa: BLE001  # a guard that breaks must not let texts pass: all look
         return [None] * len(rules)
 
 
 def _results(
-    rules: Sequence[GuardRule], lines: bytes, read: tuple[int, int], clock: Clock
+    rules: Sequence[GuardRule],
+    lines: bytes,
+    texts: Sequence[Text],
+    read: tuple[int, int],
+    clock: Clock,
 ) -> list[GuardResult | None]:
     """Return what each rule's own set of patterns says of all lines; ``read`` are the bytes and
     the texts. Raise whatever a detector raises."""
@@ -48,10 +52,17 @@ def _results(
             found = rule.may_find(lines if rule.cased else small)
             now = clock()
             if not found and now - began <= rule.deadline_s:
-                result = passed(rule, *read, now - began)
+                seen = _seen(rule, texts) if rule.roles_left_out else read
+                result = passed(rule, *seen, now - began)
             began = now
         results.append(result)
     return results
+
+
+def _seen(rule: GuardRule, texts: Sequence[Text]) -> tuple[int, int]:
+    """Return the bytes and the texts that a rule looks at which leaves out some roles."""
+    seen = [len(text.text) for text in texts if text.role not in rule.roles_left_out]
+    return sum(seen), len(seen)
 
 
 def _lines(texts: list[str], read: Texts) -> bytes | None:

@@ -92,6 +92,7 @@ class GuardCompiler:
             on_error=config.on_error,
             deadline_s=config.deadline,
             roles=frozenset(map(str, config.roles)) if config.roles is not None else None,
+            roles_left_out=kind.roles_left_out if config.roles is None else frozenset(),
             fields=kind.fields if config.fields is None else frozenset(map(str, config.fields)),
             cased=kind.cased,
             message=config.message or MESSAGE,

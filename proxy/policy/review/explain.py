@@ -17,6 +17,7 @@ from proxy.policy.decide.provenance import DecidedPlan, RuleOutcome
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.types import Call, Plan, ScopedLimit
+from proxy.types.guard import GuardRule
 from proxy.types.target import titles
 from proxy.usage import Price, in_force, usd_text
 from proxy.words import MAX_LISTED
@@ -133,6 +134,11 @@ def _targets(plan: DecidedPlan, index: int, call: Call) -> Iterator[Reason]:
         yield Reason("target", f"{target.title} left out", reason)
 
 
+def _left_out(rule: GuardRule) -> str | None:
+    left_out = sorted(rule.roles_left_out)
+    return f"not {', '.join(left_out)}" if left_out else None
+
+
 def _guarded(plan: Plan, call: Call) -> Reason:
     parts = []
     for stage, rules in (("input", plan.guards.input), ("output", plan.guards.output)):
@@ -140,7 +146,7 @@ def _guarded(plan: Plan, call: Call) -> Reason:
             to = f" to {titles(rule.to)}" if rule.to else ""
             does = f"{rule.action}{to}{', in shadow' if rule.shadow else ''}"
             where = sorted(rule.roles or ()) + sorted(rule.fields or ())
-            narrowed = f"only {', '.join(where)}" if where else None
+            narrowed = f"only {', '.join(where)}" if where else _left_out(rule)
             parts.append(Reason("guard", f"{stage} {rule.name}: {does}", narrowed))
     for each in plan.guards.ceilings:
         shadow = ", in shadow" if each.shadow else ""

@@ -12,6 +12,7 @@ from proxy.policy.files.source import Finding, Path_
 from proxy.policy.label_catalog import services_of
 from proxy.policy.schema.plugged import AnyGuard
 
+MEASURED = 0.95  # the threshold that false alarms were counted at
 LOOPBACK = ("127.", "localhost", "::1")
 
 
@@ -24,9 +25,18 @@ def findings(policies: schema.PoliciesConfig, snapshot: Snapshot) -> Iterator[Fi
             if _reaches(ask, name, name):
                 message = "has guards that ask it again: they do not look at what guards ask"
                 yield (*path, key), f"{name} {message}"
+        if guard.guard == "injection" and guard.action != "flag" and errs_much(guard):
+            message = "errs on more than 1 of 100 texts of some kinds at this threshold: flag by it"
+            yield (*path, "by_model"), f"the model {message}"
         for key, url in references(guard, "service"):
             if clear(url):
                 yield (*path, key), "is not https: all texts go in the clear"
+
+
+def errs_much(guard: AnyGuard) -> bool:
+    """True of an injection guard whose model has more false alarms than 1 %, as
+    docs/guard-quality.md counts them at the default threshold."""
+    return bool(getattr(guard, "by_model", False)) and getattr(guard, "threshold", 1.0) <= MEASURED
 
 
 def clear(url: str) -> bool:

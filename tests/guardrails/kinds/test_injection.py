@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 # letters of other scripts are among what is read
+from dataclasses import replace
 from itertools import pairwise
 from time import monotonic
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.guardrails.engine import Engine
 from proxy.guardrails.findings.mask import find_matches, masked, named
 from proxy.guardrails.findings.tally import RuleTally
-from proxy.guardrails.kinds.injection import KINDS, MODEL, Injection, highest
+from proxy.guardrails.kinds.injection import KIND, KINDS, MODEL, Injection, highest
 from proxy.guardrails.matching.injection_model import ScoredWindow
 from proxy.guardrails.stream.window import Window
 from proxy.guardrails.text.normalize import variants
+from proxy.guardrails.text.walk import request_texts
 from proxy.types.guard import GuardRule
+from tests.guardrails.doubles import Ticks
 from tests.guardrails.growth import LINEAR, ratio
 
 GUARD = Injection()
@@ -140,3 +145,44 @@ def test_a_stream_says_the_same_after_a_long_run_without_spaces(filler: str, siz
         pieces = [piece for part in parts for piece in window.feed(part)] + window.flush()
 
         assert "".join(piece.text for piece in pieces) == whole
+
+
+SYSTEM = {"role": "system", "content": OVERRIDE}
+DEVELOPER = {"role": "developer", "content": OVERRIDE}
+TOOL = {"role": "tool", "tool_call_id": "1", "content": OVERRIDE}
+USER = {"role": "user", "content": OVERRIDE}
+BY_RULES = GuardRule(
+    "injection", Injection(model=False), "flag", roles_left_out=KIND.roles_left_out
+)
+SOME = replace(BY_RULES, roles=frozenset({"system", "user"}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "texts"),
+    [
+        (BY_RULES, {"messages": [SYSTEM, DEVELOPER, {"role": "user", "content": "Hi"}]}, 0),
+        (BY_RULES, {"messages": [SYSTEM, USER]}, 1),
+        (BY_RULES, {"messages": [TOOL]}, 1),
+        (BY_RULES, {"prompt": OVERRIDE}, 1),
+        (BY_RULES, {"unknown": OVERRIDE}, 1),
+        (SOME, {"messages": [SYSTEM, USER]}, 2),
+    ],
+)
+async def test_what_the_application_wrote_is_judged_where_roles_name_it(
+    rule: GuardRule, body: dict[str, Any], texts: int
+) -> None:
+    result = (await Engine(Ticks()).inspect([rule], request_texts(body))).results[0]
+
+    assert result.findings.get("rule:override", 0) == texts
+
+
+async def test_one_look_at_all_texts_counts_those_that_a_rule_looks_at() -> None:
+    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    texts = request_texts({"messages": said})
+    kinds = frozenset(text.kind for text in texts.texts)
+
+    together = (await Engine(Ticks()).inspect([BY_RULES], texts)).results[0]
+    each = (await Engine(Ticks()).inspect([replace(BY_RULES, fields=kinds)], texts)).results[0]
+
+    assert (together.bytes, together.fields) == (each.bytes, each.fields)
+    assert together.fields == len(texts.texts) - 1

@@ -102,6 +102,20 @@ def test_what_all_guards_have_in_common_is_read(tmp_path: Path) -> None:
     assert (rule.deadline_s, rule.roles, rule.message) == (2.0, frozenset({"user"}), "No.")
 
 
+def test_injection_leaves_out_what_the_application_wrote_unless_roles_name_it(
+    tmp_path: Path,
+) -> None:
+    first, second = (
+        read(tmp_path, f"{{guard: injection{roles}}}").deployments["chat"].guards.input[0]
+        for roles in ("", ", roles: [system, user]")
+    )
+
+    assert (first.roles, first.roles_left_out) == (None, frozenset({"system", "developer"}))
+    assert (second.roles, second.roles_left_out) == (frozenset({"system", "user"}), frozenset())
+    assert not first.applies("developer", "content")
+    assert first.applies(None, "prompt")
+
+
 def test_what_is_said_otherwise_has_another_digest(tmp_path: Path) -> None:
     said = ("{guard: length, lines: 5}", "{guard: length, lines: 6}", "{guard: length, lines: 5}")
     digests = [read(tmp_path, each).deployments["chat"].guards.digest for each in said]
