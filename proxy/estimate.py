@@ -18,6 +18,10 @@ IDS = 10**7  # no tokenizer has as many tokens
 PROMPTS = frozenset({"prompt", "input"})  # texts, or the ids of their tokens
 SILENT = frozenset({"model"})  # no model reads it, and an upstream gets another
 
+LONG = frozenset({str, list, dict})  # of a value that a model may read
+USUAL = {name: len(name) for name in ("role", "content", "type", "text", "name", "function", "id")}
+"""The estimates of the names that most members have."""
+
 NONE_KNOWN: Mapping[str, int] = MappingProxyType({})
 
 
@@ -59,15 +63,18 @@ def named_quarters(value: Any) -> int:
     Each value within it is a token more, or one and a half where it has a name, for the quotes,
     brackets, colons and commas that it takes.
     """
-    if isinstance(value, str):
+    if type(value) is str:
         return text_quarters(value)
-    if isinstance(value, dict):
+    if type(value) is dict:
         total = MEMBER * len(value)
         for name, each in value.items():
-            total += len(name) if name.isascii() else text_quarters(name)
-            total += text_quarters(each) if type(each) is str else named_quarters(each)
+            total += USUAL[name] if name in USUAL else text_quarters(name)
+            if type(each) is str:
+                total += len(each) if each.isascii() else text_quarters(each)
+            else:
+                total += named_quarters(each)
         return total
-    if isinstance(value, list):
+    if type(value) is list:
         return QUARTERS * len(value) + sum(map(named_quarters, value))
     return _number_quarters(value) if type(value) in (int, float) else QUARTERS  # true, null
 
@@ -90,11 +97,11 @@ def prompt_quarters(value: Any) -> int:
 def field_quarters(body: Mapping[str, Any]) -> dict[str, int]:
     """Return the estimate for each field of a request that may be long; a number or a switch
     of the request itself is no part of a prompt."""
-    return {
-        name: prompt_quarters(value) if name in PROMPTS else named_quarters(value)
-        for name, value in body.items()
-        if isinstance(value, (str, list, dict)) and name not in SILENT
-    }
+    quarters = {}
+    for name, value in body.items():
+        if type(value) in LONG and name not in SILENT:
+            quarters[name] = prompt_quarters(value) if name in PROMPTS else named_quarters(value)
+    return quarters
 
 
 def body_quarters(body: Mapping[str, Any], known: Mapping[str, int] = NONE_KNOWN) -> int:

@@ -41,7 +41,9 @@ def ascii_word(text: str, most: int = MAX_WORD) -> Word:
 
 def word_of(value: object, most: int = MAX_WORD) -> Word | None:
     """Return what should be a name as a word; None where it is no text, or an empty one."""
-    return word(value, most) if isinstance(value, str) and value else None
+    if not isinstance(value, str) or not value:
+        return None
+    return Word(value) if not value[most:] and value.isprintable() else word(value, most)
 
 
 def few(values: Iterable[T], most: int = MAX_WORDS) -> list[T]:

@@ -20,7 +20,8 @@ from proxy.types import Json
 MOST_VALUES = 100_000
 LOGPROBS_TIMES = 10  # as many values, if they are of log-probabilities
 DEEPER = "abcdefgh"  # so many levels may be put around an answer on its way to a client
-SHALLOW = 2 * (MOST_DEPTH - len(DEEPER))  # bytes of what cannot be too deep
+MOST_SHALLOW = MOST_DEPTH - len(DEEPER)
+SHALLOW = 2 * MOST_SHALLOW  # bytes of what cannot be too deep
 
 _LEAST_INT, _MOST_INT = -(2**63), 2**64 - 1
 
@@ -44,7 +45,7 @@ def _number(text: str) -> float:
 
 def _check_depth(raw: bytes, whole: Any) -> None:
     """Raise ``TypeError`` for a document that is too deep to be written again."""
-    if raw.count(b"[") + raw.count(b"{") > MOST_DEPTH - len(DEEPER):
+    if raw.count(b"[") + raw.count(b"{") > MOST_SHALLOW:
         orjson.dumps(_deeper(whole))
 
 

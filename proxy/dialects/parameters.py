@@ -23,7 +23,7 @@ from proxy.dialects.bounds import (
 )
 from proxy.dialects.openai import OPENAI
 from proxy.types import Changes, Endpoint, Json
-from proxy.types.reasoning import reasons
+from proxy.types.reasoning import WISHES, reasons
 
 SAME: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(BOUNDS, frozenset(LENGTHS)),
@@ -31,6 +31,10 @@ SAME: Mapping[str, frozenset[str]] = {
 }
 """The names under which a server may take a parameter, where it has more than one."""
 
+READ = GROUPS.union(LENGTHS, CHOICES, WISHES)
+"""The fields that may decide what becomes of a request, beside those that the rules name."""
+
+NOTHING: Json = {}
 Change = Callable[[str, Any], Any]
 
 
@@ -48,7 +52,7 @@ def apply_parameters(
     Unless it ``takes_zero`` for no tokens, a cap makes that the smallest bound: some servers take 0
     for no bound at all.
     """
-    if not changes:
+    if not (changes.set or changes.cap):
         return body
     for name, value in changes.set.items():
         body = _set(endpoint, body, name, value)
@@ -56,6 +60,17 @@ def apply_parameters(
         least = 0 if takes_zero else 1
         body = _cap(endpoint, body, name, (least, most), obeyed)
     return body
+
+
+def added_by(changes: Changes, endpoint: Endpoint, model: str) -> tuple[frozenset[str], Json]:
+    """Return which fields of a request the changes read, and what they add to each for this
+    endpoint and model of a target that has none of these. It is kept with the changes."""
+    known = endpoint, model
+    if known not in changes.added:
+        read = READ.union(changes.set, changes.cap)
+        added = apply_parameters(endpoint, {"model": model}, changes, ())
+        changes.added[known] = read, {k: v for k, v in added.items() if k != "model"}
+    return changes.added[known]
 
 
 def _set(endpoint: Endpoint, body: Json, name: str, value: Any) -> Json:

@@ -7,7 +7,7 @@ import orjson
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.bounds import most_answered
-from proxy.dialects.parameters import apply_parameters
+from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import dump_pieces
 from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import passed_on, target_endpoint, way_of
@@ -73,10 +73,13 @@ def _translated(
 
 def parameters(call: Call, target: Target, changes: Changes) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
-    if not changes:
+    if not (changes.set or changes.cap):
         return call.body
     to_dialect = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
+    read, added = added_by(changes, endpoint, target.model)
+    if read.isdisjoint(call.body):
+        return {**call.body, **added}
     known = to_dialect.fields.get(endpoint, {}).keys() | target.upstream.accepts
     body = apply_parameters(endpoint, {**call.body, "model": target.model}, changes, known)
     del body["model"]

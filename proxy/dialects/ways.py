@@ -10,16 +10,12 @@ from urllib.parse import urlsplit
 
 from proxy.dialects import CHECKED_FIELDS, openai
 from proxy.dialects.base import Dialect, unchanged
-from proxy.dialects.bounds import CHOICES, GROUPS, LENGTHS
-from proxy.dialects.parameters import apply_parameters
+from proxy.dialects.bounds import GROUPS
+from proxy.dialects.parameters import NOTHING, added_by
 from proxy.dialects.translation import fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
 from proxy.types import Changes, Endpoint, Json, Target, Upstream, Way
-from proxy.types.reasoning import WISHES
 from proxy.types.spelling import squeezed
-
-READ_BY_CHANGES = GROUPS.union(LENGTHS, CHOICES, WISHES)
-"""The fields that decide what a change makes of a request, beside those that it names."""
 
 
 def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
@@ -48,11 +44,11 @@ def _way(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dia
         headers=headers,
         passed=_passed([*there, *upstream.accepts], upstream) if same else frozenset(),
         checks=checks,
-        unsure={
-            name: check
+        unsure=frozenset(
+            name
             for name, check in checks.items()
             if not (kept and name in here and here[name].check is check)
-        },
+        ),
         obeyed=obeyed_by(upstream, there),
         takes_zero=takes_zero(upstream, to_dialect),
     )
@@ -77,40 +73,21 @@ def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpo
 def passed_on(way: Way, body: Json, model: str, changes: Changes) -> Json | None:
     """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
     nothing of it needs a closer look."""
-    if not way.passed.issuperset(body):
-        return None
-    made = {**body, "model": model}
+    made, added = {**body, "model": model}, NOTHING
     if changes.set or changes.cap:
-        read, added = _added(way, model, changes)
-        if added is None or not read.isdisjoint(body):
+        read, added = added_by(changes, way.endpoint, model)
+        if not read.isdisjoint(body):
             return None
         made |= added
-    unsure = way.unsure
-    for name, value in body.items():
-        if name in unsure and value is not None and unsure[name](value) is not None:
+    if not way.passed.issuperset(made):
+        return None
+    checks, unsure = way.checks, way.unsure
+    for name, value in made.items():
+        if name not in unsure and (name not in added or name not in checks):
+            continue
+        if value is not None and checks[name](value) is not None:
             return None
     return made
-
-
-def _added(way: Way, model: str, changes: Changes) -> tuple[frozenset[str], Json | None]:
-    """Return which fields the changes read, and what they add to each request that has none of
-    these; None for what is not passed on. It is kept with the changes."""
-    known = changes.added
-    if (way, model) not in known:
-        read = READ_BY_CHANGES.union(changes.set, changes.cap)
-        body = {"model": model}
-        made = apply_parameters(way.endpoint, body, changes, way.obeyed, takes_zero=way.takes_zero)
-        added = {name: value for name, value in made.items() if name != "model"}
-        known[way, model] = read, added if _fits(way, added) else None
-    return known[way, model]
-
-
-def _fits(way: Way, added: Json) -> bool:
-    """True if the upstream takes all that is added."""
-    return way.passed.issuperset(added) and not any(
-        name in way.checks and value is not None and way.checks[name](value)
-        for name, value in added.items()
-    )
 
 
 def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:

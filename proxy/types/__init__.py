@@ -105,13 +105,13 @@ class Call:
 class Changes:
     """What rules make of a request's parameters: values they set, and the most they may be.
 
-    ``added`` has by the way of a request and its model which fields they read, and what they add to
-    one that has none of these, if that may go on as it is: see ``proxy.dialects.ways``.
+    ``added`` has by the endpoint and the model of a target which fields they read, and what they
+    add to a request that has none of these, once that was asked for.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    added: dict[tuple[Way, str], tuple[frozenset[str], Json | None]] = field(
+    added: dict[tuple[Endpoint, str], tuple[frozenset[str], Json]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Endpoint = Literal["completions", "chat", "embeddings", "models"]
-Checks = Mapping[str, Callable[[Any], str | None]]
 
 
 @dataclass(eq=False, slots=True)
@@ -16,15 +15,15 @@ class Way:
 
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
     Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
-    against their values; those of ``unsure`` are not what was checked already when they came.
+    against their values; those that are not ``unsure`` were checked so when they came.
     ``obeyed`` and ``takes_zero`` are those of ``Translated``.
     """
 
     endpoint: Endpoint
     url: str
     passed: frozenset[str]
-    checks: Checks
-    unsure: Checks
+    checks: Mapping[str, Callable[[Any], str | None]]
+    unsure: frozenset[str]
     obeyed: Collection[str]
     takes_zero: bool
     headers: dict[str, str] = field(repr=False)  # our own credential is among them

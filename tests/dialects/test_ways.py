@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from proxy.dialects import CHECKED_FIELDS, DIALECTS, read_call
 from proxy.dialects.openai import OPENAI
+from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.translation import translate
-from proxy.dialects.ways import passed_on, way_of
+from proxy.dialects.upstream_request import parameters
+from proxy.dialects.ways import passed_on, target_endpoint, way_of
 from proxy.errors import BadField, Refused
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
 
@@ -99,6 +101,26 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
         long = translate(asked, spoken, endpoints, call.body, target, changes)
         assert (list(long.body.items()), long.dropped) == (list(made.items()), ())
         assert (list(long.obeyed), long.takes_zero) == (list(way.obeyed), way.takes_zero)
+
+
+@settings(max_examples=300)
+@given(
+    calls(),
+    st.sampled_from(UPSTREAMS),
+    st.sampled_from(["gpt-4o", "o3-mini"]),
+    st.sampled_from(CHANGES),
+)
+def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it(
+    call: Call, there: Upstream, model: str, changes: Changes
+) -> None:
+    target, spoken = Target(there, model), DIALECTS[there.dialect]
+    endpoint = target_endpoint(call.head.endpoint, target, spoken)
+    known = spoken.fields.get(endpoint, {}).keys() | there.accepts
+
+    made = parameters(call, target, changes)
+
+    long = apply_parameters(endpoint, {**call.body, "model": model}, changes, known)
+    assert made == {**long, "model": call.body["model"]}
 
 
 @pytest.mark.parametrize("dialect", ["openai", "portkey", "enkrypt"])
