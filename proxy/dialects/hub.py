@@ -17,11 +17,12 @@ from proxy.types import Json
 
 def finishes(data: Json) -> bool:
     """True if a choice of an answer, or of a chunk of one, has its finish reason."""
-    choices = data.get("choices")
-    if type(choices) is not list:
+    if "choices" not in data or type(data["choices"]) is not list:
         return False
-    for choice in choices:
-        if type(choice) is dict and choice.get("finish_reason") is not None:
+    for choice in data["choices"]:
+        if type(choice) is not dict or "finish_reason" not in choice:
+            continue
+        if choice["finish_reason"] is not None:
             return True
     return False
 

@@ -110,23 +110,18 @@ class StreamReader:
     """A stream of events. It ends with ``[DONE]``, or with its bytes once a choice has finished;
     any other end is a stream that was cut."""
 
-    __slots__ = ("_documents", "_done", "_events", "_finished", "_leg", "_server", "_turn")
+    __slots__ = ("_documents", "_done", "_finished", "_leg", "_server", "_turn", "close", "feed")
     holds: ClassVar[bool] = False
 
     def __init__(self, leg: int, turn: Turn | None, server: Server, documents: Documents) -> None:
-        self._events = sse.EventReader(MAX_EVENT_BYTES)
+        events = sse.EventReader(MAX_EVENT_BYTES)
+        self.feed, self.close = events.feed, events.close
         self._leg = leg
         self._turn = turn
         self._server = server
         self._documents = documents
         self._finished = False
         self._done = False
-
-    def feed(self, piece: bytes) -> list[bytes]:
-        return self._events.feed(piece)
-
-    def close(self) -> list[bytes]:
-        return self._events.close()
 
     def read(self, document: Document) -> list[Chunk]:
         if self._done:

@@ -22,8 +22,11 @@ def _whole_events(piece: bytes) -> list[bytes] | None:
     None for any other."""
     if piece[:6] != b"data: " or piece[-2:] != b"\n\n" or b"\r" in piece:
         return None
+    breaks = piece.count(b"\n")
+    if breaks == 2:
+        return [piece[6:-2]]
     events = piece[6:-2].split(b"\n\ndata: ")
-    return events if piece.count(b"\n") == 2 * len(events) else None
+    return events if breaks == 2 * len(events) else None
 
 
 class EventReader:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 
 from proxy.dialects import hub
 from proxy.dialects.base import Dialect
-from proxy.dialects.bounds import BOUNDS
+from proxy.dialects.bounds import BOUNDS, most_answered
 from proxy.dialects.fields import Fields
 from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
@@ -113,7 +113,18 @@ def translate(
             name, value, implied.get(name, _default(known_here, name))
         ):
             dropped.append(_left_behind(name))
-    return Translated(body=kept, dropped=tuple(dropped), obeyed=obeyed, takes_zero=zero)
+    return Translated(
+        body=kept,
+        dropped=tuple(dropped),
+        obeyed=obeyed,
+        takes_zero=zero,
+        most_answered=answered(from_endpoint, kept, obeyed, takes_zero=zero),
+    )
+
+
+def answered(asked: Endpoint, body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
+    """Return the most tokens that all answers to a body may have, which was asked for so."""
+    return 0 if asked == "embeddings" else most_answered(body, obeyed, takes_zero=takes_zero)
 
 
 def fields_of(target: Target, to_dialect: Dialect, endpoint: Endpoint) -> Fields:

@@ -6,10 +6,9 @@ import orjson
 
 from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
-from proxy.dialects.bounds import most_answered
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import dump_pieces
-from proxy.dialects.translation import blamed, names_of, translate
+from proxy.dialects.translation import answered, blamed, names_of, translate
 from proxy.dialects.ways import passed_on, target_endpoint, way_of
 from proxy.errors import BadField
 from proxy.frozen import frozen
@@ -57,13 +56,21 @@ def _translated(
     for known, known_changes, made in call.translations:
         if known is target and known_changes is changes:
             return made
+    asked = call.head.endpoint
     body = passed_on(way, call.body, target.model, changes)
     if body is not None:
-        made = Translated(body=body, dropped=(), obeyed=way.obeyed, takes_zero=way.takes_zero)
+        made = Translated(
+            body=body,
+            dropped=(),
+            obeyed=way.obeyed,
+            takes_zero=way.takes_zero,
+            most_answered=answered(asked, body, way.obeyed, takes_zero=way.takes_zero),
+        )
     else:
-        endpoints = call.head.endpoint, way.endpoint
         try:
-            made = translate(from_dialect, to_dialect, endpoints, call.body, target, changes)
+            made = translate(
+                from_dialect, to_dialect, (asked, way.endpoint), call.body, target, changes
+            )
         except BadField as error:
             raise BadField(blamed(error.param or "", call.names), error.problem) from None
     if call.size <= LARGE_BYTES:
@@ -109,15 +116,8 @@ def build_request(
         body=orjson.dumps(body) if call.size <= LARGE_BYTES else dump_pieces(body),
         endpoint=way.endpoint,
         dropped=_by_client(call, fit_for.dropped) if fit_for.dropped else (),
-        most_answered=answered(call, fit_for),
+        most_answered=fit_for.most_answered,
     )
-
-
-def answered(call: Call, sent: Translated) -> int:
-    """Return the most tokens that all answers to a call may have, by the body that is sent."""
-    if call.head.endpoint == "embeddings":
-        return 0
-    return most_answered(sent.body, sent.obeyed, takes_zero=sent.takes_zero)
 
 
 def _by_client(call: Call, dropped: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from proxy.attempts import Attempt
 from proxy.billing import BudgetCharge
 from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import most_thought
-from proxy.dialects.upstream_request import answered, parameters, translated
+from proxy.dialects.upstream_request import parameters, translated
 from proxy.errors import BadField
 from proxy.estimate import body_quarters, whole_tokens
 from proxy.limits.most_expensive import highest_cost
@@ -127,7 +127,7 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     if sent is None:
         return None
     prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
-    answers = min(answered(call, sent), MOST)
+    answers = min(sent.most_answered, MOST)
     return CallSize(target, prompt, answers=answers, body=sent.body)
 
 

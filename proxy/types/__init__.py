@@ -127,13 +127,15 @@ class Translated:
     """A body as an upstream can take it, and the names of the fields it had to leave behind.
 
     ``obeyed`` are the fields that the upstream is known to take. With ``takes_zero`` it is known to
-    answer nothing where a bound is 0; some others answer without end.
+    answer nothing where a bound is 0; some others answer without end. ``most_answered`` are the
+    tokens that all answers to it may have.
     """
 
     body: Json
     dropped: tuple[str, ...]
     obeyed: Collection[str]
     takes_zero: bool
+    most_answered: int
 
 
 @frozen
