@@ -183,7 +183,9 @@ def test_a_row_that_the_store_refuses_is_set_aside_and_the_others_go_on(tmp_path
         ("OverflowError", 200),
     ]
     assert [attempt["cost_nano_usd"] for attempt in lines[0]["attempts"]] == [22_000]
-    assert (told.drops, store.counts) == ({"refused": 2}, Counts(256, 256, 2, 9))  # 256, 128 ... 1
+    # 256, 128 ... 1; fewer where the writer began with some of them
+    assert store.counts in [Counts(256, 256, 2, failures) for failures in range(2, 10)]
+    assert told.drops == {"refused": 2}
     assert [type(error) for error in told.failures] == [OverflowError]
     told_of = {"calls": 2, "reasons": ["OverflowError", "SQLITE_CONSTRAINT"]}
     assert told.events == [("ledger.rows_refused", {**told_of, "file": str(tmp_path / "refused")})]
