@@ -14,7 +14,7 @@ from proxy.cli import main
 from proxy.demo.examples import KEY, examples
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy import schema
-from proxy.policy.schema.guards import CONFIGS, GuardConfig
+from proxy.policy.schema.guards import GuardConfig, config_of
 from proxy.policy.store import read_folder
 from proxy.policytest.cases import Suite, read_cases
 from tools import docs
@@ -60,7 +60,7 @@ def test_every_example_of_a_test_is_one(example: str, tmp_path: Path) -> None:
 def kinds(kind: Any) -> Iterator[Any]:
     """All models that a type is made of; of a guard, those of its kinds."""
     if kind is GuardConfig:
-        yield from CONFIGS.values()
+        yield from map(config_of, KINDS)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         yield kind
         for field in kind.model_fields.values():

@@ -1,65 +1,41 @@
-"""The kinds of guards: a line here for each, by the word that policies use, in the page's order."""
+"""The kinds of guards: a line here for each, by the word that policies use, in the page's order.
+
+A kind is imported when a policy names it: most bring lists, patterns and libraries of their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from proxy.guardrails.guard_kind import GuardKind
-from proxy.guardrails.kinds import (
-    code,
-    copyright,
-    economics,
-    grounded,
-    injection,
-    json_schema,
-    keywords,
-    language,
-    length,
-    nsfw,
-    onnx,
-    pii,
-    relevant,
-    secrets,
-    sponge,
-    system_prompt,
-    topic,
-    toxicity,
-    urls,
-)
-from proxy.guardrails.services import (
-    bias,
-    judge,
-    moderation,
-    policy_violation,
-    presidio,
-    webhook,
-)
+from proxy.lazy import LazyTable
 
-KINDS: Mapping[str, GuardKind[Any]] = {
-    "keywords": keywords.KIND,
-    "pii": pii.KIND,
-    "secrets": secrets.KIND,
-    "urls": urls.KIND,
-    "code": code.KIND,
-    "length": length.KIND,
-    "sponge": sponge.KIND,
-    "json_schema": json_schema.KIND,
-    "injection": injection.KIND,
-    "toxicity": toxicity.KIND,
-    "nsfw": nsfw.KIND,
-    "topic": topic.KIND,
-    "language": language.KIND,
-    "onnx": onnx.KIND,
-    "copyright": copyright.KIND,
-    "system_prompt": system_prompt.KIND,
-    "grounded": grounded.KIND,
-    "relevant": relevant.KIND,
-    "economics": economics.KIND,
-    "judge": judge.KIND,
-    "policy_violation": policy_violation.KIND,
-    "bias": bias.KIND,
-    "webhook": webhook.KIND,
-    "presidio": presidio.KIND,
-    "moderation": moderation.KIND,
-}
+KINDS: LazyTable[GuardKind[Any]] = LazyTable(
+    {
+        "keywords": "proxy.guardrails.kinds.keywords:KIND",
+        "pii": "proxy.guardrails.kinds.pii:KIND",
+        "secrets": "proxy.guardrails.kinds.secrets:KIND",
+        "urls": "proxy.guardrails.kinds.urls:KIND",
+        "code": "proxy.guardrails.kinds.code:KIND",
+        "length": "proxy.guardrails.kinds.length:KIND",
+        "sponge": "proxy.guardrails.kinds.sponge:KIND",
+        "json_schema": "proxy.guardrails.kinds.json_schema:KIND",
+        "injection": "proxy.guardrails.kinds.injection:KIND",
+        "toxicity": "proxy.guardrails.kinds.toxicity:KIND",
+        "nsfw": "proxy.guardrails.kinds.nsfw:KIND",
+        "topic": "proxy.guardrails.kinds.topic:KIND",
+        "language": "proxy.guardrails.kinds.language:KIND",
+        "onnx": "proxy.guardrails.kinds.onnx:KIND",
+        "copyright": "proxy.guardrails.kinds.copyright:KIND",
+        "system_prompt": "proxy.guardrails.kinds.system_prompt:KIND",
+        "grounded": "proxy.guardrails.kinds.grounded:KIND",
+        "relevant": "proxy.guardrails.kinds.relevant:KIND",
+        "economics": "proxy.guardrails.kinds.economics:KIND",
+        "judge": "proxy.guardrails.services.judge:KIND",
+        "policy_violation": "proxy.guardrails.services.policy_violation:KIND",
+        "bias": "proxy.guardrails.services.bias:KIND",
+        "webhook": "proxy.guardrails.services.webhook:KIND",
+        "presidio": "proxy.guardrails.services.presidio:KIND",
+        "moderation": "proxy.guardrails.services.moderation:KIND",
+    }
+)

@@ -5,13 +5,13 @@ Here is what all of them have in common; the keys of each kind stand with its de
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field, StringConstraints, create_model
 
 from proxy.config.scalars import Duration, Label, Name, Section
 from proxy.config.shapes import Requirement, equals, filled, needs, no, one
-from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.schema.deployments import TargetConfig
 from proxy.types.guard import Action
@@ -74,9 +74,13 @@ COMMON = tuple(name for name in GuardConfig.model_fields if name != "guard")
 """The keys that all guards have."""
 
 
-def _config(word: str, kind: GuardKind[Any]) -> type[GuardConfig]:
-    """Return the model of the guards of a kind: its own keys beside those that all guards have."""
-    literal: Any = Literal[word]
+@cache
+def config_of(word: str) -> type[GuardConfig]:
+    """Return the model of the guards of a kind: its own keys beside those that all guards have.
+
+    It is made once, when a policy first names the kind. Raise ``KeyError`` for no kind of ours.
+    """
+    kind, literal = KINDS[word], cast(Any, Literal)[word]
     return create_model(
         kind.Keys.__name__,
         __base__=(kind.Keys, GuardConfig),
@@ -85,7 +89,3 @@ def _config(word: str, kind: GuardKind[Any]) -> type[GuardConfig]:
         __cls_kwargs__={"use_attribute_docstrings": False},
         guard=(literal, Field(description="Its kind.")),
     )
-
-
-CONFIGS = {word: _config(word, kind) for word, kind in KINDS.items()}
-"""The model of each kind, by the word that policies use."""

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import cache, reduce
 from importlib.metadata import EntryPoint, entry_points
+from types import GenericAlias
 from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainValidator,
     SerializeAsAny,
     TypeAdapter,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-from proxy.policy.schema.guards import COMMON, CONFIGS, GuardConfig
+from proxy.guardrails.kinds.table import KINDS
+from proxy.policy.schema.guards import COMMON, GuardConfig, config_of
 from proxy.types.guard import Looking
 
 GROUP = "headrace.guards"
@@ -80,16 +85,39 @@ def _strict(keys: type[BaseModel]) -> type[BaseModel]:
     return Strict
 
 
-_OURS: Any = Annotated[reduce(operator.or_, CONFIGS.values()), Field(discriminator="guard")]
-_ADAPTER: TypeAdapter[GuardConfig] = TypeAdapter(_OURS)
+@cache
+def _all() -> TypeAdapter[GuardConfig]:
+    """Return the guards of all kinds: what editors are told, and what says why something is none.
+    It imports all kinds."""
+    union: Any = reduce(operator.or_, map(config_of, KINDS))
+    return TypeAdapter(Annotated[union, Field(discriminator="guard")])
+
+
+@cache
+def _one(word: str) -> TypeAdapter[dict[str, GuardConfig]]:
+    """Return what reads a guard of a kind, below its word: where problems are is told with it, as
+    in a union of all kinds."""
+    below_its_word: Any = GenericAlias(dict, (str, config_of(word)))
+    return TypeAdapter(below_its_word)
 
 
 def _guard(value: Any) -> GuardConfig:
     word = value.get("guard") if isinstance(value, dict) else None
-    entry = installed().get(word) if isinstance(word, str) and word not in CONFIGS else None
-    return _ADAPTER.validate_python(value) if entry is None else read(entry, value)
+    if not isinstance(word, str):
+        return _all().validate_python(value)
+    if word in KINDS:
+        return _one(word).validate_python({word: value})[word]
+    entry = installed().get(word)
+    return _all().validate_python(value) if entry is None else read(entry, value)
 
 
-AnyGuard = Annotated[
-    SerializeAsAny[GuardConfig], PlainValidator(_guard, json_schema_input_type=_OURS)
-]
+class _OfAnyKind:
+    """What tells editors of all kinds; policies are read without them."""
+
+    def __get_pydantic_json_schema__(
+        self, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(_all().core_schema)
+
+
+AnyGuard = Annotated[SerializeAsAny[GuardConfig], PlainValidator(_guard), _OfAnyKind()]

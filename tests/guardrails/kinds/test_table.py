@@ -47,10 +47,9 @@ def blocks() -> list[str]:
 def add(copy: Path) -> None:
     """Add the guard of the recipe to a copy of the package, as the recipe says."""
     file, line = blocks()
-    assert line.strip() == '"shouting": shouting.KIND,'
+    assert line.strip() == '"shouting": "proxy.guardrails.kinds.shouting:KIND",'
     (copy / "proxy/guardrails/kinds/shouting.py").write_text(file)
     table = (copy / TABLE).read_text()
-    table = table.replace("    secrets,\n", "    secrets,\n    shouting,\n", 1)
     table = table.replace('    "sponge": ', f'    {line.strip()}\n    "sponge": ', 1)
     (copy / TABLE).write_text(table)
 

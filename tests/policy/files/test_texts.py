@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from proxy.policy.files.texts import MOST_BYTES, named, read_texts
+from proxy.config.references import referring_keys
+from proxy.guardrails.kinds.table import KINDS
+from proxy.policy.files.texts import MOST_BYTES, NAMES, named, read_texts
+
+
+def test_files_are_named_by_the_keys_of_guards_that_refer_to_text() -> None:
+    assert {key for kind in KINDS.values() for key in referring_keys(kind.Keys, "text")} == NAMES
 
 
 def test_files_are_named_at_any_depth() -> None:
