@@ -205,3 +205,13 @@ class Emitter(Protocol):
 
     def observing(self, record: Record) -> AbstractAsyncContextManager[None]:
         """Emit the record once, on every way out; never raise, never wait."""
+
+
+class EventLog(Protocol):
+    """Where events of the process go: a name such as ``policy.in_force``, and what is known."""
+
+    def info(self, event: str, **fields: object) -> None: ...
+
+    def warning(self, event: str, **fields: object) -> None: ...
+
+    def error(self, event: str, **fields: object) -> None: ...

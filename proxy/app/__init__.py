@@ -32,7 +32,7 @@ from proxy.emit import EMIT_EVERY_S, Emitters, Sink
 from proxy.emit.decisions import Decisions
 from proxy.emit.lag import LoopLag
 from proxy.emit.levels import LogLevel
-from proxy.emit.log import CallLog, LineWriter, events
+from proxy.emit.log import CallLog, EventLines, LineWriter
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
@@ -127,7 +127,7 @@ async def running(
         all_sinks: tuple[Sink, ...] = (
             context.metrics,
             _call_log(context),
-            *telemetry.traces(context),
+            *_traces(context),
             *decisions,
             past := CallHistory(store.find, candidate.current if candidate else None),
             *([candidate] if candidate else []),
@@ -170,7 +170,7 @@ def _context(
     """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
     levels = LogLevel(settings.log.level, time.monotonic)
-    log = events(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
+    log = EventLines(lambda line: writer.put(line), levels, SCHEMAS[settings.log.schema])  # noqa: PLW0108  # it is made below
     failed = telemetry.writer_failed(metrics, log)
     writer = LineWriter(log_fd, partial(metrics.dropped, "logs"), partial(failed, "logs"))
     opened.callback(writer.close)
@@ -240,6 +240,16 @@ def _call_log(context: Context) -> CallLog:
     return CallLog(
         put=context.put, levels=context.levels, schema=SCHEMAS[log.schema], ratio=log.ratio
     )
+
+
+def _traces(context: Context) -> tuple[Sink, ...]:
+    """Return the sink of spans if there is a collector to send them to."""
+    endpoint = context.settings.otlp_endpoint
+    if endpoint is None:
+        return ()
+    from proxy.app import tracing  # noqa: PLC0415  # it brings 200 modules, for spans alone
+
+    return (tracing.traces(context, endpoint),)
 
 
 def _emitters(context: Context, sinks: tuple[Sink, ...]) -> Emitters:

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
-import structlog
-
 from proxy.emit.levels import LogLevel
 from proxy.emit.metrics import Metrics
 from proxy.frozen import frozen
+from proxy.ports import EventLog
 from proxy.record import Record, TraceIds
 from proxy.settings import Settings
 
@@ -31,7 +30,7 @@ class Context:
     opened: AsyncExitStack
     trust: ssl.SSLContext
     put: Callable[[bytes], None]
-    log: structlog.typing.FilteringBoundLogger
+    log: EventLog
     metrics: Metrics
     levels: LogLevel
     failed: Callable[[str, BaseException], None]

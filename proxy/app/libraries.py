@@ -9,19 +9,16 @@ import logging
 import time
 from collections.abc import Callable
 
-import structlog
-
 from proxy.app.context import Context
 from proxy.app.telemetry import where
 from proxy.emit.quota import Quota
+from proxy.ports import EventLog
 
 
 class LibraryLog(logging.Handler):
     """Turns warnings and errors of libraries into events; a stranger who causes many, into few."""
 
-    def __init__(
-        self, log: structlog.typing.FilteringBoundLogger, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, log: EventLog, now: Callable[[], float]) -> None:
         super().__init__(logging.WARNING)
         self._log = log
         self._quota = Quota(now)

@@ -1,4 +1,4 @@
-"""What a process tells of itself beside its calls: spans, warnings, bugs and where they are."""
+"""What a process tells of itself beside its calls: warnings, bugs and where they are."""
 
 from __future__ import annotations
 
@@ -9,45 +9,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import structlog
-from opentelemetry.sdk.resources import Resource
-
 import proxy
 from proxy.app import gauges
-from proxy.app.context import Context, new_request_id
+from proxy.app.context import Context
 from proxy.emit import Sink
 from proxy.emit.chain import BadChain
-from proxy.emit.collector import Collector
 from proxy.emit.decisions import Decisions
 from proxy.emit.metrics import Metrics
-from proxy.emit.otlp import RequestEncoder
-from proxy.emit.outbox import Outbox
-from proxy.emit.profiles import PROFILES
-from proxy.emit.trace import Traces
 from proxy.policy.caches import stores_of
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.store import Result
+from proxy.ports import EventLog
 from proxy.settings import Address, BadSetting
 from proxy.types.outcome import Standing
 
 LOG_EVERY_S = 60.0
-Log = structlog.typing.FilteringBoundLogger
-
-
-def traces(context: Context) -> tuple[Sink, ...]:
-    """Return the sink of spans if there is a collector to send them to."""
-    if context.settings.otlp_endpoint is None:
-        return ()
-    who = {"service.version": proxy.__version__, "service.instance.id": new_request_id()}
-    resource = Resource.create({"service.name": "headrace", **who})
-    collector = Collector(f"{context.settings.otlp_endpoint.rstrip('/')}/v1/traces")
-    dropped, failed = partial(context.metrics.dropped, "traces"), partial(context.failed, "traces")
-    outbox = Outbox(collector, RequestEncoder(resource, "headrace").encode, dropped, failed)
-    waiting = partial(getattr, outbox, "waiting")
-    context.metrics.watch("headrace_telemetry_queue_length", "traces", read=waiting)
-    context.opened.push_async_callback(asyncio.to_thread, outbox.close)
-    profiles = [PROFILES[name] for name in context.settings.trace_profiles]
-    return (Traces(outbox, context.settings.trace_ratio, profiles),)
 
 
 def decisions(context: Context) -> tuple[Decisions, ...]:
@@ -105,7 +81,7 @@ def listening(context: Context, ending: Ending, listen: Address, admin: Address)
 class Ending:
     """Logs the end of a process: when it begins to stop, and when all is closed but the log."""
 
-    log: Log
+    log: EventLog
     drain_seconds: float
     began: float | None = None
 
@@ -152,7 +128,7 @@ def report(context: Context) -> Callable[[Sink, BaseException], None]:
     return tell
 
 
-def writer_failed(metrics: Metrics, log: Log) -> Callable[[str, BaseException], None]:
+def writer_failed(metrics: Metrics, log: EventLog) -> Callable[[str, BaseException], None]:
     """Count and log an exception in the thread of a writer: the log once a minute for each of them,
     as one that fails with every batch must not fill it."""
     logged: dict[str, float] = {}

@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar
 
-import structlog
-
 from proxy.call_facts import CallFacts
 from proxy.emit.chain import BadChain, ChainFile, Entry
+from proxy.ports import EventLog
 from proxy.record import Record
 from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
@@ -28,7 +27,6 @@ BOUNDS: SpoolBounds[Entry] = SpoolBounds(
 )
 CLOSE_S = 2.0
 TELL_EVERY = 10_000
-Log = structlog.typing.FilteringBoundLogger
 
 
 def decision(facts: CallFacts) -> Entry:
@@ -75,7 +73,7 @@ class Decisions:
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
         replaced: Callable[[], None],
-        log: Log,
+        log: EventLog,
     ) -> None:
         """Open the file and start the thread. Raises ``BadChain``."""
         self._path = path

@@ -7,14 +7,13 @@ left never holds up a call.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import orjson
-import structlog
 
 from proxy.appending import append
 from proxy.attempts import Attempt
@@ -298,38 +297,29 @@ def _tried(record: Record, attempt: Attempt) -> dict[str, Any]:
     }
 
 
-class _Lines:
-    """What structlog calls a logger: it takes a finished line."""
+class EventLines:
+    """Writes events of the process, such as ``policy.in_force``, as lines of JSON."""
 
-    def __init__(self, put: Callable[[bytes], None]) -> None:
+    __slots__ = ("_levels", "_put", "_schema")
+
+    def __init__(
+        self, put: Callable[[bytes], None], levels: LogLevel, schema: Schema = native
+    ) -> None:
         self._put = put
+        self._levels = levels
+        self._schema = schema
 
-    def msg(self, line: str) -> None:
-        self._put(line.encode() + b"\n")
+    def info(self, event: str, **fields: object) -> None:
+        self._write("info", event, fields)
 
-    debug = info = warning = error = critical = msg
+    def warning(self, event: str, **fields: object) -> None:
+        self._write("warning", event, fields)
 
+    def error(self, event: str, **fields: object) -> None:
+        self._write("error", event, fields)
 
-def events(
-    put: Callable[[bytes], None], levels: LogLevel, schema: Schema = native
-) -> structlog.typing.FilteringBoundLogger:
-    """Return the logger for events of the process, such as ``policy.in_force``."""
-
-    def filtered(logger: Any, method: str, event: Any) -> Any:
-        if not levels.allows(method):
-            raise structlog.DropEvent
-        return event
-
-    def rendered(logger: Any, method: str, event: Any) -> str:
-        return orjson.dumps(schema(event), default=str).decode()
-
-    logger: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
-        _Lines(put),
-        processors=[filtered, structlog.processors.add_log_level, _stamp, rendered],
-        wrapper_class=structlog.make_filtering_bound_logger(10),
-    )
-    return logger
-
-
-def _stamp(logger: Any, method: str, event: Any) -> Any:
-    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **event}
+    def _write(self, level: str, event: str, fields: Mapping[str, object]) -> None:
+        if self._levels.allows(level):
+            time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            line = self._schema({"time": time, **fields, "event": event, "level": level})
+            self._put(orjson.dumps(line, default=str) + b"\n")

@@ -12,12 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext
-
 from proxy.emit import semconv
 
 Value = str | bool | int | float | Sequence[str]
@@ -35,7 +29,7 @@ def varint(number: int) -> bytes:
     return bytes(written)
 
 
-def _tag(field: int, form: int = LENGTH) -> bytes:
+def field_tag(field: int, form: int = LENGTH) -> bytes:
     """Return what stands before a value: the number of its field and the form of what follows."""
     return varint(field << 3 | form)
 
@@ -51,11 +45,16 @@ def length_delimited(tag: bytes, body: bytes) -> bytes:
     return tag + (_BYTES[size] if size < _SMALL else varint(size)) + body
 
 
-_STRING, _INT, _DOUBLE, _ARRAY = _tag(1), _tag(3, VARINT), _tag(4, FIXED64), _tag(5)
+_STRING, _INT, _DOUBLE, _ARRAY = (
+    field_tag(1),
+    field_tag(3, VARINT),
+    field_tag(4, FIXED64),
+    field_tag(5),
+)
 encode_float = struct.Struct("<d").pack
 """The bytes of a float, after what is ``before_float``."""
-_FALSE, _TRUE = _tag(2, VARINT) + _BYTES[False], _tag(2, VARINT) + _BYTES[True]
-_ITEM = _tag(1)
+_FALSE, _TRUE = field_tag(2, VARINT) + _BYTES[False], field_tag(2, VARINT) + _BYTES[True]
+_ITEM = field_tag(1)
 
 
 def _string(value: str) -> bytes:
@@ -87,7 +86,7 @@ _WRITERS: Mapping[type, Callable[[Any], bytes | None]] = {
     list: _strings,
     tuple: _strings,
 }
-_KEY_TAG, _VALUE_TAG = _tag(1), _tag(2)
+_KEY_TAG, _VALUE_TAG = field_tag(1), field_tag(2)
 
 
 class _Keys(dict[str, tuple[bytes, int]]):
@@ -110,7 +109,7 @@ class MessageTags(NamedTuple):
     attribute: bytes
 
 
-SPAN, EVENT = MessageTags(_tag(5), _tag(9)), MessageTags(_tag(2), _tag(3))
+SPAN, EVENT = MessageTags(field_tag(5), field_tag(9)), MessageTags(field_tag(2), field_tag(3))
 
 
 def encode_attributes(tags: MessageTags, attributes: Attributes) -> bytes:
@@ -148,16 +147,16 @@ def encode_named(tags: MessageTags, name: str, attributes: Attributes) -> bytes:
 
 
 _TRACE_ID, _SPAN_ID, _PARENT = (
-    _tag(field) + _BYTES[size] for field, size in ((1, 16), (2, 8), (4, 8))
+    field_tag(field) + _BYTES[size] for field, size in ((1, 16), (2, 8), (4, 8))
 )
-_START, _END, _TIME = _tag(7, FIXED64), _tag(8, FIXED64), _tag(1, FIXED64)
-_SERVER, _CLIENT = _tag(6, VARINT) + _BYTES[2], _tag(6, VARINT) + _BYTES[3]
-_STATUS_UNSET = _tag(15) + _BYTES[0]
-_STATUS_ERROR = _tag(15) + _BYTES[2] + _tag(3, VARINT) + _BYTES[2]
+_START, _END, _TIME = field_tag(7, FIXED64), field_tag(8, FIXED64), field_tag(1, FIXED64)
+_SERVER, _CLIENT = field_tag(6, VARINT) + _BYTES[2], field_tag(6, VARINT) + _BYTES[3]
+_STATUS_UNSET = field_tag(15) + _BYTES[0]
+_STATUS_ERROR = field_tag(15) + _BYTES[2] + field_tag(3, VARINT) + _BYTES[2]
 _LOCAL_PARENT, _REMOTE_PARENT = (
-    _tag(16, FIXED32) + flags.to_bytes(4, "little") for flags in (0x100, 0x300)
+    field_tag(16, FIXED32) + flags.to_bytes(4, "little") for flags in (0x100, 0x300)
 )
-_EVENTS, _SPANS = _tag(11), _tag(2)
+_EVENTS, _SPANS = field_tag(11), field_tag(2)
 _pack_head = struct.Struct("<2s16s2s8scQcQ").pack
 _pack_time, _TIME_SIZE = struct.Struct("<cQ").pack, 9
 
@@ -197,20 +196,3 @@ def encode_events(at: bytes, contents: Iterable[bytes]) -> bytes:
         size = _TIME_SIZE + len(content)
         written += _EVENTS + (_BYTES[size] if size < _SMALL else varint(size)) + at + content
     return written
-
-
-class RequestEncoder:
-    """What is around the spans of a request: who tells of them, written once."""
-
-    def __init__(self, resource: Resource, scope: str) -> None:
-        context, library = SpanContext(1, 1, is_remote=False), InstrumentationScope(scope)
-        empty = ReadableSpan("", context, resource=resource, instrumentation_scope=library)
-        [around] = encode_spans([empty]).resource_spans
-        [inner] = around.scope_spans
-        del inner.spans[:], around.scope_spans[:]
-        self._resource, self._scope = around.SerializeToString(), inner.SerializeToString()
-
-    def encode(self, spans: Iterable[bytes]) -> bytes:
-        """Return the request that tells of these spans."""
-        of_scope = length_delimited(_tag(2), b"".join((self._scope, *spans)))
-        return length_delimited(_tag(1), self._resource + of_scope)

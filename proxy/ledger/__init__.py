@@ -18,7 +18,8 @@ from proxy.ledger.jsonl import JsonlStore
 from proxy.ledger.rows import noted
 from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
 from proxy.ledger.store import LedgerStore, Unusable, Unwritten
-from proxy.ledger.writer import Log, Writer
+from proxy.ledger.writer import Writer
+from proxy.ports import EventLog
 from proxy.record import Record
 from proxy.settings import LedgerAt
 
@@ -68,7 +69,7 @@ def opened(
     dropped: Callable[[str, int], None],
     failed: Callable[[Exception], None],
     replaced: Callable[[], None],
-    log: Log,
+    log: EventLog,
 ) -> Ledger:
     """Open a ledger and start its thread; ``close`` it. Raises ``Unusable``.
 

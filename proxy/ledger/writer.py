@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-import structlog
-
 from proxy.ledger.aside import RefusedRows
 from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.rows import CallEntry, Rows, joined, rows_of
 from proxy.ledger.store import Counts, LedgerStore, RowsRefused, Unusable, Unwritten
+from proxy.ports import EventLog
 from proxy.spool import RETRY_S, Spool, SpoolBounds
 
 MAX_CALLS = 10_000
@@ -25,7 +24,6 @@ BREATH_S = 0.0005
 BOUNDS: SpoolBounds[CallEntry] = SpoolBounds(
     "ledger-writer", gather_s=GATHER_S, items=MAX_CALLS, idle_s=IDLE_S
 )
-Log = structlog.typing.FilteringBoundLogger
 
 
 class Writer:
@@ -42,7 +40,7 @@ class Writer:
         counters: CallCounters,
         dropped: Callable[[str, int], None],
         failed: Callable[[Exception], None],
-        log: Log,
+        log: EventLog,
     ) -> None:
         self._store = store
         self._refused = refused

@@ -6,7 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from proxy.errors import Unauthorized
 from proxy.policy.compile.compiler import compile_policies
@@ -14,6 +14,7 @@ from proxy.policy.decide import InForce, identify
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.load import read
 from proxy.policy.files.source import PolicyError
+from proxy.ports import EventLog
 from proxy.types import RequestHead
 
 SECONDS_BETWEEN = 1.0
@@ -23,16 +24,6 @@ NO_KEY_LEFT = (
     "is meant to be"
 )
 Result = Literal["in_force", "restored", "unchanged", "rejected"]
-
-
-class Log(Protocol):
-    """Where events of the process go."""
-
-    def info(self, event: str, **fields: object) -> None: ...
-
-    def warning(self, event: str, **fields: object) -> None: ...
-
-    def error(self, event: str, **fields: object) -> None: ...
 
 
 def read_folder(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
@@ -54,7 +45,7 @@ class PolicyStore:
         read: Callable[[], Snapshot],
         now: Callable[[], float],
         sleep: Callable[[float], Awaitable[None]],
-        log: Log,
+        log: EventLog,
         tell: Callable[[Result, Snapshot], None],
         subject: str = "policy",
     ) -> None:

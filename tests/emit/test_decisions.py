@@ -124,7 +124,7 @@ async def test_a_reload_that_is_rejected_is_a_decision_too(
 
 def test_its_last_hash_is_told_to_the_log(tmp_path: Path) -> None:
     log, path = Log(), tmp_path / "decisions.log"
-    kept = Decisions(path, Drops(), raising, nothing, log)  # type: ignore[arg-type]  # all of it that is used
+    kept = Decisions(path, Drops(), raising, nothing, log)
 
     kept.policy("in_force", "abc")
     kept.close()
@@ -138,7 +138,7 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: P
     path.write_text(content)
 
     with pytest.raises(BadChain):
-        Decisions(path, Drops(), raising, nothing, Log())  # type: ignore[arg-type]  # as above
+        Decisions(path, Drops(), raising, nothing, Log())
 
     assert path.read_text() == content
 
@@ -146,7 +146,7 @@ def test_a_file_that_is_none_of_ours_is_not_written_to(content: str, tmp_path: P
 @pytest.mark.parametrize("how", ["moved", "deleted"])
 async def test_a_file_that_is_gone_is_told_and_begun_anew(how: str, tmp_path: Path) -> None:
     path, moved, log, replaced = tmp_path / "d.log", tmp_path / "moved", Log(), list[int]()
-    kept = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)  # type: ignore[arg-type]  # as above
+    kept = Decisions(path, Drops(), raising, lambda: replaced.append(1), log)
     kept.policy("in_force", "abc")
     await until(lambda: path.stat().st_size > 0)
     head = verify(path).head
@@ -168,7 +168,7 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
     full = tmp_path / "full"
     os.symlink("/dev/full", full)
     drops, log = Drops(), Log()
-    kept = Decisions(full, drops, raising, nothing, log)  # type: ignore[arg-type]  # as above
+    kept = Decisions(full, drops, raising, nothing, log)
 
     for _ in range(MAX_ENTRIES + 5):
         kept.end(ended())
@@ -181,7 +181,7 @@ def test_what_a_full_disk_does_not_take_is_counted(tmp_path: Path) -> None:
 
 def test_a_decision_that_makes_no_line_is_counted_and_the_others_are_sealed(tmp_path: Path) -> None:
     drops, failures, path = Drops(), list[Exception](), tmp_path / "decisions.log"
-    kept = Decisions(path, drops, failures.append, nothing, Log())  # type: ignore[arg-type]  # as above
+    kept = Decisions(path, drops, failures.append, nothing, Log())
 
     kept.policy("in_force", "abc")
     kept.put({"event": object()})

@@ -18,7 +18,7 @@ import pytest
 from proxy.app.context import new_record
 from proxy.billing import Saved
 from proxy.emit.levels import LogLevel
-from proxy.emit.log import MAX_LINE, MAX_LINES, SIZES, CallLog, LineWriter, canonical, events
+from proxy.emit.log import MAX_LINE, MAX_LINES, SIZES, CallLog, EventLines, LineWriter, canonical
 from proxy.emit.schemas import SCHEMAS
 from proxy.errors import UpstreamUnavailable
 from proxy.policy.schema.rules import Cap
@@ -219,7 +219,7 @@ def test_a_line_that_would_be_too_long_goes_without_its_longest_lists() -> None:
 def test_events_are_lines_with_time_and_level() -> None:
     lines: list[bytes] = []
 
-    events(lines.append, INFO).info("policy.in_force", revision="abc")
+    EventLines(lines.append, INFO).info("policy.in_force", revision="abc")
 
     said = orjson.loads(lines[0])
     assert (said["event"], said["level"], said["revision"]) == ("policy.in_force", "info", "abc")
@@ -270,7 +270,7 @@ def test_a_share_of_what_went_well_is_logged_and_all_that_did_not() -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_events_and_calls_are_told_under_the_same_names(schema: str) -> None:
     lines: list[bytes] = []
-    events(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
+    EventLines(lines.append, INFO, SCHEMAS[schema]).info("policy.in_force", revision="abc")
     [call] = logged(ended(), schema=SCHEMAS[schema])
 
     event = json.loads(lines[0])
@@ -283,7 +283,7 @@ def test_what_looks_like_a_credential_does_not_leave_the_writer(tmp_path: Path) 
     fd = os.open(file, os.O_WRONLY | os.O_CREAT)
     writer = LineWriter(fd, Drops(), raising)
 
-    events(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
+    EventLines(writer.put, INFO).error("bug", said="Bearer abcdefghijklmnop is wrong")
     writer.close()
     os.close(fd)
 

@@ -21,7 +21,6 @@ from proxy.emit.otlp import (
     EVENT,
     SPAN,
     Attributes,
-    RequestEncoder,
     Value,
     before_float,
     encode_attributes,
@@ -32,6 +31,7 @@ from proxy.emit.otlp import (
     encode_time,
     varint,
 )
+from proxy.emit.otlp_request import RequestEncoder
 
 RESOURCE = Resource(
     {"service.name": "headrace", "process.pid": 7, "process.command_args": ["serve", "é"]},
