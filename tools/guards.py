@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from proxy.config.descriptions import descriptions_of
+from proxy.config.scalars import Section
 from proxy.guardrails.guard_kind import NO_CONTEXT, GuardKind, MostCost
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.frame import SILENT_ANSWER
@@ -24,7 +26,7 @@ ANYTHING = Question("an example of a system prompt", "what was asked", "what was
 
 
 def common() -> Iterator[str]:
-    yield from _table((name, GuardConfig.model_fields[name]) for name in COMMON)
+    yield from _table(GuardConfig, COMMON)
 
 
 def kinds() -> Iterator[str]:
@@ -34,10 +36,10 @@ def kinds() -> Iterator[str]:
         fields = kind.Keys.model_fields
         waits = f"{_held_back(word, kind)}{_without_action(fields)}{_deadline(fields)}"
         yield f"{_line(kind.Keys.__doc__)} {waits}"
-        own = [(name, field) for name, field in fields.items() if name not in COMMON]
+        own = [name for name in fields if name not in COMMON]
         if own:
             yield ""
-            yield from _table(own)
+            yield from _table(kind.Keys, own)
         yield ""
 
 
@@ -66,11 +68,12 @@ def detectors() -> Iterator[str]:
         yield f"| `{name}` | `{word}` | {', '.join(by)} |"
 
 
-def _table(fields: Any) -> Iterator[str]:
+def _table(model: type[Section], names: Iterable[str]) -> Iterator[str]:
     yield "| key | default | what it says |"
     yield "|---|---|---|"
-    for name, field in fields:
-        yield f"| `{field.alias or name}` | {_default(field)} | {_line(field.description)} |"
+    for name in names:
+        field, description = model.model_fields[name], descriptions_of(model).get(name)
+        yield f"| `{field.alias or name}` | {_default(field)} | {_line(description)} |"
 
 
 def _default(field: FieldInfo) -> str:

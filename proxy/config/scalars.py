@@ -26,6 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 from proxy.config import units
+from proxy.config.descriptions import descriptions_of
 from proxy.config.shapes import Requirement
 from proxy.frozen import frozen
 from proxy.types.target import CREDENTIAL_WORDS
@@ -137,9 +138,7 @@ Zone = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_+/-]{0,63}
 class Section(BaseModel):
     """What all parts of a policy have in common."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True, defer_build=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
     REQUIREMENTS: ClassVar[tuple[Requirement, ...]] = ()
     """What must be true of its keys together, beside what holds for the classes it is one of."""
     SHORT_FORMS: ClassVar[tuple[JsonSchemaValue, ...]] = ()
@@ -157,6 +156,9 @@ class Section(BaseModel):
     ) -> JsonSchemaValue:
         """Return the schema for editors, with the requirements and the short forms."""
         schema = handler.resolve_ref_schema(handler(core))
+        for name, description in descriptions_of(cls).items():
+            key = cls.model_fields[name].alias or name
+            schema["properties"][key]["description"] = description
         if required := [each.condition.schema(cls) for each in cls.requirements()]:
             schema["allOf"] = required
         return {"anyOf": [*cls.SHORT_FORMS, schema]} if cls.SHORT_FORMS else schema

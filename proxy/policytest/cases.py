@@ -10,13 +10,10 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
-    GetJsonSchemaHandler,
     ValidationError,
     WithJsonSchema,
     model_validator,
 )
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 from proxy.config.scalars import Name, Section, Usd
 from proxy.policy.files.load import files_below, note
@@ -63,12 +60,7 @@ class ScriptedAnswer(Section):
     fault: Literal["connect", "silent", "garbled", "cut"] | None = None
     """It cannot be reached, says nothing, answers with garbage, or breaks off after its chunks."""
 
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Return the schema with the short form, for editors."""
-        return {"anyOf": [{"type": "string"}, handler(core)]}
+    SHORT_FORMS = ({"type": "string"},)
 
     @model_validator(mode="before")
     @classmethod

@@ -85,7 +85,5 @@ def config_of(word: str) -> type[GuardConfig]:
         kind.Keys.__name__,
         __base__=(kind.Keys, GuardConfig),
         __doc__=kind.Keys.__doc__,
-        # Its keys have been described where they stand; to look for its source takes 20 ms a kind.
-        __cls_kwargs__={"use_attribute_docstrings": False},
         guard=(literal, Field(description="Its kind.")),
     )

@@ -1,0 +1,46 @@
+from typing import Any
+
+from pydantic import Field, create_model
+
+from proxy.config.descriptions import descriptions_of
+from proxy.config.scalars import Section
+
+
+class Heater(Section):
+    """What heats."""
+
+    watts: int
+    """How much it takes;
+    never negative."""
+    silent: bool = False
+    name: str = Field("", description="What it is called.")
+    """Not what stands here."""
+
+
+class Stove(Heater):
+    """What cooks."""
+
+    watts: int = 3
+    plates: int = 4
+    """How many it has."""
+
+
+def test_what_stands_below_a_key_is_its_description_and_what_its_field_says_wins() -> None:
+    assert descriptions_of(Heater) == {
+        "watts": "How much it takes;\nnever negative.",
+        "name": "What it is called.",
+    }
+
+
+def test_bases_describe_their_keys_unless_a_key_is_said_again() -> None:
+    assert descriptions_of(Stove) == {"name": "What it is called.", "plates": "How many it has."}
+
+
+def test_a_model_that_is_made_of_others_has_their_descriptions() -> None:
+    fields: Any = {"fuel": (str, Field(description="What it burns."))}
+    made = create_model("Burner", __base__=Stove, **fields)
+
+    assert descriptions_of(made) == {**descriptions_of(Stove), "fuel": "What it burns."}
+    schema = made.model_json_schema()["properties"]
+    assert schema["plates"]["description"] == "How many it has."
+    assert "description" not in schema["silent"]
