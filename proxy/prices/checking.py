@@ -43,7 +43,7 @@ def check(folder: Path, at: date, oldest_days: int | None) -> CheckReport:
     for path, message in found:
         loaded.document.complain(path, message)
     problems: Sequence[Problem] = sorted(set(loaded.document.problems))
-    names = sum(len(names) for names in loaded.policies.prices.values())
+    names = sum(len(names) for names in loaded.priced.prices.values())
     state = f"{len(problems)} doubtful" if problems else "good"
     summary = f"{state}, names with a price: {names}"
     return CheckReport(folder=folder, summary=summary, errors=tuple(problems))
@@ -63,8 +63,8 @@ def _unpriced(snapshot: Snapshot, at: date) -> Iterator[Finding]:
 
 def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Finding]:
     """Return an old table, and old prices that targets have of their own with a date."""
-    as_of = loaded.policies.price_table.as_of
-    if loaded.policies.prices and as_of is None:
+    as_of = loaded.priced.price_table.as_of
+    if loaded.priced.prices and as_of is None:
         yield ("prices",), "nobody knows how old they are: say price_table: {as_of: DAY}"
     elif as_of is not None and (at - as_of).days > days:
         age = counted((at - as_of).days, "day")
@@ -80,7 +80,7 @@ def _old(loaded: Loaded, snapshot: Snapshot, at: date, days: int) -> Iterator[Fi
 
 
 def _table(loaded: Loaded) -> Iterator[Finding]:
-    for provider, names in loaded.policies.prices.items():
+    for provider, names in loaded.priced.prices.items():
         for name, rows_of_name in names.items():
             path: Path_ = ("prices", provider, name)
             written = rows_of_name if isinstance(rows_of_name, list) else [rows_of_name]

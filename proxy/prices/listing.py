@@ -51,7 +51,7 @@ def listing(loaded: Loaded, snapshot: Snapshot, at: date, model: str | None = No
     if model is not None:
         lines = [line for line in lines if fnmatchcase(line.model, model)]
         lines += _of_table(loaded, model, at)
-    return Listing(at, loaded.policies.price_table.as_of, tuple(lines))
+    return Listing(at, loaded.priced.price_table.as_of, tuple(lines))
 
 
 def _targets(snapshot: Snapshot) -> list[Target]:
@@ -61,7 +61,7 @@ def _targets(snapshot: Snapshot) -> list[Target]:
 
 def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
     provider = target.upstream.provider
-    rows = loaded.policies.prices.get(provider or "", {})
+    rows = loaded.priced.prices.get(provider or "", {})
     name = listed(rows, target.model)
     by = None if not target.prices else OWN
     if name is not None and dated(rows[name]) == target.prices:
@@ -73,7 +73,7 @@ def _of_target(loaded: Loaded, target: Target, at: date) -> PriceLine:
 
 
 def _of_table(loaded: Loaded, model: str, at: date) -> Iterator[PriceLine]:
-    for provider, names in loaded.policies.prices.items():
+    for provider, names in loaded.priced.prices.items():
         for name, rows in names.items():
             if fnmatchcase(name, model):
                 yield PriceLine(

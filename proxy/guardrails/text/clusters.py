@@ -8,9 +8,11 @@ text that comes in pieces is settled where a letter has as many.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from unicodedata import combining, decomposition, is_normalized, normalize
 
+from proxy.frozen import frozen
 from proxy.guardrails.text.confusables import FOLDS, JOINING, MARKS
 
 MOST = 30  # marks of one letter
@@ -50,14 +52,34 @@ def _ranges(characters: Iterable[str], gap: int = 1) -> str:
     return "".join(f"{first}-{last}" for first, last in ranges)
 
 
-_ALL = [*_changing()]
-_ALONE = {each: normalize("NFKC", each) for each in _ALL if not _joins(each)}
-_SINGLES = {ord(each): made for each, made in _ALONE.items() if len(made) == 1 and made != each}
-_SEVERAL = [each for each, made in _ALONE.items() if len(made) > 1]
-_ONE = re.compile(f"[{_ranges(map(chr, _SINGLES), _GAP)}]+")
-_JOINED = _ranges(each for each in _ALL if _joins(each))
-_CLUSTER = re.compile(f".?[{_JOINED}]+|[{_ranges(_SEVERAL)}]", re.DOTALL)
-_MARKS_BEFORE = re.compile(f"[{_JOINED}]*")
+@frozen
+class Compositions:
+    """What NFKC does to characters: the one that it makes of another, by its number; a run of
+    such; a letter with marks, or one of which it makes several; and marks before a text's end."""
+
+    singles: Mapping[int, str]
+    single: re.Pattern[str]
+    cluster: re.Pattern[str]
+    marks_before: re.Pattern[str]
+
+
+@cache
+def compositions() -> Compositions:
+    """Return what this Python knows of Unicode. It takes 15 ms, and is there before calls come
+    where there are guards: without them nobody asks."""
+    every = [*_changing()]
+    alone = {each: normalize("NFKC", each) for each in every if not _joins(each)}
+    singles = {ord(each): made for each, made in alone.items() if len(made) == 1 and made != each}
+    several = [each for each, made in alone.items() if len(made) > 1]
+    joined = _ranges(each for each in every if _joins(each))
+    return Compositions(
+        singles=singles,
+        single=re.compile(f"[{_ranges(map(chr, singles), _GAP)}]+"),
+        cluster=re.compile(f".?[{joined}]+|[{_ranges(several)}]", re.DOTALL),
+        marks_before=re.compile(f"[{joined}]*"),
+    )
+
+
 _FOREIGN = re.compile(r"[\x00-\x7f]?[^\x00-\x7f]+", re.DOTALL)
 _MARK = re.compile(f"[{MARKS}]")
 _ALL_MARKS = re.compile(f"[{MARKS}]+")
@@ -73,7 +95,8 @@ def singles(text: str) -> str:
 
     Those of which it makes several, and those that join others, stay.
     """
-    return _ONE.sub(lambda match: match.group().translate(_SINGLES), text)
+    known = compositions()
+    return known.single.sub(lambda match: match.group().translate(known.singles), text)
 
 
 def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
@@ -89,7 +112,7 @@ def clusters(text: str, *, bare: bool) -> Iterator[tuple[int, int, str]]:
 
 
 def _of_run(piece: str, at: int, bare: bool) -> Iterator[tuple[int, int, str]]:
-    for match in _CLUSTER.finditer(piece):
+    for match in compositions().cluster.finditer(piece):
         letter, beyond = match.group()[: 1 + MOST], match.group()[1 + MOST :]
         start = at + match.start()
         middle, end = start + len(letter), at + match.end()
@@ -104,7 +127,7 @@ def open_cluster(text: str) -> int:
     """Return where the letter at the end begins that a mark which follows may still change."""
     if not text or text[-1] < "\u0300":
         return max(0, len(text) - 1)
-    before = _MARKS_BEFORE.match(text[: -MOST - 2 : -1])
+    before = compositions().marks_before.match(text[: -MOST - 2 : -1])
     marks = before.end() if before else 0
     return len(text) if marks > MOST else max(0, len(text) - marks - 1)
 

@@ -27,9 +27,8 @@ from proxy.policy.decide.snapshot import (
     TagRule,
     VirtualKey,
 )
-from proxy.policy.files import price_table
 from proxy.policy.files.load import Loaded, maybe, note, secret
-from proxy.policy.files.source import Document, Path_, PolicyError
+from proxy.policy.files.source import Path_, PolicyError
 from proxy.policy.schema import patterns
 from proxy.policy.schema.plugged import AnyGuard
 from proxy.types import Breaker, Retry, ScopedLimit, Secret, Target, Timeouts, Upstream
@@ -46,7 +45,7 @@ def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snaps
 
     Without an ``environ`` secrets are not read: such a snapshot decides, but cannot serve.
     """
-    work = _Compiler(loaded.policies, loaded.document, environ)
+    work = _Compiler(loaded, environ)
     snapshot = work.snapshot(loaded.revision)
     if loaded.document.problems:
         raise PolicyError(loaded.document.problems, snapshot.revoked)
@@ -56,15 +55,14 @@ def compile_policies(loaded: Loaded, environ: Mapping[str, str] | None) -> Snaps
 class _Compiler:
     """Notes problems in the document and goes on, so that all are told at once."""
 
-    def __init__(
-        self, policies: schema.PoliciesConfig, document: Document, environ: Mapping[str, str] | None
-    ) -> None:
-        self.policies = policies
-        self.document = document
+    def __init__(self, loaded: Loaded, environ: Mapping[str, str] | None) -> None:
+        self.loaded = loaded
+        self.policies = loaded.policies
+        self.document = loaded.document
         self.environ = environ
-        self.rules = {name: _rule(tag) for name, tag in policies.tags.items()}
+        self.rules = {name: _rule(tag) for name, tag in self.policies.tags.items()}
         self.placed: dict[Path_, Target] = {}
-        self.asks_table = not document.data.keys().isdisjoint(price_table.SECTIONS)
+        self.asks_table = loaded.brings_prices
 
     def snapshot(self, revision: str) -> Snapshot:
         self.upstreams = {
@@ -94,7 +92,7 @@ class _Compiler:
             headers=frozenset(self.rule_compiler.headers | _sticky_headers(self.policies)),
             wants_no_keys="keys" in self.document.empty and not keys,
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
-            prices_as_of=self.policies.price_table.as_of if self.asks_table else None,
+            prices_as_of=self.loaded.priced.price_table.as_of if self.asks_table else None,
         )
 
     def knows_prices(self) -> bool:
@@ -215,9 +213,11 @@ class _Compiler:
 
     def listed(self, upstream: Upstream, model: str) -> tuple[usage.Price, ...]:
         """Find the prices in the table; only rows of a model in use are looked at closely."""
-        rows = self.policies.prices.get(upstream.provider or "", {})
+        if upstream.provider is None:
+            return ()
+        rows = self.loaded.priced.prices.get(upstream.provider, {})
         name = usage.listed(rows, model)
-        if upstream.provider is None or name is None:
+        if name is None:
             return ()
         self.asks_table = True
         path: Path_ = ("prices", upstream.provider, name)

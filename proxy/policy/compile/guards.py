@@ -10,6 +10,7 @@ from typing import Any
 from proxy.config.references import references, referring_keys
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey
 from proxy.guardrails.kinds.table import KINDS
+from proxy.guardrails.text.clusters import compositions
 from proxy.guardrails.text.hosts import entry_of
 from proxy.policy.compile.context import CompileContext
 from proxy.policy.decide.rules import RuleGuards
@@ -161,7 +162,8 @@ def _misplaced(config: GuardConfig) -> Iterator[tuple[str, str]]:
 
 def _warm(detector: Looking) -> None:
     """Let a detector look once, so that what it loads at its first look is there before calls
-    come: their deadline is not for loading."""
+    come, as what all of them read texts by: their deadline is not for loading."""
+    compositions()
     if is_detector(detector):
         with suppress(Exception):  # it says so at each call
             detector.find(SAMPLE)

@@ -8,6 +8,7 @@ import os
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -62,6 +63,17 @@ class Loaded:
     document: Document
     revision: str
 
+    @property
+    def brings_prices(self) -> bool:
+        """True if the folder has a table of prices of its own."""
+        return not self.document.data.keys().isdisjoint(price_table.SECTIONS)
+
+    @property
+    def priced(self) -> schema.PoliciesConfig:
+        """The policies with the table in force: their own, or that of the package, which is read
+        when it is first asked for."""
+        return self.policies if self.brings_prices else price_table.completed(self.policies)
+
 
 def load(folder: Path) -> Loaded:
     """Read a folder. Raises ``PolicyError`` with everything that is wrong in shape."""
@@ -86,10 +98,10 @@ def read(folder: Path) -> Loaded:
     for name, text in document.texts.items():
         digest.update(f"{name}\0{text}".encode())
     policies = _checked(document)
-    if document.data.keys().isdisjoint(price_table.SECTIONS):
-        policies = price_table.completed(policies)
-        digest.update(price_table.packaged().digest)
-    return Loaded(policies, document, digest.hexdigest()[:REVISION_LENGTH])
+    loaded = Loaded(policies, document, "")
+    if not loaded.brings_prices:
+        digest.update(price_table.digest())
+    return replace(loaded, revision=digest.hexdigest()[:REVISION_LENGTH])
 
 
 def files_below(folder: Path, document: Document, unread: str | None = None) -> Iterator[Path]:

@@ -31,12 +31,17 @@ def completed(policies: schema.PoliciesConfig) -> schema.PoliciesConfig:
 
 
 @cache
+def digest() -> bytes:
+    """Return what tells the table from that of another version, without reading what it says."""
+    return hashlib.sha256((FOLDER / FILE).read_bytes()).digest()
+
+
+@cache
 def packaged() -> PackagedTable:
     """Return the table. It is read once, where it is first asked for: it changes with the package
     alone. Raises ``PolicyError`` where it cannot be read."""
     document = Document()
-    content = read_file(FOLDER / FILE, FILE, document)
+    read_file(FOLDER / FILE, FILE, document)
     if document.problems:
         raise PolicyError(document.problems)
-    sections = schema.PoliciesConfig.model_validate(document.data)
-    return PackagedTable(sections, hashlib.sha256(content).digest())
+    return PackagedTable(schema.PoliciesConfig.model_validate(document.data), digest())
