@@ -22,8 +22,8 @@ def descriptions_of(model: type[BaseModel]) -> Mapping[str, str]:
     below it in the class, or in that of its bases which says the key last."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
-        said_here = inspect.get_annotations(base)
-        found = {name: text for name, text in found.items() if name not in said_here}
+        annotated = inspect.get_annotations(base)
+        found = {name: text for name, text in found.items() if name not in annotated}
         if issubclass(base, BaseModel):
             found |= _written_in(base)
     fields = model.model_fields

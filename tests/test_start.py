@@ -1,0 +1,85 @@
+"""What a start costs in what is the same on every machine: modules, and functions called."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bench import policies
+
+START = """
+import asyncio, json, os, sys
+from pathlib import Path
+
+calls = 0
+
+def count(frame, event, _):
+    global calls
+    calls += event == "call" and "/proxy/" in frame.f_code.co_filename
+
+sys.setprofile(count)
+from proxy.cli import COMMANDS
+COMMANDS["serve"]
+from proxy import app
+from proxy.settings import Address, LedgerAt, Settings
+
+async def start(folder, everything):
+    here = Address("127.0.0.1", 0)
+    more = {"otlp_endpoint": "http://127.0.0.1:9", "ledger": LedgerAt("sqlite", folder / "l.db")}
+    settings = Settings(folder / "policies", here, here, **(more if everything else {}))
+    async with app.running(settings, log_fd=os.open(os.devnull, os.O_WRONLY)):
+        sys.setprofile(None)
+
+asyncio.run(start(Path(sys.argv[1]), sys.argv[2] == "everything"))
+print(json.dumps({"modules": sorted(sys.modules), "calls": calls}))
+"""
+NEEDLESS = (
+    "google.protobuf", "jsonschema_rs", "numpy", "onnxruntime", "opentelemetry", "phonenumbers",
+    "proxy.demo.serving", "proxy.guardrails.kinds.", "proxy.guardrails.matching.gitleaks",
+    "proxy.policytest", "proxy.prices", "redis", "requests", "rich", "stdnum", "tokenizers",
+)  # fmt: skip
+"""What no start needs that sends no spans, and whose policies have no guards."""
+TABLE = "proxy.guardrails.kinds.table"
+MODULES, CALLS = 305, 13_000
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a process has imported when it is ready, and how many functions of ours it has called:
+    more than once for one that goes on, as a generator."""
+
+    modules: frozenset[str]
+    calls: int
+
+
+def started(folder: Path, parts: str) -> Start:
+    (folder / "policies").mkdir()
+    policies.write(folder / "policies", parts, 9)
+    arguments = [sys.executable, "-c", START, str(folder), parts]
+    ran = subprocess.run(arguments, capture_output=True, text=True, check=True, timeout=60)
+    printed = json.loads(ran.stdout)
+    return Start(frozenset(printed["modules"]), printed["calls"])
+
+
+@pytest.mark.process
+def test_a_start_without_guards_and_spans_imports_and_calls_little(tmp_path: Path) -> None:
+    start = started(tmp_path, "bare")
+    ours = [name for name in start.modules if name.startswith("proxy")]
+
+    assert [name for name in start.modules - {TABLE} if name.startswith(NEEDLESS)] == []
+    assert len(ours) <= MODULES
+    assert start.calls <= CALLS
+
+
+@pytest.mark.process
+def test_what_policies_ask_for_is_there_before_the_process_is_ready(tmp_path: Path) -> None:
+    start = started(tmp_path, "everything")
+
+    kinds = {name.rpartition(".")[2] for name in start.modules if f"{name}.".startswith(NEEDLESS)}
+    assert {"injection", "keywords", "pii", "secrets", "phonenumbers", "stdnum"} <= kinds
+    assert not {"code", "json_schema", "onnx", "toxicity"} & kinds
