@@ -15,7 +15,11 @@ from aiohttp.helpers import rfc822_formatted_time
 from proxy.errors import ClientGone
 
 PIECE = 256 * 1024  # bytes of one write: each is copied before it goes out
-REASONS = {status.value: status.phrase for status in HTTPStatus}
+LINES = {
+    (is_old, status.value): f"HTTP/1.{0 if is_old else 1} {status.value} {status.phrase}".encode()
+    for is_old in (False, True)
+    for status in HTTPStatus
+}
 CONTROLS = bytes([*range(9), *range(10, 32), 127])  # of which no header may hold one
 LAST_CHUNK = b"0\r\n\r\n"
 
@@ -94,13 +98,14 @@ class ResponseWriter:
         if keep_alive == is_old:
             headers["Connection"] = "keep-alive" if is_old else "close"
         fields = "\r\n".join(map(": ".join, headers.items())).encode("utf-8", "ignore")
-        ends = (
-            2 * len(headers) - 2
-        )  # bytes between headers; whatever else is of their kind is not ours
-        if len(fields) - len(fields.translate(None, CONTROLS)) != ends:
+        controls = len(fields) - len(fields.translate(None, CONTROLS))
+        if controls != 2 * len(headers) - 2:  # more than what stands between the headers
             raise ValueError("a header holds what would end it")
-        line = f"HTTP/{'1.0' if is_old else '1.1'} {status} {REASONS.get(status, '')}\r\n"
-        self._head = b"%b%b\r\n\r\n" % (line.encode(), fields)
+        if (is_old, status) in LINES:
+            line = LINES[is_old, status]
+        else:
+            line = f"HTTP/1.{0 if is_old else 1} {status} ".encode()
+        self._head = b"%b\r\n%b\r\n\r\n" % (line, fields)
         self._is_kept = keep_alive
         self.begun = True
 

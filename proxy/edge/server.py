@@ -168,9 +168,7 @@ class QuietHandler(web.RequestHandler):
     @property
     def idle(self) -> bool:
         """True while no request is served; a head may have come in part."""
-        waiter = self._waiter
-        waits = waiter is not None and not waiter.done()
-        return not self._messages and (waits or self._request_count == 0)
+        return not self._messages and (self._waiter is not None or self._request_count == 0)
 
     def idle_since(self) -> float:
         """Return when the connection became idle or, if later, when the head began that has come

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
+from proxy.edge.server import HttpServer
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, legacy_events, stream
 from tests.test_pipeline import ROUTES
@@ -127,3 +131,84 @@ async def test_a_head_without_end_is_not_kept_for_ever(proxy: Proxy) -> None:
                 writer.write(b"x-more: %s\r\n" % (b"y" * 4000))
                 await writer.drain()
     writer.close()
+
+
+GET = b"GET /%b HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /unread HTTP/1.1\r\nHost: x\r\nContent-Length: 6\r\n\r\n"
+Connected = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+@asynccontextmanager
+async def serving(asked: list[str], linger_s: float = 10.0) -> AsyncIterator[Connected]:
+    """A server that notes the path of each request, reads no body and waits for nothing."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.path)
+        if request.path == "/bug":
+            raise KeyError("hr-secret-inside")
+        return web.Response(text="served")
+
+    runner = web.ServerRunner(HttpServer(handle, lingering_time=linger_s))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0][:2]
+    try:
+        async with asyncio.timeout(10):
+            yield lambda: asyncio.open_connection(host, port)
+    finally:
+        await runner.cleanup()
+
+
+async def test_who_asks_many_times_at_once_keeps_nobody_waiting() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        (many, asks_much), (one, asks_once) = await connected(), await connected()
+        asks_much.write(GET % b"many" * 20)
+        asks_once.write(GET % b"one")
+        for _ in range(20):
+            await many.readuntil(b"served")
+        await one.readuntil(b"served")
+
+        assert asked.count("/many") == 20
+        assert asked.index("/one") <= 3
+        for writer in (asks_much, asks_once):
+            writer.close()
+
+
+async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(POST + b"GET")
+        await reader.readuntil(b"served")
+        writer.write(b" /x" + GET % b"next")
+        await reader.readuntil(b"served")
+        writer.close()
+
+    assert asked == ["/unread", "/next"]
+
+
+async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer() -> None:
+    asked = list[str]()
+    async with serving(asked, linger_s=0.05) as connected:
+        reader, writer = await connected()
+        writer.write(POST + b"GET")
+
+        assert (await reader.read()).endswith(b"served")
+        writer.close()
+
+    assert asked == ["/unread"]
+
+
+async def test_a_bug_behind_the_server_ends_its_connection_and_shows_nothing() -> None:
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(GET % b"bug" + GET % b"next")
+        said = await reader.read()
+        writer.close()
+
+    assert said.startswith(b"HTTP/1.1 500 ")
+    assert b"connection: close" in said.lower()
+    assert b"secret" not in said
+    assert asked == ["/bug"]
