@@ -105,13 +105,13 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
     shown: list[Chunk] = []
     try:
         async for chunks in answer.chunks():
-            now = turn.begin()
+            turn.begin()
             try:
                 for chunk in chunks:
                     if chunk.data is None and not chunk.last:  # a sign of life: no guard holds it
                         shown.append(chunk)
                         continue
-                    record.account(chunk, now)  # account: all that was said, shown or not
+                    record.account(chunk)  # account: all that was said, shown or not
                     safe = watch.feed_at_once(chunk)  # inspect output: hold back, mask, or raise
                     shown += await watch.feed(chunk) if safe is None else safe
                     if watch.again:

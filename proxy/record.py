@@ -187,13 +187,13 @@ class Record:
             if (warning := word(remark, MAX_NAME)) not in self.warnings:
                 self.warnings.append(warning)
 
-    def account(self, chunk: Chunk, now: float | None = None) -> None:
-        """Count what an upstream said on one leg, shown to the client or not."""
+    def account(self, chunk: Chunk) -> None:
+        """Count what an upstream said on one leg, shown to the client or not. Chunks that have come
+        together have moments of their own all the same: they tell the pace of an answer."""
         attempt = self.serving.get(chunk.leg)
         if attempt is not None:
             attempt.bill = None
-            moment = self.now() if now is None else now
-            attempt.meter.feed(chunk.data, moment, chunk.quarters)
+            attempt.meter.feed(chunk.data, self.now(), chunk.quarters)
 
     def meters(self) -> list[Meter]:
         """Return the meters of the answers that were used, one for each leg."""
