@@ -125,7 +125,7 @@ def fates(
     ``serving`` has the attempt whose answer is used, leg by leg."""
     found: list[Fate] = []
     for number, attempt in enumerate(attempts):
-        served = serving.get(attempt.leg) is attempt
+        served = attempt.leg in serving and serving[attempt.leg] is attempt
         if served and outcome == "success" and attempt.error is None and not attempt.replaced:
             found += (USEFUL,)
             continue

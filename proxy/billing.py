@@ -6,7 +6,7 @@ Money is nano-USD; None where no price is known, never zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import date
+from datetime import datetime
 from typing import NamedTuple
 
 from proxy.attempts import Attempt, Bill, Fate
@@ -106,9 +106,10 @@ def bill(
     *,
     call: Call | None,
     hidden_tokens: Callable[[Attempt], int] | None,
-    day: date,
+    moment: datetime,
 ) -> Bill:
-    """Return the bill of an attempt, at the prices of a day: of what was reported, else estimated.
+    """Return the bill of an attempt, at the prices of a moment: of what was reported, else
+    estimated.
 
     ``hidden_tokens`` returns those that a model may have written without showing any.
     """
@@ -117,7 +118,9 @@ def bill(
         finished=attempt.finished,
         hidden_tokens=lambda: 0 if hidden_tokens is None else hidden_tokens(attempt),
     )
-    price = in_force(attempt.target.prices, day)
+    prices = attempt.target.prices
+    undated = len(prices) == 1 and prices[0].since is None
+    price = prices[0] if undated else in_force(prices, moment.date())
     cost = price.cost(usage.tokens) if price else None
     if cost is not None and cost > MAX_COST:
         cost = None

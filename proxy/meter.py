@@ -35,7 +35,7 @@ def _choice_quarters(choice: dict[str, Any]) -> int:
     """Estimate what a model wrote, in quarters of a token. Some servers send the reasoning twice,
     under its two names."""
     message = choice.get("delta") or choice.get("message") or choice
-    if not isinstance(message, dict):
+    if type(message) is not dict:
         return 0
     quarters = 0
     for name in message:
@@ -90,9 +90,8 @@ class Meter:
         if self.answer_id is None:
             self.answer_id = word_of(data.get("id"), MAX_ID)
             self.answer_model = word_of(data.get("model"), MAX_ID)
-        choices = data.get("choices")
-        if choices and type(choices) is list:
-            size = self._choices(choices, quarters)
+        if "choices" in data and type(data["choices"]) is list:
+            size = self._choices(data["choices"], quarters)
             if size:
                 self.output_quarters += size
                 self.last_token_at = now
@@ -111,15 +110,14 @@ class Meter:
         size = known or 0
         for choice in choices if known is None else choices[:MAX_FINISHES]:
             if type(choice) is dict:
-                finish = choice.get("finish_reason")
-                if finish is not None:
-                    self._finish(choice, finish)
+                if "finish_reason" in choice and choice["finish_reason"] is not None:
+                    self._finish(choice, choice["finish_reason"])
                 if known is None:
                     size += _choice_quarters(choice)
         return size
 
     def _finish(self, choice: Json, reason: Any) -> None:
-        if not isinstance(reason, str):
+        if type(reason) is not str:
             return
         number = choice.get("index")
         if type(number) is not int:

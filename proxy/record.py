@@ -139,7 +139,7 @@ class Record:
         begun = Attempt(
             target=target, leg=leg, span_id=span_id, started=self.now(), why=why, round=self.round
         )
-        self.attempts.append(begun)
+        self.attempts += (begun,)
         return begun
 
     def skip(self, target: Target, reason: str) -> None:
@@ -210,7 +210,7 @@ class Record:
             made = attempt.bill or self._bill(attempt)
             if made is not None:
                 bills += (made,)
-        return Billing(bills, self.judged)
+        return Billing(bills, self._judged)
 
     def _bill(self, attempt: Attempt) -> Bill | None:
         """Return the bill of an attempt as known now, None where no upstream was at work for it. It
@@ -221,19 +221,22 @@ class Record:
             attempt,
             call=self.call,
             hidden_tokens=self.hidden_tokens,
-            day=self.started_at.date(),
+            moment=self.started_at,
         )
         if attempt.finished or self.ended is not None:
             attempt.bill = made
         return made
 
-    def judged(self) -> list[Billed]:
-        """Return all attempts, with what has become of them by now."""
-        ends = fates(self.attempts, self.serving, self.outcome)
-        return [
-            Billed(attempt, fate, attempt.bill or self._bill(attempt))
-            for attempt, fate in zip(self.attempts, ends, strict=True)
-        ]
+    def judged(self, outcome: Outcome) -> list[Billed]:
+        """Return all attempts, with what becomes of them where the call ends so."""
+        judged: list[Billed] = []
+        ends = fates(self.attempts, self.serving, outcome)
+        for attempt, fate in zip(self.attempts, ends, strict=True):
+            judged += (Billed(attempt, fate, attempt.bill or self._bill(attempt)),)
+        return judged
+
+    def _judged(self) -> list[Billed]:
+        return self.judged(self.outcome)
 
     def served(self) -> Bill | None:
         """Return the bill of the answer that was used, as known now: of several, the first's."""

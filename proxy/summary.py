@@ -50,7 +50,8 @@ def facts_of(record: Record) -> CallFacts:
 def _worked_out(record: Record) -> CallFacts:
     head, call, plan, attempts = record.head, record.call, record.plan, record.attempts
     billing, meters, verdicts = record.billing, record.meters(), record.verdicts()
-    billed, outcome = record.judged(), record.outcome
+    outcome = record.outcome
+    billed = record.judged(outcome)
     duration_s = (record.ended or record.started) - record.started
     overhead_s = duration_s - record.waited - _upstreams_s(attempts)
     return CallFacts(
@@ -79,7 +80,7 @@ def _worked_out(record: Record) -> CallFacts:
         outcome=outcome,
         failure=_failure(record.error, outcome) if record.error is not None else None,
         attempts=billed,
-        served=_served(record),
+        served=_served(record) if len(attempts) > 1 else attempts[0] if attempts else None,
         first_sent=record.first_sent,
         source=billing.source,
         tokens=billing.tokens,
@@ -104,10 +105,10 @@ def _worked_out(record: Record) -> CallFacts:
     )
 
 
-def _served(record: Record) -> Attempt | None:
-    if record.serving and len(record.attempts) > 1:
+def _served(record: Record) -> Attempt:
+    if record.serving:
         return next(reversed(record.serving.values()))
-    return record.attempts[-1] if record.attempts else None
+    return record.attempts[-1]
 
 
 def _first_token(meters: list[Meter], started: float) -> float | None:
@@ -147,10 +148,10 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
     """Return why answers ended, in known words only: an upstream may write anything."""
     reasons: set[str] = set()
     for meter in meters:
-        reasons.update(meter.finish_reasons.values())
-    if reasons <= FINISHES:
-        return sorted(reasons)
-    return sorted({*(reasons & FINISHES), "other"})
+        for number in meter.finish_reasons:
+            reason: str = meter.finish_reasons[number]
+            reasons |= {reason if reason in FINISHES else "other"}
+    return sorted(reasons)
 
 
 def _merged(verdicts: Verdicts) -> Verdicts:

@@ -283,4 +283,7 @@ def nano_usd(micro: Decimal) -> int:
 
 def usd_text(nano: int) -> str:
     """Return nano-USD as USD for whoever reads it, exactly."""
-    return f"{Decimal(nano).scaleb(-9):f}".rstrip("0").rstrip(".")
+    if nano < 0:
+        return f"-{usd_text(-nano)}"
+    whole, part = nano // NANO, nano % NANO
+    return f"{whole}.{part:09}".rstrip("0") if part else f"{whole}"

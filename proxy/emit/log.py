@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, get_args
 
 import orjson
 
 from proxy.appending import append
-from proxy.attempts import Attempt
+from proxy.attempts import Attempt, Outcome
 from proxy.call_facts import UNKNOWN, CallFacts
 from proxy.dialects.bounds import BOUNDS as TOKEN_BOUNDS
 from proxy.emit.attributes import usd
@@ -31,7 +31,7 @@ from proxy.spool import Spool, SpoolBounds
 from proxy.summary import facts_of
 from proxy.types.guard import Verdicts
 from proxy.usage import NANO, TOKEN_TYPES, Tokens
-from proxy.words import MAX_NAME, MAX_WORDS, Word, word
+from proxy.words import MAX_NAME, MAX_WORDS, word
 
 MAX_LINES = 10_000
 MAX_LINE = 32 * 1024
@@ -41,12 +41,16 @@ SIZES = (
 )  # fmt: skip
 """The parameters of a request that are numbers and that a rule may set or cap."""
 NUMBERS = frozenset({int, float})
-LEVEL_OF = {"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"}
+LEVEL_OF: Mapping[str, str] = {
+    **dict.fromkeys(get_args(Outcome), "info"),
+    **{"proxy_error": "error", "upstream_error": "warning", "timeout": "warning"},
+}
 BOUNDS: SpoolBounds[bytes] = SpoolBounds("log-writer", gather_s=0.05, items=MAX_LINES, size=len)
 
 
 class SharedLineFields(NamedTuple):
-    """What lines of calls say that many calls have in common."""
+    """What lines of calls say that many calls have in common: of a client's words only values of
+    tags that a policy allows."""
 
     key: str | None
     deployment: str | None
@@ -58,7 +62,6 @@ class SharedLineFields(NamedTuple):
     route: str | None
     endpoint: str
     stream: bool
-    models: tuple[Word, ...]
 
 
 def shared_line(shared: SharedLineFields) -> dict[str, Any]:
@@ -68,7 +71,6 @@ def shared_line(shared: SharedLineFields) -> dict[str, Any]:
         "tags": {tag: word(value, MAX_NAME) for tag, value in shared.tags},
         "rules": list(shared.rules),
         "shadow_rules": list(shared.shadow_rules),
-        "models": list(shared.models),
     }
 
 
@@ -84,7 +86,6 @@ def _shared_by(facts: CallFacts) -> SharedLineFields:
         route=facts.route,
         endpoint=facts.endpoint or UNKNOWN,
         stream=facts.is_stream is True,
-        models=tuple(facts.models or ()),
     )
 
 
@@ -99,12 +100,13 @@ def canonical(
     cost, lost, ttft_s = facts.cost, facts.lost_cost, facts.ttft_s
     line = {
         "time": facts.started_at.isoformat(timespec="milliseconds"),
-        "level": LEVEL_OF.get(facts.outcome, "info"),
+        "level": LEVEL_OF[facts.outcome],
         "event": "call",
         "request_id": facts.request_id,
         "trace_id": facts.trace_id,
         "span_id": facts.server_span,
         **share(_shared_by(facts)),
+        "models": facts.models or [],
         "parameters": {
             name: call.body[name]
             for name in SIZES
@@ -259,7 +261,7 @@ class CallLog:
         outcome, least = (record.facts or facts_of(record)).outcome, self.levels.number
         if self.ratio < 1 and outcome == "success" and not sampled(record.sample_id, self.ratio):
             return
-        if LEVELS[LEVEL_OF.get(outcome, "info")] < least:
+        if LEVELS[LEVEL_OF[outcome]] < least:
             return
         line = canonical(record, self.share)
         if record.unreported:
