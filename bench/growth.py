@@ -24,7 +24,7 @@ from bench.targets import headrace
 from proxy.cache.memory import ENTRY_BYTES, Memory
 from proxy.cache.store import Why
 
-WARM_CALLS = 40
+WARM_CALLS = 20
 LOOKED = 20_000
 VALUE = os.urandom(300)  # a kept answer of a kilobyte, compressed
 HOUR_S = 3600.0
@@ -132,7 +132,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
     parser.add_argument("axes", nargs="*", default=every, help=", ".join(every))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each turn")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each turn")
     parser.add_argument("--out", type=Path, default=results.GROWTH, help="where results go")
     return parser.parse_args()
 

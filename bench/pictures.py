@@ -113,7 +113,9 @@ def picture(heading: str, lines: Sequence[Series]) -> str:
     sizes = sorted({size for line in lines for size in line.sizes})
     costs = [cost for line in lines for cost in line.costs]
     decades = max(costs) > 20 * min(costs)
-    across = Scale(sizes[0], sizes[-1], LEFT, WIDTH - RIGHT, logarithmic=sizes[-1] > 1000)
+    across = Scale(
+        sizes[0], sizes[-1], LEFT, WIDTH - RIGHT, logarithmic=sizes[-1] >= 50 * sizes[0] > 0
+    )
     low = 10 ** math.floor(math.log10(min(costs))) if decades else 0.0
     high = 10 ** math.ceil(math.log10(max(costs))) if decades else rounded_up(max(costs))
     up = Scale(low, high, HEIGHT - BOTTOM, TOP, logarithmic=decades)
@@ -125,6 +127,7 @@ def picture(heading: str, lines: Sequence[Series]) -> str:
         *_rules(up, ticks(low, high, decades)),
         *(text(across.at(size), HEIGHT - BOTTOM + 18, amount(size)) for size in sizes),
         *(part for at, line in enumerate(lines) for part in _line(line, across, up, COLOURS[at])),
+        *_names(lines, up),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -152,7 +155,7 @@ def _rules(up: Scale, values: Sequence[float]) -> Iterator[str]:
     for value in values:
         y = up.at(value)
         yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#dddddd"/>'
-        yield text(LEFT - 8, y + 4, f"{value:,.6g}", "end")
+        yield text(LEFT - 8, y + 4, f"{value:,.0f}" if value >= 10 else f"{value:g}", "end")
 
 
 def _line(line: Series, across: Scale, up: Scale, colour: str) -> Iterator[str]:
@@ -163,8 +166,15 @@ def _line(line: Series, across: Scale, up: Scale, colour: str) -> Iterator[str]:
     yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
     for x, y in points:
         yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'
-    x, y = points[-1]
-    yield text(x + 8, y + 4, line.name, "start", colour)
+
+
+def _names(lines: Sequence[Series], up: Scale) -> Iterator[str]:
+    """Yield the names of lines beside their ends, none over another."""
+    ends = sorted((up.at(line.costs[-1]), at) for at, line in enumerate(lines))
+    y = 0.0
+    for end, at in ends:
+        y = max(end + 4, y + 14)
+        yield text(WIDTH - RIGHT + 8, y, lines[at].name, "start", COLOURS[at])
 
 
 def drawn(kept: Results) -> dict[str, str]:
