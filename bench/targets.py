@@ -1,6 +1,6 @@
 """What is measured: the reference, a plain proxy, Headrace with each part, and peers.
 
-Peers are measured where they are found, under ``bench/peers`` (docs/performance.md says how they
+Peers are measured where they are found, under ``.peers`` (docs/performance.md says how they
 get there): nothing of the project needs them.
 """
 
@@ -17,7 +17,7 @@ from bench import policies
 from bench.policies import NO_MORE, Sizes
 from bench.processes import free_port
 
-PEERS = Path(__file__).parent / "peers"
+PEERS = Path(__file__).parents[1] / ".peers"
 LITELLM = PEERS / "litellm/bin/litellm"
 TENSORZERO = PEERS / "tensorzero/bin/python"
 PORTKEY = PEERS / "portkey/node_modules/@portkey-ai/gateway/build/start-server.js"

@@ -71,6 +71,7 @@ class QuietHandler(web.RequestHandler):
     _head = b""
     _head_at = 0.0
     _body: streams.StreamReader | None = None  # that comes in
+    _length = 0  # of it, as its head says; 0 of one in chunks
     _framing = 0  # bytes that came with it and are none of it
     _waiting = b""  # what is parsed when others have had their turn
     _next_slice: asyncio.Handle | None = None
@@ -186,12 +187,23 @@ class QuietHandler(web.RequestHandler):
             return
         at, before = 0, self._framing
         while at + SLICE < len(data):
+            if self._is_unframed(len(data) - at):
+                super().data_received(data[at:])
+                return
             self._parse(data[at : at + SLICE])
             at += SLICE
             if self._framing - before > AT_ONCE:
                 self._wait_with(data[at:])
                 return
         self._parse(data[at:])
+
+    def _is_unframed(self, size: int) -> bool:
+        """True if so many bytes that come next are all of a body whose length its head has said:
+        nothing in them frames anything, and they cost what their copy does."""
+        body = self._body
+        if body is None or self._reading_paused or self._buffer_paused:  # the parser may hold some
+            return False
+        return body.total_bytes + size <= self._length
 
     def _parse(self, data: bytes) -> None:
         before = self._body.total_bytes if self._body is not None else 0
@@ -236,6 +248,7 @@ class QuietHandler(web.RequestHandler):
             self._body, self._framing = body, 0
             if body is not None:
                 body._high_water_chunks, body._low_water_chunks = UNREAD, UNREAD // 2
+                self._length = self._known_length()
             return
         self._framing += size - (body.total_bytes - before)
         broken = bool(self._messages) and not _is_request(self._messages[-1][0])
@@ -245,6 +258,13 @@ class QuietHandler(web.RequestHandler):
             body.set_exception(Unframed())
             body.feed_eof()
             self.close()  # after the answer; what still comes is not parsed
+
+    def _known_length(self) -> int:
+        """Return how long the body of the last request is as its head says; 0 of one in chunks."""
+        for message, _ in reversed(self._messages):
+            if isinstance(message, http_parser.RawRequestMessage):
+                return 0 if message.chunked else int(message.headers.get("content-length", 0))
+        return 0
 
     def _unfinished_body(self) -> streams.StreamReader | None:
         """Return the body of the last request, if there is more to come of it."""

@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable
-from contextlib import suppress
+import re
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from types import FrameType
 
 import pytest
+from aiohttp import web
 
+from proxy.edge.server import SLICE, HttpServer
 from tests.conftest import KEY, Proxy
 from tests.doubles import ScriptedUpstream, piece
 from tests.test_pipeline import ROUTES
@@ -226,3 +231,79 @@ async def test_there_is_one_host(
 
     assert got == status
     assert len(upstream.requests) == (status == 200)
+
+
+LARGE = b"{" + b"u" * 300_000 + b"}"
+SLICES = len(LARGE) // SLICE
+
+
+@asynccontextmanager
+async def echoing() -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to a server of ours that answers with the length of what it gets."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(text=f"{len(await request.read())} ")
+
+    runner = web.ServerRunner(HttpServer(answer, access_log=None))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    reader, writer = await asyncio.open_connection(*runner.addresses[0][:2], limit=MOST_SENT)
+    try:
+        async with asyncio.timeout(20):
+            yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        await runner.cleanup()
+
+
+async def test_a_body_whose_length_is_known_is_not_looked_at_slice_by_slice() -> None:
+    entered = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal entered
+        entered += event == "call" and frame.f_code.co_qualname == "QuietHandler._parse"
+
+    async with echoing() as (reader, writer):
+        sys.setprofile(note)
+        writer.write(head(f"Content-Length: {len(LARGE)}") + LARGE)
+        answer = await reader.readuntil(f"{len(LARGE)} ".encode())
+        sys.setprofile(None)
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert 0 < entered < SLICES / 2
+
+
+@pytest.mark.parametrize("cut", [1, 1000, SLICE, SLICE + 1, 70_000, 10**9])
+async def test_what_follows_a_body_of_known_length_is_a_request_of_its_own(cut: int) -> None:
+    """However the bytes are cut: here the second one's head, and then its chunks."""
+    body = LARGE[:20_000] if cut == 1 else LARGE
+    sent = head(f"Content-Length: {len(body)}") + body + head(CHUNKED) + piece(b"12345") * 900
+    sent += b"0\r\n\r\n"
+
+    async with echoing() as (reader, writer):
+        for at in range(0, len(sent), cut):
+            writer.write(sent[at : at + cut])
+            await asyncio.sleep(0)
+        answers = await reader.read()
+
+    lengths = re.findall(rb"\r\n\r\n(\d+) ", answers)
+    assert lengths == [b"%d" % len(body), b"4500"]
+
+
+async def test_framing_without_end_is_cut_behind_a_body_of_known_length_too() -> None:
+    begun = head(f"Content-Length: {len(LARGE)}") + LARGE + head(CHUNKED)
+    sent = 0
+
+    async with echoing() as (reader, writer):
+        with suppress(ConnectionError):
+            for each in endless(begun, ONE_BYTE):
+                writer.write(each)
+                await writer.drain()
+                sent += len(each)
+                if reader.at_eof() or sent > MOST_SENT:
+                    break
+
+    assert sent < MOST_SENT, "nobody minds how much is sent"
