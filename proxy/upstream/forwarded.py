@@ -212,19 +212,15 @@ class Forwarded:
                 return
             chunks += made
             if made and made[-1].last:
-                self._finish()
+                if self._ends == "open":
+                    self.reply.finish()
                 return
 
     async def _read_aside(self, document: Document) -> None:
         """Read a document that may be large. Raise ``ProxyError``."""
         read = partial(self.reader.read, document)
         self._chunks = await self.offload.run(len(document), read, self.asked.call.caller)
-        if self._chunks and self._chunks[-1].last:
-            self._finish()
-
-    def _finish(self) -> None:
-        """Leave the reply, as the last chunk is there."""
-        if self._ends == "open":
+        if self._ends == "open" and self._chunks and self._chunks[-1].last:
             self.reply.finish()
 
     def _is_keepalive_due(self) -> bool:
@@ -265,15 +261,15 @@ class Forwarded:
             self.asked.slot.worked = True
             self.asked.attempt.finished = self._left = True
             self.asked.leave()
-            return self._timed(chunk)
+            if DIALECTS[self.asked.call.head.dialect].client.reads_times:
+                return self._timed(chunk)
         return chunk
 
     def _timed(self, chunk: Chunk) -> Chunk:
         """Return the chunk with the time that the model took, for a client that reads that."""
-        asked = self.asked
-        if chunk.data is None or not DIALECTS[asked.call.head.dialect].client.reads_times:
+        if chunk.data is None:
             return chunk
-        spent = round((asked.record.now() - asked.attempt.started) * 1000)
+        spent = round((self.asked.record.now() - self.asked.attempt.started) * 1000)
         return replace(chunk, data={**chunk.data, "prediction_time_ms": spent}, raw=None)
 
     def _give_back(self) -> None:

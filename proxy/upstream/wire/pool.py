@@ -69,9 +69,10 @@ class Pool:
     def take_rested(self, origin: Origin) -> Connection | None:
         """Return the connection that rested last, without waiting. None where there is none, or
         where no place is free."""
-        if not self._resting.get(origin) or not self._places.take_free():
+        resting = self._resting.get(origin)
+        if not resting or not self._places.take_free():
             return None
-        connection = self._rested(origin)
+        connection = self._rested(resting)
         if connection is None:
             self._places.give_back(self)
         else:
@@ -87,7 +88,7 @@ class Pool:
         if not self._places.take_free():
             await self._wait_for_place(until)
         try:
-            connection = None if fresh else self._rested(origin)
+            connection = None if fresh else self._rested(self._resting.get(origin))
             if connection is None:
                 connection = await self._new(origin, until)
         except BaseException:
@@ -106,8 +107,8 @@ class Pool:
         finally:
             self.waiting -= 1
 
-    def _rested(self, origin: Origin) -> Connection | None:
-        resting = self._resting.get(origin)
+    def _rested(self, resting: list[Connection] | None) -> Connection | None:
+        """Return the last that may be used of those that rest, and end those that may not."""
         while resting:
             connection = resting.pop()
             if connection.ready:
