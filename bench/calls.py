@@ -37,7 +37,8 @@ WARM_STREAMS, STREAMS, FEW, MANY, GAP_MS = 5, 20, 4, 68, 3  # of chunks, each a 
 SETTLED_S = 0.5  # until all is told of the calls before
 SLACK = 3  # calls of functions, and a twentieth: rounds of the loop are not the same each time
 SLACK_OF_CHUNK = 1
-BUDGETED = ("bare", "everything")
+HIT = "hit"
+BUDGETED = ("bare", "everything", HIT)
 CHUNKS = {f"{parts}, a chunk": parts for parts in ("bare", "guards")}
 BUDGET = Path(__file__).parent / "budget.json"
 LIBRARIES = ("aiohttp", "asyncio", "opentelemetry", "other")
@@ -91,36 +92,35 @@ class Counted:
     threads: CallCounter
 
 
-async def counted(
-    parts: str, more: Sizes = NO_MORE, *, chunks: int = 0, hits: bool = False
-) -> Counted:
+async def counted(parts: str, more: Sizes = NO_MORE, *, chunks: int = 0) -> Counted:
     """Return what a call of this kind runs, once others have warmed the process up: a stream of so
-    many chunks, or a whole answer."""
+    many chunks, or a whole answer. ``HIT`` is a call that gets a kept one."""
     calls = STREAMS if chunks else COUNTED
     made = Counted(CallCounter(calls), CallCounter(calls))
     threading.setprofile(made.threads)
     try:
         with tempfile.TemporaryDirectory() as name:
-            await _count(made, Path(name), (parts, more), chunks=chunks, hits=hits)
+            await _count(made, Path(name), (parts, more), chunks=chunks)
     finally:
         threading.setprofile(None)
     return made
 
 
-async def _count(
-    made: Counted, folder: Path, wanted: tuple[str, Sizes], *, chunks: int, hits: bool
-) -> None:
+async def _count(made: Counted, folder: Path, wanted: tuple[str, Sizes], *, chunks: int) -> None:
+    parts, more = wanted
     provider = ("bench.upstream", *([str(chunks), str(GAP_MS)] if chunks else []))
     calls, warm, stream = made.loop.calls, WARM_STREAMS if chunks else WARM, chunks > 0
+    warm, first = (calls, 0) if parts == HIT else (warm, warm)
     async with serving(*provider) as upstream, serving("bench.collector") as collector:
-        chosen = settings(folder, *wanted, upstream, collector)
+        kept = "cache" if parts == HIT else parts
+        chosen = settings(folder, kept, more, upstream, collector)
         log = os.open(os.devnull, os.O_WRONLY)
         async with app.running(chosen, log_fd=log) as running:
             await _ask(running.listen.port, 0, warm, stream=stream)
             await asyncio.sleep(SETTLED_S)
             made.loop.on = made.threads.on = True
             sys.setprofile(made.loop)
-            await _ask(running.listen.port, 0 if hits else warm, calls, stream=stream)
+            await _ask(running.listen.port, first, calls, stream=stream)
             await asyncio.sleep(SETTLED_S)
             sys.setprofile(None)
             made.loop.on = made.threads.on = False
@@ -184,7 +184,7 @@ async def write_budget() -> None:
 
 async def main() -> None:
     """Print the functions of each kind of call by room, those of one that is named one by one."""
-    for parts in sys.argv[1:] or (*policies.PARTS, *CHUNKS):
+    for parts in sys.argv[1:] or (*policies.PARTS, HIT, *CHUNKS):
         if parts in CHUNKS:
             rooms = await rooms_of(parts)
             shown = ", ".join(f"{room} {count:.1f}" for room, count in rooms.items() if count > 0.1)

@@ -11,12 +11,12 @@ from dataclasses import field
 from functools import partial
 
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
-from proxy.cache.cache_control import CacheControl, read_cache_control
+from proxy.cache.cache_control import read_cache_control
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
 from proxy.frozen import frozen
-from proxy.offload import Offload
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.types import Call, Plan
@@ -68,7 +68,11 @@ class AnswerCache:
         backend = self.backends.get(rule.store) if rule is not None else None
         if rule is None or backend is None or len(plan.model_calls) != 1:
             return None
-        control = self._control(plan, call, record)
+        control = read_cache_control(call.head.headers)
+        if control.bypasses_cache and not plan.may_refresh:
+            # Asking anew costs money, so it takes a permission; without it the wish is ignored.
+            record.warn(["cache refresh ignored: this key may not refresh"])
+            control = control.without_refresh()
         if control.no_cache and not control.keep:
             return None
         keyed = partial(
@@ -80,9 +84,12 @@ class AnswerCache:
             rule=rule,
             namespace=control.namespace,
         )
-        key = await self.offload.run(call.size, keyed, call.caller)
+        if call.size <= LARGE_BYTES:
+            key = keyed()
+        else:
+            key = await self.offload.run(call.size, keyed, call.caller)
         question = None
-        if self.semantic is not None and control.keep:
+        if self.semantic is not None and rule.semantic is not None and control.keep:
             question = await self.semantic.question(
                 backend.secret, plan, call, record, control.namespace, self.offload
             )
@@ -97,11 +104,3 @@ class AnswerCache:
             question=question,
             offload=self.offload,
         )
-
-    def _control(self, plan: Plan, call: Call, record: Record) -> CacheControl:
-        """Asking anew costs money, so it takes a permission; without it the wish is ignored."""
-        control = read_cache_control(call.head.headers)
-        if control.bypasses_cache and not plan.may_refresh:
-            record.warn(["cache refresh ignored: this key may not refresh"])
-            return control.without_refresh()
-        return control

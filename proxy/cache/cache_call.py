@@ -11,11 +11,19 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
 
+from proxy.attempts import Bill
 from proxy.billing import Saved
 from proxy.cache.cache_control import CacheControl
-from proxy.cache.cached_answer import RATIO, AnswerMetadata, CachedAnswer, dump, inflate, parse
+from proxy.cache.cached_answer import (
+    RATIO,
+    AnswerMetadata,
+    CachedAnswer,
+    dump,
+    inflate,
+    load,
+    parse,
+)
 from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
 from proxy.cache.semantic import SemanticQuery
@@ -23,7 +31,7 @@ from proxy.cache.store import CacheBackend
 from proxy.dialects.upstream_request import parameters
 from proxy.errors import ProxyError, UpstreamError
 from proxy.frozen import frozen
-from proxy.offload import Offload
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Forward, Shown
 from proxy.record import Record
 from proxy.turn import LoopTurn
@@ -62,39 +70,54 @@ class CacheLookup:
     @property
     def wanted(self) -> int:
         """How many choices or vectors make the answer whole, by what policy makes of the call."""
-        call, [leg] = self.call, self.plan.model_calls
+        call, leg = self.call, self.plan.model_calls[0]
         first = leg.targets[0]
-        return choices_wanted(call, parameters(call, first, leg.changes_for(first)))
+        changes = leg.changes_for(first)
+        if "n" not in call.body and "n" not in changes.set:  # no rule adds to prompts and inputs
+            return choices_wanted(call, call.body)
+        return choices_wanted(call, parameters(call, first, changes))
 
-    async def find(self) -> CachedAnswer | None:
-        """Return what is kept, if it is young enough for the rule."""
-        return None if self.control.no_cache else await self._take(self.key)
+    async def find(self, record: Record) -> CachedAnswer | None:
+        """Return what is kept for the question, if it is young enough for the rule, else what is
+        for the same one in other words."""
+        began = record.now()
+        try:
+            if self.control.no_cache:
+                return None
+            kept = await self._take(self.key)
+            if kept is None and self.question is not None:
+                return await self._like(self.question, record)
+            return kept
+        finally:
+            record.looked = record.now() - began
 
-    async def like(self, record: Record) -> CachedAnswer | None:
+    async def _like(self, question: SemanticQuery, record: Record) -> CachedAnswer | None:
         """Return what is kept for the same question in other words. In shadow it is only noted."""
-        if self.question is None or self.control.no_cache:
-            return None
-        key = self.question.find()
+        key = question.find()
         if key is None:
             return None
         kept = await self._take(key)
         if kept is None:
-            self.question.gone(key)
+            question.gone(key)
             return None
         record.other_words = True
-        shadow = self.question.semantic.shadow
-        self.question.index.on_lookup("would_hit" if shadow else "hit")
+        shadow = question.semantic.shadow
+        question.index.on_lookup("would_hit" if shadow else "hit")
         return None if shadow else replace(kept, other_words=True)
 
     async def _take(self, key: bytes) -> CachedAnswer | None:
         value = await self.backend.get(key)
         if value is None:
             return None
+        vectors = self.call.head.endpoint == "embeddings"
+        size = len(value) * RATIO
+        if size <= LARGE_BYTES:
+            kept = load(key, value, self.rule.max_bytes, vectors=vectors)
+            return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
         larger = partial(inflate, key, value, self.rule.max_bytes)
-        text = await self.offload.run(len(value) * RATIO, larger, self.call.caller)
+        text = await self.offload.run(size, larger, self.call.caller)
         if text is None:
             return None
-        vectors = self.call.head.endpoint == "embeddings"
         parsed = partial(parse, text, vectors=vectors)
         kept = await self.offload.run(len(text), parsed, self.call.caller)
         return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
@@ -106,9 +129,8 @@ class CacheLookup:
         """Whether it is young enough for the client, too."""
         return self.control.max_age is None or self._age(kept) <= self.control.max_age
 
-    async def store(self, keep: AnswerRecorder, record: Record) -> None:
-        """Keep an answer that is whole, as ``record`` accounts for it."""
-        bill = record.served()
+    async def store(self, keep: AnswerRecorder, bill: Bill | None) -> None:
+        """Keep an answer that is whole, with the bill of it."""
         upstream, model = (bill.target.upstream.name, bill.target.model) if bill else ("", "")
         used = bill.usage.tokens if bill else Tokens()
         about = AnswerMetadata(
@@ -118,8 +140,11 @@ class CacheLookup:
             model=model,
             tokens=used,
         )
-        dumped = partial(dump, self.key, about, keep.lines)
-        value = await self.offload.run(keep.size, dumped, self.call.caller)
+        if keep.size <= LARGE_BYTES:
+            value = dump(self.key, about, keep.lines)
+        else:
+            dumped = partial(dump, self.key, about, keep.lines)
+            value = await self.offload.run(keep.size, dumped, self.call.caller)
         self.backend.put(self.key, value, self.rule.ttl)
         if self.question is not None:
             self.question.keep(self.key)
@@ -149,31 +174,24 @@ class CacheCall:
         if not self.lookup.control.keep:
             await self._alone()
             return
-        while not await self._served():
-            pass
+        while True:
+            name = self.lookup.flight
+            flight = self.flights.get(name)
+            if flight is not None and flight.joinable:
+                is_served = await self._join(flight)
+            else:
+                is_served = await self._lead(name)
+            if is_served:  # else it came to nothing for this call, which may lead now
+                return
 
     async def _alone(self) -> None:
         """Leave no trace: nothing is kept of the answer, nobody shares it."""
-        kept = await self._found()
+        kept = await self.lookup.find(self.record)
         if kept is not None and self.lookup.suits(kept):
             await self._replay(kept)
         else:
             self.record.cache = "miss"
             await self.forward(self.client)
-
-    async def _found(self) -> CachedAnswer | None:
-        began = self.record.now()
-        try:
-            return await self.lookup.find() or await self.lookup.like(self.record)
-        finally:
-            self.record.looked = self.record.now() - began
-
-    async def _served(self) -> bool:
-        """Join the others or lead them. False when that came to nothing for this call."""
-        flight = self.flights.get(self.lookup.flight)
-        if flight is not None and flight.joinable:
-            return await self._join(flight)
-        return await self._lead()
 
     async def _show(self, kept: CachedAnswer) -> bool:
         if not self.lookup.suits(kept):
@@ -187,12 +205,23 @@ class CacheCall:
         self.record.saved = self.lookup.worth(kept, self.record)
         streamed = self.lookup.call.stream
         await self.client.begin(Head(streamed), self.record)
-        made = partial(_chunks, kept, streamed=streamed)
-        chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
+        if kept.size <= LARGE_BYTES:
+            chunks = kept.chunks(streamed=streamed)
+        else:
+            made = partial(kept.chunks, streamed=streamed)
+            chunks = await self.lookup.offload.run(kept.size, made, self.lookup.call.caller)
+        if len(chunks) <= TOGETHER:
+            await self.client.send(chunks)
+            return
         turn = LoopTurn(self.record.now)
         turn.begin()
         for at in range(0, len(chunks), TOGETHER):
             await self._send(chunks[at : at + TOGETHER], turn)
+
+    async def _send(self, chunks: Sequence[Chunk], turn: LoopTurn) -> None:
+        await self.client.send(chunks)
+        if turn.is_over():
+            await turn.rest()
 
     async def _join(self, flight: Flight) -> bool:
         began = self.record.now()
@@ -212,7 +241,7 @@ class CacheCall:
         self.record.cache = "coalesced"
         head = Head(self.lookup.call.stream, flagged=flight.head.flagged)
         await self.client.begin(head, self.record)
-        await self._show_all(place)
+        await self._show_all(await place.next(TOGETHER), place)
         self.record.saved = flight.saved
 
     def _again(self, flight: Flight) -> bool:
@@ -226,16 +255,16 @@ class CacheCall:
                 raise flight.failure().with_traceback(None) from None
         return False
 
-    async def _lead(self) -> bool:
-        name = self.lookup.flight
+    async def _lead(self, name: object) -> bool:
         flight = self.flights[name] = Flight()
         try:
-            flight.kept = kept = await self._found()
+            flight.kept = kept = await self.lookup.find(self.record)
             if kept is None:
                 await self._fetch(flight)
                 return True
         finally:
-            flight.close()
+            if not flight.closed:
+                flight.close()
             if self.flights.get(name) is flight:
                 del self.flights[name]
         return await self._show(kept)
@@ -244,26 +273,19 @@ class CacheCall:
         self.record.cache = "refresh" if self.lookup.control.no_cache else "miss"
         async with Fill(self.lookup, self.forward, flight):
             with flight.joined() as place:
-                await flight.begun()
+                first = await place.next(TOGETHER)
                 await self.client.begin(flight.head, self.record)
-                await self._show_all(place)
+                await self._show_all(first, place)
 
-    async def _show_all(self, place: Listener) -> None:
-        """Show an answer that is being fetched. Raise what went wrong, also before its first
-        chunk."""
-        turn = LoopTurn(self.record.now)
-        async for chunk in place:
+    async def _show_all(self, chunks: Sequence[Chunk], place: Listener) -> None:
+        """Show an answer that is being fetched, from its first chunks on. Raise what went wrong."""
+        turn: LoopTurn | None = None
+        while not chunks[-1].last:
+            turn = turn or LoopTurn(self.record.now)
             turn.begin()
-            await self._send([chunk, *place.more(TOGETHER)], turn)
-
-    async def _send(self, chunks: Sequence[Chunk], turn: LoopTurn) -> None:
+            await self._send(chunks, turn)
+            chunks = await place.next(TOGETHER)
         await self.client.send(chunks)
-        if turn.is_over():
-            await turn.rest()
-
-
-def _chunks(kept: CachedAnswer, *, streamed: bool) -> list[Chunk]:
-    return [*kept.chunks(streamed=streamed)]
 
 
 @dataclass(slots=True)
@@ -275,29 +297,21 @@ class Fill:
     flight: Flight
     _keep: AnswerRecorder = field(init=False)
     _record: Record = field(init=False)
-    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
     _task: asyncio.Task[None] = field(init=False)
 
-    async def __aenter__(self) -> Self:
+    async def __aenter__(self) -> None:
         self._keep = AnswerRecorder(self.lookup.rule, self.lookup.wanted)
-        await self._group.__aenter__()
-        self._task = self._group.create_task(self._fill())
-        return self
+        self._task = asyncio.get_running_loop().create_task(self._fill())
 
     async def __aexit__(self, *exc_info: object) -> None:
+        task = self._task
         try:
             await self.flight.unneeded()
         finally:
-            self._task.cancel()
-            await self._ended()
-
-    async def _ended(self) -> None:
-        try:
-            await self._group.__aexit__(None, None, None)
-        except BaseExceptionGroup as bugs:
-            raise bugs.exceptions[0] from None  # there is one task only
-        finally:
-            del self._task  # a cancelled one knows its frames, which know us, and the whole call
+            try:
+                await _ended(task)
+            finally:
+                del self._task, task  # it knows its frames, which know us, and the whole call
 
     async def _fill(self) -> None:
         try:
@@ -319,15 +333,36 @@ class Fill:
     async def _send(self, chunk: Chunk) -> None:
         """Pass a chunk on. The last one is kept before anyone sees it, so that whoever asks
         again on seeing it finds it kept."""
-        line = None
-        if chunk.data is not None and not self._keep.oversize:
-            made = partial(line_of, chunk)
-            line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
-        self._keep.feed(chunk, line)
-        self.flight.oversize = self._keep.oversize
+        keep, line = self._keep, None
+        if chunk.data is not None and not keep.oversize:
+            if chunk.size <= LARGE_BYTES:
+                line = line_of(chunk)
+            else:
+                made = partial(line_of, chunk)
+                line = await self.lookup.offload.run(chunk.size, made, self.lookup.call.caller)
+        keep.feed(chunk, line)
+        self.flight.oversize = keep.oversize
         if chunk.last:
-            if self._keep.whole:
-                await self.lookup.store(self._keep, self._record)
             bill = self._record.served()
+            if keep.whole:
+                await self.lookup.store(keep, bill)
             self.flight.saved = Saved(bill.usage.tokens, bill.cost) if bill else None
         await self.flight.add(chunk)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    """End a task, and wait until it has ended, whoever wants to leave sooner. Raise what it broke
+    with."""
+    left: asyncio.CancelledError | None = None
+    if not task.done():
+        task.cancel()
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            left = error
+    bug = None if task.cancelled() else task.exception()
+    if bug is not None:
+        raise bug from None
+    if left is not None:
+        raise left

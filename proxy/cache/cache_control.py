@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field, replace
 
 from proxy.dialects import request_headers
 from proxy.frozen import frozen
@@ -23,11 +23,11 @@ class CacheControl:
     keep: bool = True
     max_age: float | None = None
     namespace: str = ""
+    bypasses_cache: bool = field(init=False)
 
-    @property
-    def bypasses_cache(self) -> bool:
-        """Whether what is kept may be passed over, which costs money."""
-        return self.no_cache or self.max_age is not None
+    def __post_init__(self) -> None:
+        """Note whether what is kept may be passed over, which costs money."""
+        object.__setattr__(self, "bypasses_cache", self.no_cache or self.max_age is not None)
 
     def without_refresh(self) -> CacheControl:
         """Return what is left to a client that may not have anything asked anew."""
@@ -36,6 +36,7 @@ class CacheControl:
 
 DEFAULT = CacheControl()
 _REFRESH, _NAMESPACE = "x-portkey-cache-force-refresh", "x-portkey-cache-namespace"
+_SAYING = frozenset({"cache-control", _REFRESH, _NAMESPACE})
 
 
 def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
@@ -44,10 +45,9 @@ def read_cache_control(headers: Mapping[str, str]) -> CacheControl:
     Directives that are unknown or malformed are ignored, as HTTP says. Raises ``BadRequest`` for
     a refresh that is neither true nor false.
     """
-    directives = headers.get("cache-control")
-    if directives is None and _REFRESH not in headers and _NAMESPACE not in headers:
+    if _SAYING.isdisjoint(headers):
         return DEFAULT
-    words = {word.strip().lower() for word in (directives or "").split(",")}
+    words = {word.strip().lower() for word in headers.get("cache-control", "").split(",")}
     ages = [age for word in words if (age := _max_age(word)) is not None]
     return CacheControl(
         no_cache="no-cache" in words or request_headers.flag(_REFRESH, headers),

@@ -59,14 +59,13 @@ class CachedAnswer:
         """How many bytes it has."""
         return sum(map(len, self.lines))
 
-    def chunks(self, *, streamed: bool) -> Iterator[Chunk]:
-        """Yield it in the form that is wanted; in the one it came in, byte for byte."""
+    def chunks(self, *, streamed: bool) -> list[Chunk]:
+        """Return it in the form that is wanted; in the one it came in, byte for byte."""
         if streamed:
-            yield from self._events()
-        elif self.about.streamed:
-            yield Chunk(merged(self.events), last=True, size=self.size)
-        else:
-            yield Chunk(self.events[0], self.lines[0], last=True, size=self.size)
+            return [*self._events()]
+        if self.about.streamed:
+            return [Chunk(merged(self.events), last=True, size=self.size)]
+        return [Chunk(self.events[0], self.lines[0], last=True, size=self.size)]
 
     def _events(self) -> Iterator[Chunk]:
         if self.about.streamed:
@@ -81,7 +80,8 @@ class CachedAnswer:
 
 def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
     """Return the bytes to store. No line may hold a line end, which JSON need not."""
-    counts = {name: count for name in TOKEN_TYPES if (count := getattr(about.tokens, name))}
+    every = zip(TOKEN_TYPES, about.tokens.counts(), strict=True)
+    counts = {name: count for name, count in every if count}
     first = [about.at, about.streamed, about.upstream, about.model, counts]
     text = b"\n".join((orjson.dumps(first), *lines))
     return b"".join((VERSION, key, zlib.compress(text, LEVEL)))

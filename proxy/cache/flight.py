@@ -7,8 +7,6 @@ the answer comes from, or starts a task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Self
 
 from proxy.billing import Saved
@@ -23,7 +21,13 @@ class Flight:
     Up to ``oversize`` it holds all that was said and runs ahead of those who listen; beyond, nobody
     can join any more and the slowest who listens sets the pace, so that memory stays bounded.
     ``saved`` is what listening instead of asking has saved, known with the last chunk.
+    ``chunks`` are those that are held, from the one at ``base`` on; ``places`` those who listen.
     """
+
+    __slots__ = (
+        *("_waiting", "base", "chunks", "closed", "error", "head", "kept"),
+        *("oversize", "places", "saved", "whole"),
+    )
 
     def __init__(self) -> None:
         self.kept: CachedAnswer | None = None
@@ -33,10 +37,10 @@ class Flight:
         self.oversize = False
         self.whole = False
         self.closed = False
-        self._chunks: list[Chunk] = []
-        self._base = 0
-        self._places: set[Listener] = set()
-        self._news = asyncio.Event()
+        self.chunks: list[Chunk] = []
+        self.base = 0
+        self.places: set[Listener] = set()
+        self._waiting: list[asyncio.Future[None]] = []
 
     @property
     def joinable(self) -> bool:
@@ -49,69 +53,57 @@ class Flight:
 
     @property
     def _end(self) -> int:
-        return self._base + len(self._chunks)
+        return self.base + len(self.chunks)
 
-    def _tell(self) -> None:
+    def tell(self) -> None:
         """Wake all who wait, for whatever they wait: they look for themselves."""
-        self._news.set()
-        self._news = asyncio.Event()
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                if not each.done():  # it may have been cancelled
+                    each.set_result(None)
+
+    async def news(self) -> None:
+        """Wait until something is told."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        await waiting
 
     async def add(self, chunk: Chunk) -> None:
         """Take the next chunk; once oversize, wait until all who listen have taken it."""
         if chunk.is_keepalive and not self._end:
             return  # whoever joins is shown something, or a clean error
-        self._chunks.append(chunk)
+        self.chunks.append(chunk)
         self.whole = chunk.last
-        self._tell()
+        self.tell()
         while self.oversize and not self.whole and self._lagging():
-            await self._news.wait()
+            await self.news()
         if self.oversize and not self.whole:
-            self._base = self._end
-            self._chunks.clear()
+            self.base = self._end
+            self.chunks.clear()
 
     def _lagging(self) -> bool:
-        return any(place.position < self._end for place in self._places)
+        return any(place.position < self._end for place in self.places)
 
     def close(self, error: ProxyError | None = None) -> None:
         """No more comes. Without a last chunk, whoever listens is told the error."""
         self.error = self.error or error
         self.closed = True
-        self._tell()
+        self.tell()
 
-    @contextmanager
-    def joined(self) -> Iterator[Listener]:
-        """Take a place at the first chunk; it counts as listening until the block is left."""
-        place = Listener(self)
-        self._places.add(place)
-        try:
-            yield place
-        finally:
-            self._places.discard(place)
-            self._tell()
+    def joined(self) -> Listener:
+        """Return a place at the first chunk; it counts as listening until its block is left."""
+        return Listener(self)
 
     async def begun(self) -> None:
         """Wait until there is something to show, or it is known that there will be nothing."""
-        while not self._chunks and self.kept is None and not self.closed:
-            await self._news.wait()
+        while not self.chunks and self.kept is None and not self.closed:
+            await self.news()
 
     async def unneeded(self) -> None:
         """Wait until it is closed, or nobody listens while it is not whole."""
-        while not self.closed and (self._places or self.whole):
-            await self._news.wait()
-
-    async def chunk(self, position: int) -> Chunk:
-        """Return a chunk as soon as it is there. Raise what ended the flight before it."""
-        if self.oversize:
-            self._tell()  # this listener has caught up
-        while position >= self._end:
-            if self.closed:
-                raise self.failure().with_traceback(None) from None
-            await self._news.wait()
-        return self._chunks[position - self._base]
-
-    def there(self, position: int, most: int) -> list[Chunk]:
-        """Return the chunks that are there already, so many at the most."""
-        return self._chunks[position - self._base :][:most] if not self.oversize else []
+        while not self.closed and (self.places or self.whole):
+            await self.news()
 
     def failure(self) -> ProxyError:
         """Return what ended the flight; a leader that broke has left no error of its own."""
@@ -119,30 +111,33 @@ class Flight:
 
 
 class Listener:
-    """How far one listener has come; an iterator over the chunks."""
+    """How far one listener has come."""
 
-    __slots__ = ("_flight", "_over", "position")
+    __slots__ = ("_flight", "position")
 
     def __init__(self, flight: Flight) -> None:
         self._flight = flight
-        self._over = False
         self.position = 0
 
-    def __aiter__(self) -> Self:
+    def __enter__(self) -> Self:
+        self._flight.places.add(self)
         return self
 
-    async def __anext__(self) -> Chunk:
-        if self._over:
-            raise StopAsyncIteration
-        chunk = await self._flight.chunk(self.position)
-        self.position += 1
-        self._over = chunk.last
-        return chunk
+    def __exit__(self, *exc_info: object) -> None:
+        self._flight.places.discard(self)
+        self._flight.tell()
 
-    def more(self, most: int) -> list[Chunk]:
-        """Return the chunks after it that are there already, so many at the most."""
-        chunks = [] if self._over else self._flight.there(self.position, most)
-        if chunks:
-            self.position += len(chunks)
-            self._over = chunks[-1].last
+    async def next(self, most: int = 1) -> list[Chunk]:
+        """Return the next chunks, so many at the most, as soon as one is there. Raise what ended
+        the flight before it."""
+        flight = self._flight
+        if flight.oversize:
+            flight.tell()  # this listener has caught up
+        while self.position - flight.base >= len(flight.chunks):
+            if flight.closed:
+                raise flight.failure().with_traceback(None) from None
+            await flight.news()
+        at = self.position - flight.base
+        chunks = flight.chunks[at : at + (1 if flight.oversize else most)]
+        self.position += len(chunks)
         return chunks

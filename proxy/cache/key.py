@@ -47,6 +47,10 @@ PARTS: Mapping[str, Part] = {
     **_all("question", "inference_extra_headers", "inference_extra_params"),
 }
 
+FORM = frozenset(name for name, part in PARTS.items() if part == "form")
+FORM_AND_WHO = FORM | {name for name, part in PARTS.items() if part == "who"}
+END = b"]"
+
 
 def secret_of(text: str) -> bytes:
     """Make a secret for keys out of a configured one of any length."""
@@ -61,31 +65,44 @@ def digest(
     ``scope`` is whose answers may be shared: nothing ever crosses it. ``namespace`` is the
     client's own word, beside that of the rule. ``secret`` has at most 64 bytes.
     """
-    head = call.head
-    parts = [
-        scope,
-        plan.deployment,
-        [rule.namespace, ascii(namespace)],
-        [head.dialect, head.endpoint],  # a field means what its dialect says
-        head.user if rule.by_user else None,
-        [_leg(leg) for leg in plan.model_calls],
-        plan.guards.digest,
-        _question(call.body, by_user=rule.by_user),
-    ]
-    pieces = [orjson.dumps(parts)] if call.size <= LARGE_BYTES else write_pieces(parts)
-    made = hashlib.blake2b(digest_size=BYTES, key=secret)
-    for piece in pieces:
+    frame = _frame(scope, plan, call, rule, namespace)
+    question = _question(call.body, by_user=rule.by_user)
+    if call.size <= LARGE_BYTES:
+        whole = frame + orjson.dumps(question) + END
+        return hashlib.blake2b(whole, digest_size=BYTES, key=secret).digest()
+    made = hashlib.blake2b(frame, digest_size=BYTES, key=secret)
+    for piece in (*write_pieces(question), END):
         made.update(piece)
     return made.digest()
 
 
+def _frame(scope: str, plan: Plan, call: Call, rule: CacheRule, namespace: str) -> bytes:
+    """Return all that the question stands in, as the begin of a list in JSON: that of a plan itself
+    is written once for all calls that share it."""
+    head = call.head
+    field = head.dialect, head.endpoint  # a field means what its dialect says
+    is_plans = rule is plan.cache and scope == plan.key and not rule.by_user and not namespace
+    frame = plan.question_frames.get(field) if is_plans else None
+    if frame is None:
+        parts = [
+            scope,
+            plan.deployment,
+            [rule.namespace, ascii(namespace)],
+            field,
+            head.user if rule.by_user else None,
+            [_leg(leg) for leg in plan.model_calls],
+            plan.guards.digest,
+        ]
+        frame = orjson.dumps(parts)[: -len(END)] + b","
+        if is_plans:
+            plan.question_frames[field] = frame
+    return frame
+
+
 def _question(body: Json, *, by_user: bool) -> list[tuple[str, Any]]:
     """Return the fields in the order of their names; within a field order may matter to a model."""
-    left_out = ("form",) if by_user else ("form", "who")
-    return sorted(
-        ((name, value) for name, value in body.items() if PARTS.get(name) not in left_out),
-        key=lambda pair: pair[0],
-    )
+    names = body.keys() - (FORM if by_user else FORM_AND_WHO)
+    return [(name, body[name]) for name in sorted(names)]
 
 
 def _leg(leg: ModelCall) -> list[Any]:

@@ -43,11 +43,12 @@ class Memory:
     def put(self, key: bytes, value: bytes, ttl: float) -> None:
         if key in self._entries:
             self._drop(key)
-        if _cost(value) > self._max_bytes:
+        cost = _cost(value)
+        if cost > self._max_bytes:
             self._events.evicted("dropped", 1)
             return
         self._entries[key] = (self._now() + ttl, value)
-        self._size += _cost(value)
+        self._size += cost
         gone = 0
         while self._size > self._max_bytes:
             self._drop(next(iter(self._entries)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects.findings import is_flagged
+from proxy.dialects.findings import DETECTIONS, HOOKS, is_flagged
 from proxy.dialects.pieces import dump
 from proxy.types import CacheRule, Call, Chunk, Json
 
@@ -18,7 +18,7 @@ def choices_wanted(call: Call, body: Json) -> int:
         return _texts(body.get("input"))
     n = body.get("n")
     choices = n if type(n) is int and n > 0 else 1
-    return choices * _texts(body.get("prompt"))
+    return choices * _texts(body["prompt"]) if "prompt" in body else choices
 
 
 def _texts(value: Any) -> int:
@@ -45,7 +45,7 @@ class AnswerRecorder:
 
     __slots__ = (
         *("_finished", "_good", "_rule", "_seen", "_vectors", "_wanted"),
-        *("flagged", "lines", "size", "whole"),
+        *("flagged", "lines", "oversize", "size", "whole"),
     )
 
     def __init__(self, rule: CacheRule, wanted: int = 1) -> None:
@@ -57,12 +57,9 @@ class AnswerRecorder:
         self._finished: set[int] = set()
         self.lines: list[bytes] = []
         self.size = 0
+        self.oversize = False
         self.flagged = False
         self.whole = False
-
-    @property
-    def oversize(self) -> bool:
-        return self.size > self._rule.max_bytes
 
     def feed(self, chunk: Chunk, line: bytes | None = None) -> None:
         """Take the next chunk, and its line where that was made before. What is too large is
@@ -76,13 +73,16 @@ class AnswerRecorder:
 
     def _take(self, data: Json, line: bytes) -> None:
         self.size += len(line) + 1
-        self._good = self._good and not self.oversize and not data.get("error")
-        self.flagged = self.flagged or is_flagged(data)
-        vectors = data.get("data")
-        self._vectors += len(vectors) if isinstance(vectors, list) else 0
+        self.oversize = self.size > self._rule.max_bytes
+        if self.oversize or data.get("error"):
+            self._good = False
+        if DETECTIONS in data or HOOKS in data:
+            self.flagged = self.flagged or is_flagged(data)
+        if "data" in data and isinstance(data["data"], list):
+            self._vectors += len(data["data"])
         choices = data.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
+        for choice in choices if type(choices) is list else ():
+            if type(choice) is dict:
                 self._judge(choice)
         if self._good:
             self.lines.append(line)
@@ -91,17 +91,19 @@ class AnswerRecorder:
 
     def _judge(self, choice: Json) -> None:
         at, end = choice.get("index", 0), choice.get("finish_reason")
-        if type(at) is not int or (end is not None and not isinstance(end, str)):
+        if type(at) is not int or not (end is None or type(end) is str):
             self._good = False
             return
         self._seen.add(at)
         if end is not None:
             self._finished.add(at)
             self._good = self._good and end not in _AMISS
-        if not self._rule.tool_calls:
-            self._good = self._good and end not in _CALLS and not _calls_a_tool(choice)
+        if not self._rule.tool_calls and (end in _CALLS or _calls_a_tool(choice)):
+            self._good = False
 
 
 def _calls_a_tool(choice: Json) -> bool:
     message: Any = choice.get("delta") or choice.get("message") or choice
-    return isinstance(message, dict) and any(message.get(name) for name in _CALLS)
+    if type(message) is not dict or _CALLS.isdisjoint(message):
+        return False
+    return any(message.get(name) for name in _CALLS)

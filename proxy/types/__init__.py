@@ -238,6 +238,8 @@ class Plan:
     ``hedge_after`` is in seconds. ``refusal`` is set when a rule refuses the call. Without
     ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client
     may have asked anew what is kept. ``by`` names the rule behind each effect on the whole call.
+    ``question_frames`` are what of a question's key is the same for all calls that share the plan,
+    by dialect and endpoint.
     """
 
     revision: str
@@ -256,6 +258,9 @@ class Plan:
     may_refresh: bool = False
     guards: Guarding = UNGUARDED
     by: Mapping[str, str] = field(default_factory=dict)
+    question_frames: dict[tuple[str, str], bytes] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     @property
     def rules(self) -> tuple[str, ...]:

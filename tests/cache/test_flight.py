@@ -16,7 +16,7 @@ CHUNKS = [Chunk({"n": n}) for n in range(5)] + [Chunk(None, last=True)]
 
 async def heard(flight: Flight) -> list[Chunk]:
     with flight.joined() as place:
-        return [chunk async for chunk in place]
+        return await rest(place)
 
 
 async def turns(count: int = 10) -> None:
@@ -43,9 +43,9 @@ async def test_an_error_comes_after_what_was_said_before_it() -> None:
     flight.close(UpstreamInvalid("broken"))
 
     with flight.joined() as place:
-        assert await anext(place) == CHUNKS[0]
+        assert await place.next() == [CHUNKS[0]]
         with pytest.raises(UpstreamInvalid, match="broken"):
-            await anext(place)
+            await place.next()
 
 
 async def test_an_end_without_a_word_is_an_error_too() -> None:
@@ -119,18 +119,21 @@ async def test_beyond_its_size_the_slowest_sets_the_pace_and_nothing_is_held() -
             filling = group.create_task(fill())
             await turns()
             assert not flight.joinable
-            assert len(flight._chunks) == 3
-            said = [await anext(slow) for _ in range(3)]
+            assert len(flight.chunks) == 3
+            said = [*await slow.next(), *await slow.next(), *await slow.next()]
             await turns()
             assert not filling.done()  # until it comes back for more
             said += await rest(slow)
 
     assert said == CHUNKS
-    assert len(flight._chunks) <= 1
+    assert len(flight.chunks) <= 1
 
 
 async def rest(place: Listener) -> list[Chunk]:
-    return [chunk async for chunk in place]
+    chunks = await place.next()
+    while not chunks[-1].last:
+        chunks += await place.next(2)
+    return chunks
 
 
 async def test_who_leaves_holds_up_nobody() -> None:

@@ -157,3 +157,29 @@ def test_two_parts_never_run_into_each_other() -> None:
 def test_a_configured_secret_may_have_any_length() -> None:
     assert len(secret_of("x" * 1000)) == len(secret_of("x")) == BYTES
     assert secret_of("x") != secret_of("y")
+
+
+def test_calls_that_share_a_plan_have_the_keys_that_each_has_alone() -> None:
+    shared = replace(PLAN, cache=RULE)
+    calls = [
+        CALL,
+        said(seed=1),
+        replace(CALL, head=replace(HEAD, endpoint="chat")),
+        replace(CALL, head=replace(HEAD, dialect="scale")),
+    ]
+
+    for call in (*calls, *calls):
+        for namespace in ("", "trial"):
+            assert key(call, shared, RULE, namespace) == key(call, PLAN, RULE, namespace)
+        assert key(call, shared, scope="search-box") == key(call, PLAN, scope="search-box")
+    assert len({key(call, shared, RULE) for call in calls}) == len(calls)
+
+
+def test_users_that_share_a_plan_have_keys_of_their_own_where_the_rule_says_so() -> None:
+    by_user = replace(RULE, by_user=True)
+    shared = replace(PLAN, cache=by_user)
+    users = [replace(CALL, head=replace(HEAD, user=name)) for name in ("a", "b", "a")]
+
+    assert [key(call, shared, by_user) for call in users] == [
+        key(call, PLAN, by_user) for call in users
+    ]
