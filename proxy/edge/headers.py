@@ -7,13 +7,14 @@ from proxy.errors import ProxyError
 from proxy.limits.kinds import KINDS
 from proxy.record import Record
 from proxy.types import Head, Json
-from proxy.types.limit import LimitKind
-from proxy.types.outcome import Outcome, Standing
+from proxy.types.limit import Limit, LimitKind
+from proxy.types.outcome import READING, Outcome
 from proxy.usage import usd_text
 
 MAX_WARNING = 1024
 ERROR = "x-headrace-error"
 FLAGGED = "flagged by a guard of the upstream"
+RATES = tuple(kind for kind in KINDS.values() if kind.headers is not None)
 
 
 def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str]:
@@ -54,23 +55,24 @@ def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:
 
 def of_limits(admission: Outcome) -> dict[str, str]:
     """Return the headers of the client's tightest rate of each kind that has some."""
-    tightest: dict[LimitKind, tuple[float, Standing, int]] = {}
+    tightest: dict[LimitKind, tuple[float, Limit, int, int]] = {}
     for index, claim in enumerate(admission.claims):
         limit = claim.limit
-        if limit.kind.headers is not None and not limit.shadow:
-            rate = admission.standing(index)
-            left = rate.remaining
-            share = left / limit.capacity
-            if limit.kind not in tightest or share < tightest[limit.kind][0]:
-                tightest[limit.kind] = share, rate, left
+        kind = limit.kind
+        if kind.headers is not None and not limit.shadow:
+            debt = admission.readings[index * READING]
+            left = limit.capacity + -debt // limit.unit_debt
+            share = left / limit.capacity if left > 0 else 0.0
+            if kind not in tightest or share < tightest[kind][0]:
+                tightest[kind] = share, limit, left if left > 0 else 0, debt
     headers: dict[str, str] = {}
-    for kind in KINDS.values():
-        if kind.headers is not None and kind in tightest:
+    for kind in RATES:
+        if kind in tightest and kind.headers is not None:
             size, remaining, reset = kind.headers
-            _, rate, left = tightest[kind]
-            headers[size] = str(rate.limit.capacity)
+            _, limit, left, debt = tightest[kind]
+            headers[size] = str(limit.capacity)
             headers[remaining] = str(left)
-            headers[reset] = f"{rate.reset_s or 0:g}s"
+            headers[reset] = f"{-(-debt // limit.drain) / 1000:g}s"
     return headers
 
 

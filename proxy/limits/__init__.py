@@ -19,7 +19,7 @@ from proxy.limits import economics
 from proxy.limits.backfill import Backfill
 from proxy.limits.claims import actuals, charges_of, claims_of, hidden_tokens, predicted
 from proxy.limits.stores.store import CounterStore
-from proxy.offload import Offload
+from proxy.offload import LARGE_BYTES, Offload
 from proxy.record import Record
 from proxy.types import Call, Plan
 from proxy.types.guard import is_service
@@ -91,6 +91,7 @@ class Admitted:
     record: Record
     _reserved: Reservation = NOTHING
     _asked: int = 0
+    _id: str = ""
 
     @property
     def at_ms(self) -> int:
@@ -108,13 +109,17 @@ class Admitted:
             economics.permit(self.plan.guards.ceilings, cost, self.record)
         if not self.plan.bounds:
             return self
-        claims = await self._worked_out(claims_of)
+        if self.call.size <= LARGE_BYTES:
+            claims = claims_of(self.plan, self.call)
+        else:
+            claims = await self._worked_out(claims_of)
         try:
             self._reserved = await self._reserve(claims)
         except asyncio.CancelledError:  # it may have been charged: its client has left meanwhile
-            await self.admission.store.release(self._id)
+            if self._asked:
+                await self.admission.store.release(self._id)
             raise
-        if self.claims:
+        if self._reserved.decided.claims:
             self.admission._in_flight[self._reserved.id] = self
         return self
 
@@ -135,13 +140,14 @@ class Admitted:
         """Settle also when the call is cancelled: what was used was used. A call that was refused
         after all has used nothing."""
         store, reserved = self.admission.store, self._reserved
-        if not self.claims:
+        claims = reserved.decided.claims
+        if not claims:
             return
         try:
             if reserved.void:
                 await store.release(reserved.id)
             else:
-                used = actuals(self.claims, self.record)
+                used = actuals(claims, self.record)
                 self.record.charges = charges_of(reserved.decided, used)
                 await store.settle(reserved.id, used)
         finally:
@@ -152,9 +158,10 @@ class Admitted:
         limit, those that still hold. Raise the refusal where the plan has no cache, a guard would
         call a paid service first, or another limit refuses too."""
         decided = await self._decide(claims)
-        if decided.refusal is None:
+        refusal = None if decided.admitted else decided.refusal
+        if refusal is None:
             return Reservation(self._id, decided)
-        error = _refused(decided.refusal, store_away=decided.store_away)
+        error = _refused(refusal, store_away=decided.store_away)
         rules = self.plan.guards.input
         if self.plan.cache is None or any(is_service(rule.detector) for rule in rules):
             raise error
@@ -191,16 +198,13 @@ class Admitted:
     async def _ask(self, claims: Sequence[Claim]) -> Outcome:
         """Ask the store under a new id: under the last one it may owe something, or be owed."""
         self._asked += 1
+        self._id = f"{self.call.head.nonce}-{self._asked}"
         decided = await self.admission.store.admit(self._id, claims)
         if decided.admitted and any(decided.readings[FLAGS::READING]):
             for standing in decided.standings:
                 if standing.warned:
                     self.admission.warned(standing)
         return decided
-
-    @property
-    def _id(self) -> str:
-        return f"{self.call.head.nonce}-{self._asked}"
 
 
 def _refused(refusal: LimitRefusal, *, store_away: bool) -> ProxyError:

@@ -16,68 +16,78 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.bounds import most_thought
 from proxy.dialects.upstream_request import parameters, translated
 from proxy.errors import BadField
-from proxy.estimate import body_quarters, whole_tokens
+from proxy.estimate import NONE_KNOWN, body_quarters, whole_tokens
 from proxy.limits.most_expensive import highest_cost
 from proxy.record import Record
 from proxy.types import UNCHANGED, Call, Changes, Json, ModelCall, Plan, Target, Translated
-from proxy.types.limit import MOST, CallSize, Claim, LimitKind
+from proxy.types.limit import MOST, CallSize, Claim, ClaimTemplate, LimitKind
 from proxy.types.outcome import READING, WAIT, Outcome
 from proxy.types.reasoning import reasons
 
+A_USER = "\0user\0"  # stands in a scope for who calls: no name of the policy has such a character
+ONLY = (0,)  # the index of the model call of nearly every call
+Weights = dict[LimitKind, list[int]]
 WRITTEN_PER_SECOND = 50  # tokens: what models of today write, of a whole second
 
 
 def claims_of(plan: Plan, call: Call) -> tuple[Claim, ...]:
     """Return the claims of a call, one for each counter, in the order of its limits."""
-    labels, weights = _labels(plan, call), _weights(plan, call)
-    whole = {kind: min(sum(amounts), MOST) for kind, amounts in weights.items()}
-    claims: list[Claim] = []
-    for bound in plan.bounds:
-        limit, per, personal = bound.limit, bound.per, "user" in bound.per
-        if "model" not in per:
-            amount = whole.get(limit.kind, 1)
-            claims.append(Claim(limit, _scope(per, labels), amount, personal=personal))
-            continue
-        amounts = weights.get(limit.kind)
-        for model, legs in _models(plan).items():
-            amount = min(sum([amounts[leg] for leg in legs]), MOST) if amounts else 1
-            scope = _scope(per, {**labels, "model": model})
-            claims.append(Claim(limit, scope, amount, personal=personal))
-    return tuple(claims)
+    templates = plan.claim_templates
+    if not templates:
+        templates[:] = _templates(plan)  # large calls do so beside the loop, at the same time
+    weights = _weights(plan, call, templates)
+    return tuple([each.claim or _claim(each, weights, call) for each in templates])
 
 
-def _models(plan: Plan) -> dict[str, list[int]]:
-    """Return the indexes of the legs by the model of their first target, whatever name the client
-    has for it: a limit per model has a counter for each."""
+def _claim(template: ClaimTemplate, weights: Weights, call: Call) -> Claim:
+    """Return what one call claims of a counter that others claim otherwise."""
+    _, limit, scope, personal, legs = template
+    amount = 1
+    if limit.kind in weights:
+        amounts = weights[limit.kind]
+        amount = amounts[0] if legs == ONLY else min(sum([amounts[leg] for leg in legs]), MOST)
+    if personal:
+        scope = scope.replace(A_USER, str(call.head.user or call.body.get("user") or ""))
+    return Claim(limit, scope, amount, personal=personal)
+
+
+def _templates(plan: Plan) -> list[ClaimTemplate]:
+    """Return what all calls of a plan claim, by whose each counter is: a limit per model has one
+    for each model that legs ask first, whatever name the client has for it."""
+    labels = {f"tag.{name}": value for name, value in plan.tags.items()}
+    labels |= {"key": plan.key, "deployment": plan.deployment or "", "user": A_USER}
     models: dict[str, list[int]] = {}
     for index, leg in enumerate(plan.model_calls):
         models.setdefault(leg.targets[0].model, []).append(index)
-    return models
+    everything = {"": list(range(len(plan.model_calls)))}
+    templates: list[ClaimTemplate] = []
+    for bound in plan.bounds:
+        limit, personal = bound.limit, "user" in bound.per
+        for model, legs in (models if "model" in bound.per else everything).items():
+            scope = _scope(bound.per, {**labels, "model": model})
+            varies = personal or limit.kind.estimated
+            claim = None if varies else Claim(limit, scope, 1, personal=personal)
+            templates.append(ClaimTemplate(claim, limit, scope, personal, tuple(legs)))
+    return templates
 
 
 def _scope(per: Sequence[str], labels: Mapping[str, str]) -> str:
     """Name a counter by whose it is; what a call does not have is one value too."""
-    if len(per) == 1:
-        [name] = per
-        return f"{name}:{labels[name]}" if name in labels else f"{name}:"
     return "|".join([f"{name}:{labels.get(name, '')}" for name in per])
 
 
-def _labels(plan: Plan, call: Call) -> dict[str, str]:
-    labels = {f"tag.{name}": value for name, value in plan.tags.items()}
-    labels["key"] = plan.key
-    labels["deployment"] = plan.deployment or ""
-    labels["user"] = str(call.head.user or call.body.get("user") or "")
-    return labels
-
-
-def _weights(plan: Plan, call: Call) -> dict[LimitKind, list[int]]:
+def _weights(plan: Plan, call: Call, templates: Sequence[ClaimTemplate]) -> Weights:
     """Return what each leg may use, by the kind of limit: estimated once for all limits, and not at
     all where no limit counts it."""
-    kinds = {bound.limit.kind for bound in plan.bounds if bound.limit.kind.estimated}
-    sizes = [_sizes(call, plan, leg) for leg in plan.model_calls] if kinds else []
-    day = call.head.at.date()
-    return {kind: [kind.weigh(leg_sizes, day) for leg_sizes in sizes] for kind in kinds}
+    weights: Weights = {}
+    sizes: list[list[CallSize]] = []
+    for template in templates:
+        kind = template.limit.kind
+        if kind.estimated and kind not in weights:
+            sizes = sizes or [_sizes(call, plan, leg) for leg in plan.model_calls]
+            day = call.head.at.date()
+            weights[kind] = [kind.weigh(leg_sizes, day) for leg_sizes in sizes]
+    return weights
 
 
 def predicted(plan: Plan, call: Call) -> int | None:
@@ -94,9 +104,14 @@ def predicted(plan: Plan, call: Call) -> int | None:
 def _sizes(call: Call, plan: Plan, leg: ModelCall) -> list[CallSize]:
     """Return what each target of a leg may use, those that a guard may route to among them. One
     that cannot be asked may use nothing: its client is told why, not of a limit."""
+    targets = leg.targets
+    if plan.guards.detours:
+        targets += tuple(plan.guards.detours)
+    elif len(targets) == 1:
+        only = _size(call, targets[0], leg.changes_for(targets[0]))
+        return [only or CallSize(targets[0], prompt=0, answers=0, body={})]
     sizes: dict[tuple[str | None, ...], CallSize | None] = {}
     found: list[CallSize] = []
-    targets = (*leg.targets, *plan.guards.detours)
     for target in targets:
         own = target.title if target.title in leg.others else None
         form = target.upstream.name, target.endpoint, own  # its bodies differ in the model's name
@@ -126,7 +141,8 @@ def _size(call: Call, target: Target, changes: Changes) -> CallSize | None:
     sent = _sent(call, target, changes)
     if sent is None:
         return None
-    prompt = min(whole_tokens(body_quarters(sent.body, _known(call, sent.body))), MOST)
+    known = _known(call, sent.body) if call.quarters else NONE_KNOWN
+    prompt = min(whole_tokens(body_quarters(sent.body, known)), MOST)
     answers = min(sent.most_answered, MOST)
     return CallSize(target, prompt, answers=answers, body=sent.body)
 
@@ -184,8 +200,11 @@ def actuals(claims: Sequence[Claim], record: Record) -> list[int]:
     """
     billing = record.billing
     tokens, cost = billing.tokens, billing.cost
-    used: list[int] = []
+    used: dict[LimitKind, int | None] = {}
     for claim in claims:
-        amount = claim.limit.kind.used(tokens, cost)
-        used.append(claim.amount if amount is None else amount)
-    return used
+        kind = claim.limit.kind
+        if kind not in used:
+            used[kind] = kind.used(tokens, cost)
+    return [
+        claim.amount if (amount := used[claim.limit.kind]) is None else amount for claim in claims
+    ]

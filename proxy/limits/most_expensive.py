@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import date
-from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from proxy.types.limit import MOST, CallSize
 from proxy.types.reasoning import may_reason
-from proxy.usage import Price, Tokens, in_force, nano_usd
+from proxy.usage import TOKEN_TYPES, Price, in_force
 
-_PROMPT = ("cached_input", "cache_write")
+INPUT, OUTPUT = TOKEN_TYPES.index("input"), TOKEN_TYPES.index("output")
 _WISHES = ("modalities", "response_modalities", "output_modalities")
 _ASKED_IN = ("messages", "input", "prompt")
 _RECORDED = ("audio", "video", "file", "media", "document")
@@ -24,16 +24,13 @@ _RECORDED = ("audio", "video", "file", "media", "document")
 
 def highest_cost(sizes: Sequence[CallSize], day: date) -> int | None:
     """Return the nano-USD of the most expensive target; None where no target has a known price."""
-    costs = [_cost_of(size, day) for size in sizes]
-    return max([cost for cost in costs if cost is not None], default=None)
-
-
-def _cost_of(size: CallSize, day: date) -> int | None:
-    price = in_force(size.target.prices, day)
-    if price is None:
-        return None
-    cost = most_cost(price, size.prompt, size.answers, size.target.model, size.body)
-    return None if cost is None else min(cost, MOST)
+    highest: int | None = None
+    for target, prompt, answers, body in sizes:
+        price = in_force(target.prices, day)
+        cost = None if price is None else most_cost(price, prompt, answers, target.model, body)
+        if cost is not None and (highest is None or cost > highest):
+            highest = cost
+    return None if highest is None else min(highest, MOST)
 
 
 def most_cost(
@@ -41,43 +38,34 @@ def most_cost(
 ) -> int | None:
     """Return the most nano-USD of a call for so many tokens at most, by the body that a model gets;
     None where text has no price."""
-    text = price.cost(Tokens(input=prompt, output=answer))
-    if text is None:
+    steps = [each for above, each in price.steps if prompt > above] if price.steps else []
+    counts = steps[0] if steps else price
+    if (prompt and counts.rates[INPUT] is None) or (answer and counts.rates[OUTPUT] is None):
         return None
-    heard = ("audio_input",) if price.audio_input is not None and _brings_audio(body) else ()
-    prompts = ("input", *_priced(price, _PROMPT), *heard)
-    answers = ("output", *_priced(price, _answer_types(model, body)))
-    if len(prompts) == len(answers) == 1 and not price.tiers:
-        return text
-    most, reached = text, [tiered for above, tiered in price.steps if prompt > above]
-    for each in [price, *reached]:
-        asked, answered = _highest(each, prompts, prompt), _highest(each, answers, answer)
+    heard = price.audio_input is not None and _brings_audio(body)
+    thought = price.reasoning is not None and may_reason(model, body)
+    spoken = price.audio_output is not None and _wants_audio(body)
+    most = 0
+    for each in (price, *steps):
+        text, cached, written, output, reasoning, audio_in, audio_out = each.rates
+        prompts = text, cached, written, audio_in if heard else text
+        answers = output, reasoning if thought else output, audio_out if spoken else output
+        asked, answered = _highest(prompts, prompt), _highest(answers, answer)
         if asked is not None and answered is not None:
-            most = max(most, nano_usd(asked + answered))
+            most = max(most, _nano(asked + answered, each.unit))
     return most
 
 
-def _highest(price: Price, types: Sequence[str], count: int) -> Decimal | None:
-    """Return the most micro-USD of so many tokens of one of some types; None where none of these
-    has a price."""
-    rates = [rate for name in types if (rate := price.rate(name)) is not None]
-    return count * max(rates) if rates else None if count else Decimal(0)
+def _highest(rates: Sequence[int | None], count: int) -> int | None:
+    """Return what so many tokens cost at most, of types that cost so much each; None where none of
+    these has a price."""
+    known = [rate for rate in rates if rate is not None]
+    return count * max(known) if known else None if count else 0
 
 
-def _priced(price: Price, types: tuple[str, ...]) -> list[str]:
-    """Return the types that have a price of their own, be it in a tier, which has none for audio
-    and reasoning."""
-    priced: list[str] = []
-    for name in types:
-        tiers = [tier for tier in price.tiers if getattr(tier, name, None) is not None]
-        if tiers or getattr(price, name) is not None:
-            priced.append(name)
-    return priced
-
-
-def _answer_types(model: str, body: Mapping[str, Any]) -> tuple[str, ...]:
-    reasoning = ("reasoning",) if may_reason(model, body) else ()
-    return (*reasoning, "audio_output") if _wants_audio(body) else reasoning
+def _nano(total: int, unit: int) -> int:
+    """Return a cost in nano-USD, of which a ``unit`` of what it is counted in makes one."""
+    return total if unit == 1 else round(Fraction(total, unit))
 
 
 def _wants_audio(body: Mapping[str, Any]) -> bool:

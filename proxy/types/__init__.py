@@ -10,7 +10,7 @@ from typing import Any
 from proxy.errors import RefusedByRule
 from proxy.frozen import frozen
 from proxy.types.guard import UNGUARDED, Guarding
-from proxy.types.limit import Limit
+from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.target import Breaker as Breaker
 from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
@@ -239,7 +239,8 @@ class Plan:
     ``cache`` the answer is neither kept nor looked for; ``may_refresh`` says whether the client
     may have asked anew what is kept. ``by`` names the rule behind each effect on the whole call.
     ``question_frames`` are what of a question's key is the same for all calls that share the plan,
-    by dialect and endpoint.
+    by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with the
+    first of them.
     """
 
     revision: str
@@ -260,6 +261,9 @@ class Plan:
     by: Mapping[str, str] = field(default_factory=dict)
     question_frames: dict[tuple[str, str], bytes] = field(
         init=False, repr=False, compare=False, default_factory=dict
+    )
+    claim_templates: list[ClaimTemplate] = field(
+        init=False, repr=False, compare=False, default_factory=list
     )
 
     @property

@@ -109,6 +109,9 @@ class Limit:
     place back after ``lease_s`` seconds: a process that runs leases those of its calls anew, every
     ``RENEW_S`` seconds.
 
+    It ``is_budget`` where it is money by the windows of a calendar, as the ledger knows it too, and
+    ``is_leased`` where what a call holds comes back when it has ended.
+
     A limit in ``shadow`` refuses nothing: it counts the calls that it would have let through.
     ``warn_at`` is the share of the capacity at which to warn, above 0 and up to 1.
     """
@@ -125,6 +128,8 @@ class Limit:
     key: str = field(init=False, repr=False, compare=False)
     capacity: int = field(init=False, repr=False, compare=False)
     warn: int = field(init=False, repr=False, compare=False)
+    is_budget: bool = field(init=False, repr=False, compare=False)
+    is_leased: bool = field(init=False, repr=False, compare=False)
     unit_debt: int = field(init=False, repr=False, compare=False, default=1)
     drain: int = field(init=False, repr=False, compare=False, default=1)
 
@@ -137,6 +142,8 @@ class Limit:
             raise ValueError(f"{self.name}: warn_at must be a share, above 0 and up to 1")
         if self.lease_s < 1:
             raise ValueError(f"{self.name}: a lease must last a second at least")
+        object.__setattr__(self, "is_budget", self.kind.counting == "budget")
+        object.__setattr__(self, "is_leased", self.kind.counting == "lease")
         self._check_window()
         self._derive()
 
@@ -170,16 +177,6 @@ class Limit:
         object.__setattr__(self, "warn", ceil(share * capacity))
 
     @property
-    def is_budget(self) -> bool:
-        """True if it is money by the windows of a calendar, as the ledger knows it too."""
-        return self.kind.counting == "budget"
-
-    @property
-    def is_leased(self) -> bool:
-        """True if what a call holds comes back when it has ended."""
-        return self.kind.counting == "lease"
-
-    @property
     def calendar(self) -> Calendar:
         """The window of a budget."""
         assert isinstance(self.window, Calendar)  # noqa: S101  # checked when it was made
@@ -198,3 +195,15 @@ class Claim:
     scope: str
     amount: int
     personal: bool = False
+
+
+class ClaimTemplate(NamedTuple):
+    """What all calls that share a plan claim of one counter: the ``claim`` itself where it is the
+    same of each. It is ``personal`` where it names a user: then ``scope`` has a place for that.
+    ``model_calls`` are the indexes of those that it counts."""
+
+    claim: Claim | None
+    limit: Limit
+    scope: str
+    personal: bool
+    model_calls: tuple[int, ...]

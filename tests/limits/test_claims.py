@@ -116,6 +116,18 @@ def test_a_counter_is_named_by_what_its_limit_is_per(per: tuple[str, ...], scope
     assert claim.scope == scope
 
 
+def test_calls_that_share_a_plan_claim_what_each_would_alone() -> None:
+    legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)))
+    per = ((), ("key", "user"), ("user", "model"), ("model",), ("tag.team",))
+    bounds = [ScopedLimit(limit, each) for limit in (REQUESTS, TOKENS, MONEY) for each in per]
+    shared = plan(*bounds, model_calls=legs)
+    calls = [asked(prompt="x" * 40 * n, max_tokens=n, user=name) for n, name in enumerate("aba", 1)]
+
+    for call in calls:
+        assert claims_of(shared, call) == claims_of(plan(*bounds, model_calls=legs), call)
+    assert len({claims_of(shared, call) for call in calls}) == len(calls)
+
+
 def test_several_models_are_counted_together_but_by_a_limit_per_model() -> None:
     legs = (ModelCall("a", (CHEAP,)), ModelCall("b", (DEAR,)), ModelCall("a", (CHEAP,)))
     bounds = (ScopedLimit(TOKENS), ScopedLimit(TOKENS, ("model",)))

@@ -22,7 +22,10 @@ class TokenRate(LimitKind):
     estimated = True
 
     def weigh(self, sizes: Sequence[CallSize], day: date) -> int:
-        return min(max([size.prompt + size.answers for size in sizes], default=0), MOST)
+        most = 0
+        for size in sizes:
+            most = max(most, size.prompt + size.answers)
+        return min(most, MOST)
 
     def used(self, tokens: Tokens, cost: int | None) -> int:
         return tokens.total

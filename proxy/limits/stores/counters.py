@@ -40,9 +40,12 @@ class Rate:
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
         unit = limit.unit_debt
-        same = now == self.at and unit == self.unit
-        self.level = level = self.debt if same else self._drained(limit, now)
-        self.seen = now
+        if unit == self.unit:
+            level = self.debt - (now - self.at) * limit.drain if now > self.at else self.debt
+            level = level if level > 0 else 0
+        else:
+            level = self._drained(limit, now)
+        self.level, self.seen = level, now
         if not 0 <= amount <= limit.capacity:
             return NEVER
         over = level + (amount - limit.capacity) * unit
@@ -102,12 +105,12 @@ class Budget:
             bounds = self.bounds = limit.calendar.around(wall)
         if not 0 <= amount <= limit.capacity:
             return NEVER
-        fits = self.spent.get(bounds[1], 0) + amount <= limit.capacity
-        return 0 if fits else bounds[2] - wall
+        spent = self.spent.get(bounds[1], 0)
+        return 0 if spent + amount <= limit.capacity else bounds[2] - wall
 
     def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
         begin, flags = self.bounds[1], 0
-        used = self.spent.get(begin, 0) + amount
+        used = self.spent[begin] + amount if begin in self.spent else amount
         if begin not in self.begun:
             self._begin()
             flags = FRESH
@@ -136,9 +139,9 @@ class Budget:
 
     def settle(self, limit: Limit, taken: Taken, actual: int, now: int) -> None:
         amount, begin, _, _ = taken
-        used = self.spent.get(begin)
-        if used is not None and actual != amount:
-            self.spent[begin] = max(0, min(MOST, used + actual - amount))
+        if actual != amount and begin in self.spent:
+            spent = self.spent[begin] + actual - amount
+            self.spent[begin] = 0 if spent < 0 else MOST if spent > MOST else spent
 
     def read(self, limit: Limit, wait: int, wall: int, into: Readings) -> None:
         begin = self.bounds[1]
@@ -159,22 +162,22 @@ class Leases:
     now: int = 0
 
     def must_wait(self, limit: Limit, amount: int, now: int, wall: int) -> int:
-        self._expire(now)
+        self.now = now
+        if self.held and now >= self.next_end:
+            self._expire(now)
         if not 0 <= amount <= limit.capacity:
             return NEVER
         return 0 if self.used + amount <= limit.capacity else BUSY_MS
 
     def _expire(self, now: int) -> None:
-        self.now = now
-        if not self.held or now < self.next_end:
-            return
         self.held = {name: lease for name, lease in self.held.items() if lease[0] > now}
         self.used = sum(amount for _, amount in self.held.values())
         self.next_end = min((end for end, _ in self.held.values()), default=0)
 
     def take(self, limit: Limit, amount: int, request_id: str, wall: int, into: Readings) -> int:
         end = self.now + limit.lease_s * 1000
-        self.next_end = min(self.next_end, end) if self.held else end
+        if not self.held or end < self.next_end:
+            self.next_end = end
         self.held[request_id] = (end, amount)
         before, self.used = self.used, self.used + amount
         into += (self.used, -1, 0, WARNED if before < limit.warn <= self.used else 0)
@@ -197,7 +200,9 @@ class Leases:
         into += (self.used, -1, wait, 0)
 
     def idle(self, now: int, wall: int) -> bool:
-        self._expire(now)
+        self.now = now
+        if self.held and now >= self.next_end:
+            self._expire(now)
         return not self.held
 
 

@@ -21,6 +21,7 @@ KEPT_SHARE = 0.9
 SWEEP_FROM = 1024
 Name = tuple[str, str]
 Charge = tuple[Counter, Limit, Taken]
+Looked = tuple[Counter, Limit, int, int]
 
 
 @dataclass(slots=True)
@@ -75,31 +76,37 @@ class MemoryStore:
         if request_id in self._under_way:
             return self._again(claims)
         now, wall = int(self.monotonic() * 1000), int(self.utc() * 1000)
-        looked: list[tuple[Counter, Limit, int, int]] = []
-        admitted, counters = True, self._counters
-        if len(counters) >= self._sweep_at:
-            counters = self._sweep(now, wall)
-        for claim in claims:
-            limit, amount = claim.limit, claim.amount
-            name = (limit.key, claim.scope)
-            counter = counters.get(name) or counters.setdefault(name, new_counter(limit))
-            wait = counter.must_wait(limit, amount, now, wall)
-            if wait and not limit.shadow:
-                admitted = False
-            looked.append((counter, limit, amount, wait))
+        if len(self._counters) >= self._sweep_at:
+            self._sweep(now, wall)
+        admitted, looked = self._look(claims, now, wall)
         readings: list[int] = []
         if not admitted:
             return Outcome(False, claims, _readings(looked, wall))
         taken: list[Charge | None] = []
         for counter, limit, amount, wait in looked:
             if wait:  # in shadow: had it been in force, the call would not have run
-                taken.append(None)
+                taken += (None,)
                 counter.read(limit, wait, wall, readings)
             else:
                 mark = counter.take(limit, amount, request_id, wall, readings)
-                taken.append((counter, limit, (amount, mark, now, request_id)))
+                taken += ((counter, limit, (amount, mark, now, request_id)),)
         self._hold(request_id, taken)
         return Outcome(True, claims, readings)
+
+    def _look(self, claims: Sequence[Claim], now: int, wall: int) -> tuple[bool, list[Looked]]:
+        """Return whether all claims fit, and for each its counter and how long it has to wait."""
+        admitted, counters, looked = True, self._counters, list[Looked]()
+        for claim in claims:
+            limit = claim.limit
+            name = (limit.key, claim.scope)
+            if name not in counters:
+                counters[name] = new_counter(limit)
+            counter = counters[name]
+            wait = counter.must_wait(limit, claim.amount, now, wall)
+            if wait and not limit.shadow:
+                admitted = False
+            looked += ((counter, limit, claim.amount, wait),)
+        return admitted, looked
 
     def _again(self, claims: Sequence[Claim]) -> Outcome:
         """Admit a call that is under way already: only tell where its counters stand."""
@@ -130,7 +137,8 @@ class MemoryStore:
         for charge, actual in zip(taken, actuals or [0] * len(taken), strict=True):
             if charge is not None:
                 counter, limit, what = charge
-                counter.settle(limit, what, max(0, actual), now)
+                if actual != what[0] or limit.is_leased:  # else nothing is to be corrected
+                    counter.settle(limit, what, actual if actual > 0 else 0, now)
 
     def renew_now(self) -> None:
         now = int(self.monotonic() * 1000)
@@ -177,7 +185,7 @@ class MemoryStore:
     def _clocks(self) -> tuple[int, int]:
         return int(self.monotonic() * 1000), int(self.utc() * 1000)
 
-    def _sweep(self, now: int, wall: int) -> dict[Name, Counter]:
+    def _sweep(self, now: int, wall: int) -> None:
         """Forget what says nothing, then the oldest; rarely enough to cost little per counter."""
         busy = {id(charge[0]) for taken in self._under_way.values() for charge in taken if charge}
         kept = {
@@ -192,7 +200,6 @@ class MemoryStore:
             self.evicted += excess
         self._counters = kept
         self._sweep_at = min(self.most, max(SWEEP_FROM, 2 * len(kept)))
-        return kept
 
 
 def _least_missed(kept: dict[Name, Counter]) -> Iterator[Name]:
@@ -220,7 +227,7 @@ def _owner(name: Name) -> str:
     return first if first.startswith("key:") else limit
 
 
-def _readings(looked: list[tuple[Counter, Limit, int, int]], wall: int) -> list[int]:
+def _readings(looked: list[Looked], wall: int) -> list[int]:
     readings: list[int] = []
     for counter, limit, _, wait in looked:
         counter.read(limit, wait, wall, readings)
