@@ -12,6 +12,7 @@ from functools import partial
 
 from proxy.cache.cache_call import CacheCall, CacheLookup, Flights
 from proxy.cache.cache_control import read_cache_control
+from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.key import digest
 from proxy.cache.semantic import SemanticIndex
 from proxy.cache.store import CacheBackend
@@ -46,6 +47,7 @@ class AnswerCache:
     semantic: SemanticIndex | None = None
     offload: Offload = Offload()  # it is frozen
     _flights: Flights = field(default_factory=dict)
+    _decoded: DecodedAnswers = field(default_factory=DecodedAnswers)
 
     async def serve(
         self, plan: Plan, call: Call, record: Record, client: Shown, forward: Forward
@@ -101,6 +103,7 @@ class AnswerCache:
             key=key,
             control=control,
             now=self.now,
+            decoded=self._decoded,
             question=question,
             offload=self.offload,
         )

@@ -24,6 +24,7 @@ from proxy.cache.cached_answer import (
     load,
     parse,
 )
+from proxy.cache.decoded import DecodedAnswers
 from proxy.cache.flight import Flight, Listener
 from proxy.cache.recorder import AnswerRecorder, choices_wanted, line_of
 from proxy.cache.semantic import SemanticQuery
@@ -46,8 +47,9 @@ Flights = dict[object, Flight]
 @frozen
 class CacheLookup:
     """A question that may be answered from a backend, under its key. ``now`` returns seconds since
-    the epoch, as stores may outlive a process. ``question`` is how it may be found in other words;
-    ``offload`` is where large answers are read and written.
+    the epoch, as stores may outlive a process. ``decoded`` are the answers that calls have read of
+    late. ``question`` is how it may be found in other words; ``offload`` is where large answers are
+    read and written.
     """
 
     plan: Plan
@@ -57,6 +59,7 @@ class CacheLookup:
     key: bytes
     control: CacheControl
     now: Callable[[], float]
+    decoded: DecodedAnswers
     question: SemanticQuery | None = None
     offload: Offload = Offload()  # it is frozen
 
@@ -109,18 +112,25 @@ class CacheLookup:
         value = await self.backend.get(key)
         if value is None:
             return None
+        kept = self.decoded.find(key, value, self.rule.max_bytes)
+        if kept is None:
+            kept = await self._read(key, value)
+            if kept is not None:
+                self.decoded.keep(key, value, self.rule.max_bytes, kept)
+        return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
+
+    async def _read(self, key: bytes, value: bytes) -> CachedAnswer | None:
+        """Read what the store has given."""
         vectors = self.call.head.endpoint == "embeddings"
         size = len(value) * RATIO
         if size <= LARGE_BYTES:
-            kept = load(key, value, self.rule.max_bytes, vectors=vectors)
-            return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
+            return load(key, value, self.rule.max_bytes, vectors=vectors)
         larger = partial(inflate, key, value, self.rule.max_bytes)
         text = await self.offload.run(size, larger, self.call.caller)
         if text is None:
             return None
         parsed = partial(parse, text, vectors=vectors)
-        kept = await self.offload.run(len(text), parsed, self.call.caller)
-        return kept if kept is not None and self._age(kept) <= self.rule.ttl else None
+        return await self.offload.run(len(text), parsed, self.call.caller)
 
     def _age(self, kept: CachedAnswer) -> float:
         return self.now() - kept.about.at

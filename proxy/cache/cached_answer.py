@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from typing import Any
 
 import orjson
@@ -53,11 +54,11 @@ class CachedAnswer:
     lines: tuple[bytes, ...]
     events: tuple[Json, ...]
     other_words: bool = False
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """How many bytes it has."""
-        return sum(map(len, self.lines))
+    def __post_init__(self) -> None:
+        """Note how many bytes it has."""
+        object.__setattr__(self, "size", sum(map(len, self.lines)))
 
     def chunks(self, *, streamed: bool) -> list[Chunk]:
         """Return it in the form that is wanted; in the one it came in, byte for byte."""
