@@ -67,7 +67,15 @@ def _templates(plan: Plan) -> list[ClaimTemplate]:
             scope = _scope(bound.per, {**labels, "model": model})
             varies = personal or limit.kind.estimated
             claim = None if varies else Claim(limit, scope, 1, personal=personal)
-            templates.append(ClaimTemplate(claim, limit, scope, personal, tuple(legs)))
+            templates.append(
+                ClaimTemplate(
+                    claim=claim,
+                    limit=limit,
+                    scope=scope,
+                    personal=personal,
+                    model_calls=tuple(legs),
+                )
+            )
     return templates
 
 
