@@ -298,7 +298,8 @@ def ours(thing: Any) -> bool:
 
 
 def is_body(thing: Any) -> bool:
-    return isinstance(thing, dict) and "messages" in thing and "model" in thing
+    """True for a body; a table of fields has the same names, and checks in the place of values."""
+    return isinstance(thing, dict) and isinstance(thing.get("messages"), list) and "model" in thing
 
 
 def kept() -> list[str]:
