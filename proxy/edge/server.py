@@ -158,7 +158,7 @@ class QuietHandler(web.RequestHandler):
         for timer in (self._head_timer, self._next_slice):
             if timer is not None:
                 timer.cancel()
-        self._waiting = b""
+        self._waiting, self._body = b"", None  # a body holds its connection
         super().connection_lost(exc)
 
     def _expect_request(self) -> None:
