@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bench import results, table
 from bench.machine import optimisations
 
@@ -76,6 +78,7 @@ def test_what_is_kept_is_read_again_with_four_digits(tmp_path: Path) -> None:
     assert '"rounds": [1.235, 123457]' in path.read_text()
 
 
+@pytest.mark.process
 def test_what_is_kept_names_no_folder_and_describes_the_machine() -> None:
     kept = results.begun(rounds=3)
 
