@@ -21,7 +21,6 @@ from proxy.cache.cached_answer import (
     CachedAnswer,
     dump,
     inflate,
-    load,
     parse,
 )
 from proxy.cache.decoded import DecodedAnswers
@@ -124,11 +123,14 @@ class CacheLookup:
         vectors = self.call.head.endpoint == "embeddings"
         size = len(value) * RATIO
         if size <= LARGE_BYTES:
-            return load(key, value, self.rule.max_bytes, vectors=vectors)
-        larger = partial(inflate, key, value, self.rule.max_bytes)
-        text = await self.offload.run(size, larger, self.call.caller)
+            text = inflate(key, value, self.rule.max_bytes)
+        else:
+            larger = partial(inflate, key, value, self.rule.max_bytes)
+            text = await self.offload.run(size, larger, self.call.caller)
         if text is None:
             return None
+        if len(text) <= LARGE_BYTES:  # what is stored as little may be much
+            return parse(text, vectors=vectors)
         parsed = partial(parse, text, vectors=vectors)
         return await self.offload.run(len(text), parsed, self.call.caller)
 

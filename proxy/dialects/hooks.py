@@ -24,8 +24,11 @@ def hook_results(verdicts: Verdicts) -> Json:
 
 def status(verdicts: Verdicts, *, flagged: bool) -> int:
     """Return the status of an answer: one that passes although a hook has failed has its own, be
-    it a hook of the upstream."""
-    holds = not flagged and all(_holds(result) for _, result in verdicts)
+    it a hook of the upstream. An answer that a hook ends once some of it is shown tells it then."""
+    holds = not flagged and all(
+        _holds(result) or (stage == "output" and result.verdict == "blocked")
+        for stage, result in verdicts
+    )
     return 200 if holds else FAILED
 
 

@@ -49,7 +49,7 @@ LISTED_BEFORE = re.compile(
 )
 LISTED_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{6,19}(?![0-9/])){1,2}|(?:, [0-9]+(?![0-9/])){2}")
 SURE = 0.5  # beyond it, a brand tells a card
-DECIMAL = re.compile(r"[0-9][.,]$")
+DECIMAL = re.compile(r"(?<![^\W_])[0-9]+\.$")
 
 ACCOUNT = r"[A-Za-z]{2}[0-9]{2}"
 ACCOUNT_LENGTHS = {
