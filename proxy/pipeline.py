@@ -113,7 +113,7 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
                         continue
                     record.account(chunk)  # account: all that was said, shown or not
                     safe = watch.feed_at_once(chunk)  # inspect output: hold back, mask, or raise
-                    shown += await watch.feed(chunk) if safe is None else safe
+                    shown += await _looked(watch, chunk, turn) if safe is None else safe
                     if watch.again:
                         return
             except ProxyError:  # what was clear before it is shown
@@ -124,6 +124,14 @@ async def relay(answer: Answer, watch: Watch, record: Record, to: Shown) -> None
     except UpstreamError:
         await _show(watch.cut(), to, turn)
         raise
+
+
+async def _looked(watch: Watch, chunk: Chunk, turn: LoopTurn) -> Sequence[Chunk]:
+    """Return what may be shown once guards have looked, and others have had their turn."""
+    safe = await watch.feed(chunk)
+    if turn.is_over():
+        await turn.rest()
+    return safe
 
 
 async def _show(chunks: Sequence[Chunk], to: Shown, turn: LoopTurn) -> None:
