@@ -190,6 +190,13 @@ class Asking:
     async def run(self) -> Result:
         """Ask all, and wait for the answers. Raises ``Failed`` for any that is none."""
         callers = [await self._connected() for _ in range(self.job.connections)]
+        try:
+            return await self._asked_by(callers)
+        finally:
+            for caller in callers:
+                caller.transport.close()
+
+    async def _asked_by(self, callers: list[Caller]) -> Result:
         self.begun = time.perf_counter()
         self.end = self.begun + self.job.seconds
         if self.job.rate:
@@ -201,10 +208,7 @@ class Asking:
                 caller.call(time.perf_counter())
         async with asyncio.timeout(self.job.seconds + ANSWERED_S):
             await self.done
-        seconds = time.perf_counter() - self.begun
-        for caller in callers:
-            caller.transport.close()
-        return self._result(seconds)
+        return self._result(time.perf_counter() - self.begun)
 
     async def _connected(self) -> Caller:
         _, caller = await self.loop.create_connection(
