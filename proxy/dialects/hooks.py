@@ -26,7 +26,7 @@ def status(verdicts: Verdicts, *, flagged: bool) -> int:
     """Return the status of an answer: one that passes although a hook has failed has its own, be
     it a hook of the upstream. An answer that a hook ends once some of it is shown tells it then."""
     holds = not flagged and all(
-        _holds(result) or (stage == "output" and result.verdict == "blocked")
+        _holds(result) or (stage == "output" and result.verdict == "blocked" and not result.shadow)
         for stage, result in verdicts
     )
     return 200 if holds else FAILED

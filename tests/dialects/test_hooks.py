@@ -65,3 +65,10 @@ def test_an_answer_that_passes_with_a_failed_hook_has_its_own_status(
     assert status(verdicts, flagged=False) == code
     assert status(verdicts, flagged=True) == FAILED
     assert DENIED == 446
+
+
+def test_a_block_ends_a_stream_that_has_begun_and_one_in_shadow_lets_it_pass() -> None:
+    stage, block = said("blocked", "block", "output")
+
+    assert status([(stage, block)], flagged=False) == 200
+    assert status([(stage, block._replace(shadow=True))], flagged=False) == FAILED
