@@ -140,7 +140,8 @@ class DecidedPlan(Plan):
             elif number:
                 why = "next, as it was not drawn"
             else:
-                why = "drawn by weight" if weighed else "the first that serves the model"
+                drawn = "drawn by weight" if ruled.chosen > 1 else "the only one to draw from"
+                why = drawn if weighed else "the first that serves the model"
             yield target, Provenance(why, snapshot.at(*path))
 
     def left_out(self, index: int) -> Iterator[tuple[Target, str]]:

@@ -128,6 +128,12 @@ def test_targets_say_why_they_are_where_they_are(folder: Path) -> None:
     assert picked == [("the first that serves the model", "p.yaml:11")]
 
 
+def test_one_target_that_serves_a_model_alone_is_not_said_to_be_drawn(folder: Path) -> None:
+    ((_, origin), *_) = decided(folder, "m").origins_of_targets(0)
+
+    assert origin == ("the only one to draw from", "p.yaml:18")
+
+
 def test_what_is_left_out_says_why(folder: Path) -> None:
     plan = decided(folder, "strict")
 
