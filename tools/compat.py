@@ -18,7 +18,7 @@ from pathlib import Path
 TOP = Path(__file__).parents[1]
 FOLDER = TOP / ".venv-compat"
 Version = tuple[int, int]
-EXTRAS = ("redis", "prices", "lang", "semantic")
+EXTRAS = ("redis", "prices", "lang", "onnx")
 TOOLS = (
     "grafana-foundation-sdk",
     "hypothesis",
@@ -31,7 +31,7 @@ TOOLS = (
     "pytest-timeout",
     "pytest-xdist",
 )
-"""What the tests of the fast loop need beside the package."""
+"""What the tests of the fast loop need beside the package, as requirements/dev.in declares it."""
 SLOWEST_S = 1200
 
 
@@ -105,11 +105,17 @@ def install(trial: Trial, uv: Path) -> None:
         lowest = trial.folder / "lowest.txt"
         freeze = [str(each) for each in (uv, "pip", "freeze", "--exclude-editable", *python)]
         lowest.write_bytes(subprocess.run(freeze, check=True, stdout=subprocess.PIPE).stdout)
-        run(*add, "--constraint", lowest, *TOOLS)
+        run(*add, "--constraint", lowest, *declared(TOOLS))
         return
     for lock in ("runtime", "build", "dev"):
         run(*add, "--require-hashes", "-r", f"requirements/{lock}.lock")
     run(*add, "--no-deps", "--no-build-isolation", "-e", ".")
+
+
+def declared(names: Iterable[str]) -> list[str]:
+    """Return what is needed to develop, of these names, each with the versions that will do."""
+    lines = (TOP / "requirements" / "dev.in").read_text().splitlines()
+    return [line for line in lines if re.split(r"[<>=]", line)[0] in names]
 
 
 def run(*command: str | Path) -> None:

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, chdir
+from contextlib import asynccontextmanager, chdir, closing
 from pathlib import Path
 from typing import Any
 
@@ -287,11 +287,18 @@ async def test_serving_answers_and_logs_one_line_per_call(
 
 
 FILES = ("HEADRACE_LEDGER=sqlite:", "HEADRACE_LEDGER=jsonl:", "HEADRACE_CACHE_FILE=")
+
+
+def foreign(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript("CREATE TABLE invoices (id)")
+
+
 PLACES: dict[str, Callable[[Path], object]] = {
     "a folder": Path.mkdir,
     "in no folder": lambda path: None,
     "notes": lambda path: path.write_text("not ours\n"),
-    "a database": lambda path: sqlite3.connect(path).executescript("CREATE TABLE invoices (id)"),
+    "a database": foreign,
 }
 
 

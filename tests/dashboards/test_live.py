@@ -7,7 +7,7 @@ import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def test_the_money_shown_is_the_ledgers_to_the_nano_dollar(title: str, history: 
         for each in history.ask(shown)
     }
 
-    with sqlite3.connect(history.ledger) as file:
+    with closing(sqlite3.connect(history.ledger)) as file:
         kept = dict(file.execute(ATTEMPTS.format(column)).fetchall())
     assert {name: money for name, money in nano.items() if money} == {
         name: money for name, money in kept.items() if money

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -314,7 +314,7 @@ async def test_what_a_judge_costs_is_in_a_row_of_its_own(
         judged, client = await place.proxy.sink.wait(2)
         async with place.client.get(f"{place.proxy.admin}/metrics") as response:
             metrics = await response.text()
-    with sqlite3.connect(file) as db:
+    with closing(sqlite3.connect(file)) as db:
         rows = db.execute(
             "select key, deployment, trace_id, cost_nano_usd from calls order by seq"
         ).fetchall()

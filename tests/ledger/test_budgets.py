@@ -23,10 +23,11 @@ from proxy.types.limit import Limit
 from proxy.types.windows import Calendar
 from tests.conftest import running_proxy, world
 from tests.doubles import ScriptedUpstream, answer, legacy, usage
+from tests.ledger.conftest import Stores
 from tests.ledger.kept import as_version, finished, kept, ledgered
 from tests.ledger.test_init import call
 from tests.ledger.test_spending import written
-from tests.ledger.test_sqlite import counted, store
+from tests.ledger.test_sqlite import counted
 
 BUDGET = """
 policies:
@@ -196,7 +197,9 @@ async def test_a_call_that_was_charged_late_moves_the_moment_from_which_charges_
     assert await of(path, CALLED) == {SUPPORT: 5 + 7, SEARCH: 0}
 
 
-async def test_a_recall_of_one_counter_does_not_go_through_all_others(tmp_path: Path) -> None:
+async def test_a_recall_of_one_counter_does_not_go_through_all_others(
+    tmp_path: Path, store: Stores
+) -> None:
     costs = []
     for counters in (10, 40_000):
         path = tmp_path / str(counters) / "ledger"

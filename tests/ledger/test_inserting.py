@@ -6,8 +6,9 @@ from pathlib import Path
 
 from proxy.ledger.inserting import MAX_PARAMETERS
 from proxy.ledger.rows import CHARGE, Row, Rows
+from tests.ledger.conftest import Stores
 from tests.ledger.kept import kept
-from tests.ledger.test_sqlite import batch, counted, store
+from tests.ledger.test_sqlite import batch, counted
 
 MANY = MAX_PARAMETERS // len(CHARGE) + 3
 
@@ -17,7 +18,7 @@ def charged(seqs: range, budgets: int = 5) -> Rows:
     return Rows([], [], charges)
 
 
-def test_charges_find_the_number_of_their_budget(tmp_path: Path) -> None:
+def test_charges_find_the_number_of_their_budget(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     for seqs in (range(1, 4), range(4, MANY)):
         kept_in.write(charged(seqs), counted(0))
@@ -30,7 +31,7 @@ def test_charges_find_the_number_of_their_budget(tmp_path: Path) -> None:
     assert (rows[0]["started_ms"], rows[0]["cost_nano_usd"], rows[0]["cost_usd"]) == (1, 7, 7e-9)
 
 
-def test_what_is_there_already_stays_as_it_is(tmp_path: Path) -> None:
+def test_what_is_there_already_stays_as_it_is(tmp_path: Path, store: Stores) -> None:
     kept_in, _ = store(tmp_path / "ledger")
     rows = Rows(*batch(1, 2)[:2], charged(range(1, 3)).charges)
     for _ in range(2):

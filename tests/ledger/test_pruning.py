@@ -21,6 +21,7 @@ from proxy.ledger.rows import joined, noted, rows_of
 from proxy.ledger.sqlite import PRUNE_EVERY_MS, ProcessRun, SqliteStore, pruned
 from proxy.ledger.store import Counts, Unusable
 from tests.cli.test_init import headrace
+from tests.ledger.conftest import Dying
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at, until
 from tests.ledger.test_spending import written
 
@@ -48,9 +49,11 @@ class Clock:
         return self.ms
 
 
-def filled(path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90) -> SqliteStore:
+def filled(
+    dying: Dying, path: Path, clock: Callable[[], int], ages: list[float], keep: int = 90
+) -> SqliteStore:
     run = ProcessRun("0" * 16, "1", path.parent, clock, keep * DAY_MS)
-    store = SqliteStore(path, run, lambda crash: None, lambda log: None)
+    store = dying(SqliteStore(path, run, lambda crash: None, lambda log: None))
     rows = joined(rows_of(noted(seq, aged(days, number=seq))) for seq, days in enumerate(ages, 1))
     store.write(rows, Counts(len(ages), len(ages), 0, 0))
     return store
@@ -61,8 +64,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_rows_that_are_too_old_go_and_stay_counted(path: Path) -> None:
-    store = filled(path, Clock(), [200, 100, 91, 89, 1])
+def test_rows_that_are_too_old_go_and_stay_counted(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [200, 100, 91, 89, 1])
 
     assert store.prune() is False
     store.close(Counts(5, 5, 0, 0))
@@ -76,8 +79,8 @@ def test_rows_that_are_too_old_go_and_stay_counted(path: Path) -> None:
     assert "3 calls were pruned and counted, which had cost $0.000132" in found.text()
 
 
-def test_a_row_that_nobody_pruned_is_still_missed(path: Path) -> None:
-    store = filled(path, Clock(), [200, 100, 1])
+def test_a_row_that_nobody_pruned_is_still_missed(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [200, 100, 1])
     store.prune()
     store.close(Counts(3, 3, 0, 0))
     with closing(sqlite3.connect(path)) as file:
@@ -89,8 +92,8 @@ def test_a_row_that_nobody_pruned_is_still_missed(path: Path) -> None:
     assert "more or fewer rows" in violation
 
 
-def test_what_budgets_were_charged_goes_with_the_calls(path: Path) -> None:
-    store = filled(path, Clock(), [200, 100, 1])
+def test_what_budgets_were_charged_goes_with_the_calls(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [200, 100, 1])
     store.prune()
     store.close(Counts(3, 3, 0, 0))
 
@@ -101,22 +104,22 @@ def test_what_budgets_were_charged_goes_with_the_calls(path: Path) -> None:
     assert audit(path).violations == ()
 
 
-def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path) -> None:
-    store = filled(path, Clock(), [100 + n / 1000 for n in range(AT_ONCE + 3)])
+def test_a_few_rows_go_at_a_time_and_the_rest_soon(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [100 + n / 1000 for n in range(AT_ONCE + 3)])
 
     assert (store.prune(), len(kept(path))) == (True, 3)
     assert (store.prune(), len(kept(path))) == (False, 0)
 
 
-def test_rows_of_one_moment_go_together(path: Path) -> None:
-    store = filled(path, Clock(), [100.0] * (AT_ONCE + 3))
+def test_rows_of_one_moment_go_together(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [100.0] * (AT_ONCE + 3))
 
     assert (store.prune(), len(kept(path))) == (True, 0)
 
 
-def test_it_is_looked_for_old_rows_now_and_then(path: Path) -> None:
+def test_it_is_looked_for_old_rows_now_and_then(path: Path, dying: Dying) -> None:
     clock = Clock()
-    store = filled(path, clock, [200, 89.9999])
+    store = filled(dying, path, clock, [200, 89.9999])
     store.prune()
     clock.ms += PRUNE_EVERY_MS - 1
     store.prune()
@@ -127,8 +130,8 @@ def test_it_is_looked_for_old_rows_now_and_then(path: Path) -> None:
     assert (early, len(kept(path))) == (1, 0)
 
 
-def test_without_a_word_on_it_rows_stay(path: Path) -> None:
-    store = filled(path, Clock(), [2000])
+def test_without_a_word_on_it_rows_stay(path: Path, dying: Dying) -> None:
+    store = filled(dying, path, Clock(), [2000])
     store._run = replace(store._run, keep_ms=None)
 
     assert store.prune() is False

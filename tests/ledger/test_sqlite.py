@@ -12,27 +12,14 @@ import pytest
 from proxy.attempts import Money, Why
 from proxy.errors import ClientGone
 from proxy.ledger.audit import audit
-from proxy.ledger.call_counters import CallCounters
 from proxy.ledger.rows import ATTEMPT, CALL, Rows, joined, noted, rows_of
 from proxy.ledger.schema import APPLICATION, MIGRATIONS
-from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
+from proxy.ledger.sqlite import Crash
 from proxy.ledger.store import Counts, Unusable, Unwritten
 from proxy.usage import Source
+from tests.ledger.conftest import Stores
 from tests.ledger.kept import PRICED, Told, as_version, finished, kept, ledger_at
 from tests.ledger.test_spending import summed
-
-NAMES = iter(f"{number:016x}" for number in range(1000))
-
-
-def store(
-    path: Path, crashes: list[Crash] | None = None, logs: list[Path | None] | None = None
-) -> tuple[SqliteStore, CallCounters]:
-    run = ProcessRun(next(NAMES), "1", path.parent, lambda: 1_700_000_000_000)
-    told = [] if crashes is None else crashes
-    begun_anew = [] if logs is None else logs
-    return SqliteStore(path, run, told.append, begun_anew.append), CallCounters(
-        path.parent, run.name
-    )
 
 
 def batch(*seqs: int) -> Rows:
@@ -48,7 +35,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
 
 
-def test_a_batch_and_its_count_are_kept_together(path: Path) -> None:
+def test_a_batch_and_its_count_are_kept_together(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(1, 2, 3), counted(3))
     kept_in.close(counted(3))
@@ -60,7 +47,7 @@ def test_a_batch_and_its_count_are_kept_together(path: Path) -> None:
     assert run["closed_ms"] == 1_700_000_000_000
 
 
-def test_a_batch_of_any_size_is_kept(path: Path) -> None:
+def test_a_batch_of_any_size_is_kept(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.write(batch(*range(1, 3001)), counted(3000))
 
@@ -68,7 +55,7 @@ def test_a_batch_of_any_size_is_kept(path: Path) -> None:
     assert len(kept(path, "attempts")) == 6000
 
 
-def test_a_batch_whose_commit_was_unsure_is_not_kept_twice(path: Path) -> None:
+def test_a_batch_whose_commit_was_unsure_is_not_kept_twice(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     same = batch(1, 2)
     kept_in.write(same, counted(2))
@@ -81,7 +68,7 @@ def test_a_batch_whose_commit_was_unsure_is_not_kept_twice(path: Path) -> None:
     assert (run["settled"], run["written"]) == (2, 2)
 
 
-def test_columns_are_those_of_the_tables(path: Path) -> None:
+def test_columns_are_those_of_the_tables(path: Path, store: Stores) -> None:
     store(path)[0].open()
 
     with closing(sqlite3.connect(path)) as file:
@@ -90,7 +77,7 @@ def test_columns_are_those_of_the_tables(path: Path) -> None:
             assert found == ["run", *columns]
 
 
-def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path) -> None:
+def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
         versions = [row[0] for row in file.execute("SELECT version FROM migrations")]
@@ -102,7 +89,7 @@ def test_versions_are_noted_and_a_later_one_is_left_alone(path: Path) -> None:
         store(path)[0].open()
 
 
-def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path) -> None:
+def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path, store: Stores) -> None:
     dead, tally = store(path)
     for _ in range(5):
         tally.begin()
@@ -118,7 +105,9 @@ def test_a_crash_is_told_once_with_all_that_is_in_no_row(path: Path) -> None:
     assert crashes == [Crash(1, lost=2, running=1, exact=True)]
 
 
-def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(path: Path) -> None:
+def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(
+    path: Path, store: Stores
+) -> None:
     dead, tally = store(path)
     dead.write(batch(1, 2), Counts(6, 4, 0, 0))
     tally.close(settled=True)
@@ -132,7 +121,7 @@ def test_a_run_whose_last_counts_are_lost_is_told_as_the_least_that_it_can_be(pa
     assert found.violations == ("2 calls that ended are in no row",)
 
 
-def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:
+def test_a_run_that_is_at_work_has_not_crashed(path: Path, store: Stores) -> None:
     alive, tally = store(path)
     tally.begin()
     alive.write(batch(1), Counts(1, 1, 0, 0))
@@ -146,7 +135,7 @@ def test_a_run_that_is_at_work_has_not_crashed(path: Path) -> None:
 
 
 def test_a_file_that_was_moved_away_is_followed_by_a_new_one_and_its_log_is_kept(
-    path: Path,
+    path: Path, store: Stores
 ) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
@@ -167,7 +156,7 @@ def test_a_file_that_was_moved_away_is_followed_by_a_new_one_and_its_log_is_kept
 
 
 @pytest.mark.parametrize("notice", ["write", "prune", "close"])
-def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path) -> None:
+def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path, store: Stores) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1), counted(1))
@@ -185,7 +174,9 @@ def test_a_file_that_was_deleted_is_told_once(notice: str, path: Path) -> None:
     assert len(kept(path, "runs")) == 1
 
 
-def test_a_file_that_somebody_put_in_the_place_of_another_is_taken_with_its_log(path: Path) -> None:
+def test_a_file_that_somebody_put_in_the_place_of_another_is_taken_with_its_log(
+    path: Path, store: Stores
+) -> None:
     logs: list[Path | None] = []
     kept_in, _ = store(path, logs=logs)
     kept_in.write(batch(1), counted(1))
@@ -201,7 +192,7 @@ def test_a_file_that_somebody_put_in_the_place_of_another_is_taken_with_its_log(
     assert logs == [None]
 
 
-def test_what_is_no_ledger_is_not_touched(tmp_path: Path) -> None:
+def test_what_is_no_ledger_is_not_touched(tmp_path: Path, store: Stores) -> None:
     text, other, folder = tmp_path / "text", tmp_path / "other", tmp_path / "none" / "ledger"
     text.write_text("no database at all, but long enough to be told from an empty one" * 20)
     with closing(sqlite3.connect(other)) as file:
@@ -215,7 +206,7 @@ def test_what_is_no_ledger_is_not_touched(tmp_path: Path) -> None:
         assert file.execute("SELECT name FROM sqlite_master").fetchall() == [("theirs",)]
 
 
-def test_a_lock_passes(path: Path) -> None:
+def test_a_lock_passes(path: Path, store: Stores) -> None:
     kept_in, _ = store(path)
     kept_in.open()
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -228,7 +219,7 @@ def test_a_lock_passes(path: Path) -> None:
 
 
 def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing(
-    path: Path,
+    path: Path, store: Stores
 ) -> None:
     before, _ = store(path)
     before.write(batch(1, 2), counted(2))
@@ -253,7 +244,7 @@ def test_a_file_made_with_fewer_words_takes_all_that_are_known_and_loses_nothing
         assert file.execute(query).fetchone()[0].split() == made.split()
 
 
-def test_every_word_of_a_record_may_stand_in_the_file(path: Path) -> None:
+def test_every_word_of_a_record_may_stand_in_the_file(path: Path, store: Stores) -> None:
     store(path)[0].open()
     with closing(sqlite3.connect(path)) as file:
         [made] = file.execute("SELECT sql FROM sqlite_master WHERE name = 'attempts'").fetchone()
@@ -265,7 +256,7 @@ def test_every_word_of_a_record_may_stand_in_the_file(path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
 def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
-    version: int, path: Path
+    version: int, path: Path, store: Stores
 ) -> None:
     left = finished(PRICED)
     left.error, left.attempts[0].finished = ClientGone(), False
@@ -292,7 +283,9 @@ def test_a_ledger_of_before_is_read_as_it_is_and_then_brought_up_to_date(
     assert {line.group for line in sums.lines} == {("client_left",), ("retry",), (None,)}
 
 
-def test_a_folder_that_is_out_of_reach_ends_no_round_of_who_prunes(tmp_path: Path) -> None:
+def test_a_folder_that_is_out_of_reach_ends_no_round_of_who_prunes(
+    tmp_path: Path, store: Stores
+) -> None:
     folder = tmp_path / "ledger"
     folder.mkdir()
     kept_there, _ = store(folder / "ledger.db")

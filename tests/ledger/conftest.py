@@ -1,0 +1,58 @@
+"""Stores of the embedded ledger whose files are let go of when a test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from proxy.ledger.call_counters import CallCounters
+from proxy.ledger.sqlite import Crash, ProcessRun, SqliteStore
+
+Dying = Callable[[SqliteStore], SqliteStore]
+
+
+class Stores(Protocol):
+    """Makes the store of a process of its own, and the counters of its calls."""
+
+    def __call__(
+        self,
+        path: Path,
+        crashes: list[Crash] | None = None,
+        logs: list[Path | None] | None = None,
+    ) -> tuple[SqliteStore, CallCounters]: ...
+
+
+@pytest.fixture
+def dying() -> Iterator[Dying]:
+    """Take a store whose process dies when the test ends: nothing is noted, the file is closed."""
+    stores: list[SqliteStore] = []
+
+    def take(store: SqliteStore) -> SqliteStore:
+        stores.append(store)
+        return store
+
+    yield take
+    for store in stores:
+        store._let_go()
+
+
+@pytest.fixture
+def store(dying: Dying) -> Stores:
+    numbers = count()
+
+    def make(
+        path: Path,
+        crashes: list[Crash] | None = None,
+        logs: list[Path | None] | None = None,
+    ) -> tuple[SqliteStore, CallCounters]:
+        run = ProcessRun(f"{next(numbers):016x}", "1", path.parent, lambda: 1_700_000_000_000)
+        told = [] if crashes is None else crashes
+        begun_anew = [] if logs is None else logs
+        made = dying(SqliteStore(path, run, told.append, begun_anew.append))
+        return made, CallCounters(path.parent, run.name)
+
+    return make
