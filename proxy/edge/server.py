@@ -42,7 +42,8 @@ class Unframed(Exception):
 class Request(web.BaseRequest):
     """A request whose connection ends with its answer once its server is to stop, or once nobody
     knows where the next one begins. A chunked one may bring trailers, of which aiohttp's parser
-    makes a header of the next request, maybe another client's: there is no next one."""
+    makes a header of the next request, maybe another client's; behind one that asks for another
+    protocol the parser drops what has come with it: there is no next one."""
 
     server: HttpServer
     is_unsupported = False  # a version of HTTP that is not spoken here
@@ -50,7 +51,7 @@ class Request(web.BaseRequest):
     @property
     def keep_alive(self) -> bool:
         message = self._message
-        if message.should_close or message.chunked or self.server.draining:
+        if message.should_close or message.chunked or message.upgrade or self.server.draining:
             return False
         return not isinstance(self._payload.exception(), Unframed)
 

@@ -188,6 +188,29 @@ async def test_the_rest_of_a_body_that_nobody_reads_is_no_request() -> None:
     assert asked == ["/unread", "/next"]
 
 
+CHANGES = [
+    b"GET /%%b HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: %b\r\n\r\n" % protocol
+    for protocol in (b"h2c", b"websocket", b"nothing-known")
+]
+
+
+@pytest.mark.parametrize("wish", [*CHANGES, b"CONNECT x:443 HTTP/1.1\r\nHost: %b\r\n\r\n"])
+async def test_a_wish_for_another_protocol_is_the_last_request_of_its_connection(
+    wish: bytes,
+) -> None:
+    """What stands behind it may be of that protocol; aiohttp's parser drops what has come with it,
+    and takes what comes after that for a request."""
+    asked = list[str]()
+    async with serving(asked) as connected:
+        reader, writer = await connected()
+        writer.write(wish % b"first" + GET % b"behind")
+        said = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    assert b"connection: close" in said.lower()
+    assert len(asked) == 1
+
+
 async def test_who_does_not_end_a_body_that_nobody_reads_is_cut_after_the_answer() -> None:
     asked = list[str]()
     async with serving(asked, linger_s=0.05) as connected:
