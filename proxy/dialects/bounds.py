@@ -197,12 +197,15 @@ def most_tokens(
 
 def most_answered(body: Json, obeyed: Collection[str], *, takes_zero: bool) -> int:
     """Return the most tokens that all answers to a request may have: see ``most_tokens``."""
-    most = most_tokens(body, obeyed, ASSUMED_TOKENS, takes_zero=takes_zero)
-    return most * _prompts(body["prompt"]) if "prompt" in body else most
+    return most_tokens(body, obeyed, ASSUMED_TOKENS, takes_zero=takes_zero) * prompts_of(body)
 
 
-def _prompts(prompt: object) -> int:
-    """Count the prompts of a legacy call; a list of numbers is one prompt in tokens."""
+def prompts_of(body: Json) -> int:
+    """Count the prompts of a call, which is one but in a legacy call; a list of numbers is one
+    prompt in tokens."""
+    if "prompt" not in body:
+        return 1
+    prompt = body["prompt"]
     if not isinstance(prompt, list) or not prompt or not isinstance(prompt[0], (str, list)):
         return 1
     return len(prompt)

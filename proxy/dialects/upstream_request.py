@@ -8,7 +8,7 @@ from proxy.dialects import DIALECTS
 from proxy.dialects.base import Dialect
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import dump_pieces
-from proxy.dialects.translation import answered, blamed, names_of, translate
+from proxy.dialects.translation import blamed, names_of, translate
 from proxy.dialects.ways import passed_on, target_endpoint, way_of
 from proxy.errors import BadField
 from proxy.frozen import frozen
@@ -53,20 +53,12 @@ def _translated(
     to_dialect: Dialect,
     changes: Changes,
 ) -> Translated:
-    for known, known_changes, made in call.translations:
+    for known, known_changes, kept in call.translations:
         if known is target and known_changes is changes:
-            return made
+            return kept
     asked = call.head.endpoint
-    body = passed_on(way, call.body, target.model, changes)
-    if body is not None:
-        made = Translated(
-            body=body,
-            dropped=(),
-            obeyed=way.obeyed,
-            takes_zero=way.takes_zero,
-            most_answered=answered(asked, body, way.obeyed, takes_zero=way.takes_zero),
-        )
-    else:
+    made = passed_on(way, asked, call.body, target.model, changes)
+    if made is None:
         try:
             made = translate(
                 from_dialect, to_dialect, (asked, way.endpoint), call.body, target, changes

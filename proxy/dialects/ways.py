@@ -10,12 +10,15 @@ from urllib.parse import urlsplit
 
 from proxy.dialects import CHECKED_FIELDS, openai
 from proxy.dialects.base import Dialect, unchanged
-from proxy.dialects.bounds import GROUPS
-from proxy.dialects.parameters import NOTHING, added_by
+from proxy.dialects.bounds import ASSUMED_TOKENS, GROUPS, most_tokens, prompts_of
+from proxy.dialects.parameters import READ, apply_parameters
 from proxy.dialects.translation import fields_of, obeyed_by, takes_zero
 from proxy.errors import BadField
-from proxy.types import Changes, Endpoint, Json, Target, Upstream, Way
+from proxy.types import Changes, Endpoint, Json, Target, Translated, Upstream, Way
 from proxy.types.spelling import squeezed
+from proxy.types.way import AskedNumbers, ChangedFields
+
+MOST_KEPT = 256  # of what requests have said on one way: a client may say any number
 
 
 def way_of(asked: Endpoint, from_dialect: Dialect, target: Target, to_dialect: Dialect) -> Way:
@@ -70,24 +73,79 @@ def target_endpoint(asked: Endpoint, target: Target, upstream: Dialect) -> Endpo
     return target.endpoint
 
 
-def passed_on(way: Way, body: Json, model: str, changes: Changes) -> Json | None:
+def passed_on(
+    way: Way, asked: Endpoint, body: Json, model: str, changes: Changes
+) -> Translated | None:
     """Return what ``translate`` makes of a body for a target's model, as rules have changed it, if
     nothing of it needs a closer look."""
-    made, added = {**body, "model": model}, NOTHING
-    if changes.set or changes.cap:
-        read, added = added_by(changes, way.endpoint, model)
-        if not read.isdisjoint(body):
-            return None
-        made |= added
-    if not way.passed.issuperset(made):
+    passed = way.passed
+    if not passed.issuperset(body):
         return None
-    checks, unsure = way.checks, way.unsure
-    for name, value in made.items():
-        if name not in unsure and (name not in added or name not in checks):
+    found = _changed(way, body, model, changes)
+    if found is None or not passed.issuperset(found.fields):
+        return None
+    for name in way.unsure.intersection(body):
+        if name in found.fields or body[name] is None:
             continue
-        if value is not None and checks[name](value) is not None:
+        if way.checks[name](body[name]) is not None:
             return None
-    return made
+    made = {**body, "model": model, **found.fields}
+    most = 0 if asked == "embeddings" else found.most * prompts_of(made)
+    return Translated(
+        body=made,
+        dropped=(),
+        obeyed=way.obeyed,
+        takes_zero=way.takes_zero,
+        most_answered=most,
+    )
+
+
+def _changed(way: Way, body: Json, model: str, changes: Changes) -> ChangedFields | None:
+    """Return what becomes of the fields that a body has and that decide it. None where it takes a
+    closer look."""
+    numbers = _asked_numbers(body, model, changes)
+    if numbers is None:
+        return None
+    known = changes.changed.setdefault(way, {}) if changes.set or changes.cap else way.unchanged
+    if numbers not in known:
+        if len(known) >= MOST_KEPT:
+            known.clear()
+        known[numbers] = _changed_numbers(way, numbers, changes)
+    return known[numbers]
+
+
+def _asked_numbers(body: Json, model: str, changes: Changes) -> AskedNumbers | None:
+    """Return what a body says in the fields that decide what becomes of it, for a target's model.
+    None where that is more than whole numbers."""
+    names = READ.intersection(body)
+    if changes.set:
+        names |= changes.set.keys() & body.keys()
+    if changes.cap:
+        names |= changes.cap.keys() & body.keys()
+    if not names:
+        return model, ()
+    numbers = [(name, body[name]) for name in body if name in names]
+    for _, value in numbers:
+        if type(value) is not int:
+            return None
+    return model, tuple(numbers)
+
+
+def _changed_numbers(way: Way, numbers: AskedNumbers, changes: Changes) -> ChangedFields | None:
+    """Return what becomes of the fields that a request says. None where one goes to another place
+    among them, or is out of the range of the upstream."""
+    model, fields = numbers[0], dict(numbers[1])
+    made = apply_parameters(
+        way.endpoint, {"model": model, **fields}, changes, way.obeyed, takes_zero=way.takes_zero
+    )
+    changed = {name: value for name, value in made.items() if name != "model"}
+    if made["model"] != model or list(changed)[: len(fields)] != list(fields):
+        return None
+    for name, value in changed.items():
+        if name in way.checks and value is not None and way.checks[name](value) is not None:
+            return None
+    most = most_tokens(changed, way.obeyed, ASSUMED_TOKENS, takes_zero=way.takes_zero)
+    return ChangedFields(changed, most)
 
 
 def beside(upstream: Upstream, dialect: Dialect, path: str) -> tuple[str, dict[str, str]]:

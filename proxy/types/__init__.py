@@ -16,6 +16,7 @@ from proxy.types.target import Secret as Secret
 from proxy.types.target import Target as Target
 from proxy.types.target import Timeouts as Timeouts
 from proxy.types.target import Upstream as Upstream
+from proxy.types.way import AskedNumbers, ChangedFields
 from proxy.types.way import Endpoint as Endpoint
 from proxy.types.way import Way as Way
 
@@ -106,12 +107,16 @@ class Changes:
     """What rules make of a request's parameters: values they set, and the most they may be.
 
     ``added`` has by the endpoint and the model of a target which fields they read, and what they
-    add to a request that has none of these, once that was asked for.
+    add to a request that has none of these, once that was asked for. ``changed`` has what becomes
+    of such fields on the ways that requests have gone.
     """
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
     added: dict[tuple[Endpoint, str], tuple[frozenset[str], Json]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    changed: dict[Way, dict[AskedNumbers, ChangedFields | None]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 

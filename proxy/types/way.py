@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Endpoint = Literal["completions", "chat", "embeddings", "models"]
+
+
+class ChangedFields(NamedTuple):
+    """What becomes of the fields of a request that say how much may be answered, or that rules look
+    at: those fields as they are sent, and the tokens that an answer to one prompt may have."""
+
+    fields: Mapping[str, Any]
+    most: int
+
+
+AskedNumbers = tuple[str, tuple[tuple[str, int], ...]]
+"""The model of a target, and what a request says in such fields: all of them are whole numbers."""
 
 
 @dataclass(eq=False, slots=True)
@@ -16,7 +28,8 @@ class Way:
     ``endpoint`` is that of the upstream, ``url`` and ``headers`` are those of each request to it.
     Fields of the names ``passed`` go on as they came, if the upstream's ``checks`` have nothing
     against their values; those that are not ``unsure`` were checked so when they came.
-    ``obeyed`` and ``takes_zero`` are those of ``Translated``.
+    ``obeyed`` and ``takes_zero`` are those of ``Translated``. ``unchanged`` has what becomes of
+    fields that no rule changes.
     """
 
     endpoint: Endpoint
@@ -27,3 +40,4 @@ class Way:
     obeyed: Collection[str]
     takes_zero: bool
     headers: dict[str, str] = field(repr=False)  # our own credential is among them
+    unchanged: dict[AskedNumbers, ChangedFields | None] = field(default_factory=dict, repr=False)

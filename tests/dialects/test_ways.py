@@ -13,7 +13,7 @@ from proxy.dialects.openai import OPENAI
 from proxy.dialects.parameters import apply_parameters
 from proxy.dialects.translation import translate
 from proxy.dialects.upstream_request import parameters
-from proxy.dialects.ways import passed_on, target_endpoint, way_of
+from proxy.dialects.ways import MOST_KEPT, passed_on, target_endpoint, way_of
 from proxy.errors import BadField, Refused
 from proxy.types import UNCHANGED, Call, Changes, Endpoint, RequestHead, Target, Upstream
 
@@ -93,14 +93,16 @@ def test_what_is_passed_on_is_what_becomes_of_it_otherwise(
         return
     before = dict(call.body)
 
-    made = passed_on(way, call.body, model, changes)
+    made = passed_on(way, call.head.endpoint, call.body, model, changes)
 
     assert call.body == before
     if made is not None:
         endpoints = call.head.endpoint, way.endpoint
         long = translate(asked, spoken, endpoints, call.body, target, changes)
-        assert (list(long.body.items()), long.dropped) == (list(made.items()), ())
-        assert (list(long.obeyed), long.takes_zero) == (list(way.obeyed), way.takes_zero)
+        assert list(long.body.items()) == list(made.body.items())
+        assert list(map(type, long.body.values())) == list(map(type, made.body.values()))
+        assert (list(long.obeyed), long.takes_zero) == (list(made.obeyed), made.takes_zero)
+        assert (long.dropped, long.most_answered) == (made.dropped, made.most_answered)
 
 
 @settings(max_examples=300)
@@ -125,19 +127,36 @@ def test_what_changes_add_is_what_they_make_of_a_request_that_says_nothing_of_it
 
 @pytest.mark.parametrize("dialect", ["openai", "portkey", "enkrypt"])
 @pytest.mark.parametrize("changes", CHANGES[:3], ids=str)
-def test_usual_requests_go_the_short_way(dialect: str, changes: Changes) -> None:
-    usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u"}
+@pytest.mark.parametrize("bounded", [{}, {"max_tokens": 256}], ids=str)
+def test_usual_requests_go_the_short_way(
+    dialect: str, changes: Changes, bounded: dict[str, int]
+) -> None:
+    usual = {**SAID["chat"], "stream": True, "top_p": 0.9, "user": "u", **bounded}
     target = Target(upstream(dialect, {}), "gpt-4o")
     way = way_of("chat", OPENAI, target, DIALECTS[dialect])
 
-    made = passed_on(way, usual, "gpt-4o", changes)
+    made = passed_on(way, "chat", usual, "gpt-4o", changes)
 
     assert made is not None
-    assert made["model"] == "gpt-4o"
+    assert made.body["model"] == "gpt-4o"
     assert way_of("chat", OPENAI, target, DIALECTS[dialect]) is way
 
 
 def test_what_is_out_of_the_upstreams_range_goes_the_long_way() -> None:
     way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
 
-    assert passed_on(way, {**SAID["chat"], "temperature": 3}, "gpt-4o", UNCHANGED) is None
+    hot = {**SAID["chat"], "temperature": 3}
+
+    assert passed_on(way, "chat", hot, "gpt-4o", UNCHANGED) is None
+
+
+def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
+    changes = Changes(cap={"max_tokens": 9})
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+
+    for number in range(1, 3 * MOST_KEPT):
+        said = {**SAID["chat"], "max_tokens": number}
+        made = passed_on(way, "chat", said, "gpt-4o", changes)
+        assert made is not None
+        assert made.body["max_tokens"] == min(9, number)
+        assert len(changes.changed[way]) <= MOST_KEPT
