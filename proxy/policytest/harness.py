@@ -283,6 +283,9 @@ class _Reply:
             raise UpstreamInvalid("The upstream broke its answer off or garbled it.")
         return self.left.pop(0) if self.left else b""
 
+    def whole(self) -> None:
+        return None
+
     async def body(self, limit: int) -> bytes:
         return b"".join(self.left)[:limit]
 

@@ -125,7 +125,10 @@ class Forwarded:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""
         try:
-            self._first = await self.__anext__()
+            if self.reader.holds and (whole := self.reply.whole()):  # as a short one mostly comes
+                self._take(whole)
+                self._take(b"")
+            self._first = self._ready() or await self.__anext__()
         except StopAsyncIteration:
             pass
         except BaseException:

@@ -28,6 +28,10 @@ class Reply(Protocol):
         """Return the next bytes of the body, none at its end. Raises ``UpstreamError``."""
         ...
 
+    def whole(self) -> bytes | None:
+        """Return the whole body where all of it has come and none was read; else None."""
+        ...
+
     async def body(self, limit: int) -> bytes: ...
 
     def finish(self) -> None:
