@@ -56,7 +56,7 @@ async def measured(axis: Axis, rounds: int, seconds: float) -> dict[str, Any]:
         for _ in range(rounds):
             for _, size, one in running:
                 scenario = axis.scenario(size)
-                await bench.measure(one, "growth", scenario, seconds, axis.total)
+                await bench.measure(one, "growth", scenario, seconds, axis.total(size))
         found: dict[str, Any] = {parts: {} for parts in axis.parts}
         for parts, size, one in running:
             found[parts][str(size)] = one.rounds["growth"]["cpu_us"]

@@ -40,7 +40,7 @@ LIMITS = """
       - {name: calls-per-key, requests: 6000000 per minute, per: key}
       - {name: calls-per-team, requests: 6000000 per minute, per: tag.team}
       - {name: tokens-per-key, tokens: 9000000000 per minute, per: key}
-      - {name: at-once, concurrency: 5000, per: deployment}
+      - {name: at-once, concurrency: 50000, per: deployment}
       - {name: team-day, usd: 1000000 per day, per: tag.team}
       - {name: team-month, usd: 9000000 per month, per: tag.team, warn_at: 80%}
 """

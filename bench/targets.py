@@ -22,6 +22,7 @@ LITELLM = PEERS / "litellm/bin/litellm"
 TENSORZERO = PEERS / "tensorzero/bin/python"
 PORTKEY = PEERS / "portkey/node_modules/@portkey-ai/gateway/build/start-server.js"
 READY_S = 300.0  # a hundred thousand keys are read in a minute
+CONNECTIONS = 5000  # to the upstream: as many as streams are measured at once
 
 
 class Place(NamedTuple):
@@ -101,7 +102,8 @@ def serve(place: Place, parts: str) -> Command:
         *(sys.executable, "-m", "proxy", "serve", "--policies", str(place.folder / "policies")),
         *("--listen", f"127.0.0.1:{place.port}", "--admin-listen", f"127.0.0.1:{place.admin}"),
     )
-    return Command(words, kept if parts in policies.KEPT else {})
+    more = {"HEADRACE_MAX_UPSTREAM_CONNECTIONS": str(CONNECTIONS)}
+    return Command(words, more | (kept if parts in policies.KEPT else {}))
 
 
 def headrace(name: str, parts: str, more: Sizes = NO_MORE) -> Target:

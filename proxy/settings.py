@@ -32,6 +32,7 @@ VARIABLES = (
     *("HEADRACE_LOG_LEVEL", "HEADRACE_LOG_RATIO", "HEADRACE_LOG_SCHEMA"),
     *("HEADRACE_MAX_ANSWERS_BYTES", "HEADRACE_MAX_BODIES_BYTES"),
     *("HEADRACE_MAX_BODY_BYTES", "HEADRACE_MAX_BODY_VALUES"),
+    "HEADRACE_MAX_UPSTREAM_CONNECTIONS",
     "HEADRACE_OTLP_ENDPOINT",
     *("HEADRACE_REDIS_URL", "HEADRACE_REPLICAS", "HEADRACE_SETTLE_SECONDS"),
     *("HEADRACE_TRACE_PROFILES", "HEADRACE_TRACE_RATIO"),
@@ -105,6 +106,7 @@ class Settings:
     are still taken then and idle connections kept. ``body_bytes`` is how large a request may be,
     ``body_values`` how many values it may hold, ``bodies_bytes`` what all under way may take,
     and ``answers_bytes`` all answers that are held as a whole.
+    ``upstream_connections`` bounds those to all upstreams together.
     ``cache_bytes`` bounds each store of the cache; one in a file or in Redis needs
     ``cache_secret``, by which its questions are named. ``replicas`` processes share ``redis``:
     each keeps to its share of limits while that is away. ``settle_seconds`` is how long a folder
@@ -124,6 +126,7 @@ class Settings:
     body_values: int = 100_000
     bodies_bytes: int = 256 * 1024 * 1024
     answers_bytes: int = 512 * 1024 * 1024
+    upstream_connections: int = 1000
     admin_token: str | None = field(default=None, repr=False)
     admin_hosts: tuple[str, ...] = ()
     candidate: Path | None = None
@@ -207,6 +210,9 @@ def from_environment(
         body_values=_whole(environ, "HEADRACE_MAX_BODY_VALUES", defaults.body_values),
         bodies_bytes=bodies_bytes,
         answers_bytes=_whole(environ, "HEADRACE_MAX_ANSWERS_BYTES", defaults.answers_bytes),
+        upstream_connections=_whole(
+            environ, "HEADRACE_MAX_UPSTREAM_CONNECTIONS", defaults.upstream_connections, low=1
+        ),
         cache_bytes=_whole(environ, "HEADRACE_CACHE_BYTES", defaults.cache_bytes),
         cache_file=Path(file) if file else None,
         redis=redis_at(redis) if redis else None,

@@ -263,6 +263,14 @@ def test_a_log_of_another_kind_is_refused_by_name(name: str) -> None:
         from_environment(Path("p"), HERE, HERE, {name: "loud"})
 
 
+def test_connections_to_upstreams_are_bounded_by_a_number_from_1() -> None:
+    name = "HEADRACE_MAX_UPSTREAM_CONNECTIONS"
+
+    assert from_environment(Path("p"), HERE, HERE, {name: "5000"}).upstream_connections == 5000
+    with pytest.raises(BadSetting, match=f"{name} must be a whole number from 1, not '0'"):
+        from_environment(Path("p"), HERE, HERE, {name: "0"})
+
+
 def test_what_requests_may_take_is_set() -> None:
     said = {
         "HEADRACE_MAX_BODY_BYTES": "4",

@@ -198,6 +198,7 @@ DEFAULTS = {
     "HEADRACE_DRAIN_GRACE_SECONDS": "drain_grace_seconds",
     "HEADRACE_MAX_BODY_BYTES": "body_bytes",
     "HEADRACE_MAX_BODY_VALUES": "body_values",
+    "HEADRACE_MAX_UPSTREAM_CONNECTIONS": "upstream_connections",
     "HEADRACE_MAX_BODIES_BYTES": "bodies_bytes",
     "HEADRACE_MAX_ANSWERS_BYTES": "answers_bytes",
     "HEADRACE_CACHE_BYTES": "cache_bytes",

@@ -194,7 +194,9 @@ def _context(
 async def _rooms(
     context: Context, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
 ) -> Rooms:
-    http = await context.opened.enter_async_context(HttpClient(context.trust))
+    http = await context.opened.enter_async_context(
+        HttpClient(context.trust, context.settings.upstream_connections)
+    )
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)

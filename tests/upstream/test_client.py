@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -329,3 +330,27 @@ def test_the_head_of_a_request_is_its_own_whatever_was_asked_before() -> None:
         begin + b"one\r\ncontent-length: 123\r\n\r\n",
         begin + b"other\r\ncontent-length: 7\r\n\r\n",
     ]
+
+
+async def test_calls_beyond_the_connections_of_the_setting_wait_for_one(
+    upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    upstream.answer_with(hang())
+    async with (
+        running_proxy(tmp_path / "p", world(upstream.url), upstream_connections=1) as proxy,
+        aiohttp.ClientSession(base_url=proxy.url, headers=BEARER) as client,
+    ):
+        body = ROUTE.body(streamed=False)
+        calls = [asyncio.create_task(client.post(ROUTE.path, json=body)) for _ in range(2)]
+        async with asyncio.timeout(10):
+            while not await _is_queued(client, proxy):
+                pass
+        assert len(upstream.requests) == 1
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def _is_queued(client: aiohttp.ClientSession, proxy: Proxy) -> bool:
+    async with client.get(f"{proxy.admin}/metrics") as response:
+        return "headrace_queued_requests 1.0" in await response.text()
