@@ -15,7 +15,7 @@ from pydantic import Field
 from proxy.config.scalars import Section, Words
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.re2set import Characters, Pattern, PatternSet, encoded, prefilter
-from proxy.guardrails.text.hosts import entry_of, hosts, is_listed
+from proxy.guardrails.text.hosts import entry_of, hosts, is_listed, is_under
 from proxy.types.guard import Finding
 
 REACH = 2048
@@ -30,10 +30,11 @@ Kind = Literal["denied", "unlisted"]
 
 
 class Urls:
-    """Finds URLs whose host is in ``deny``, or not in ``allow`` where that names any.
+    """Finds URLs whose host is in ``deny`` or below one of it, or not in ``allow`` where that names
+    any.
 
-    ``example.com`` is that host alone, ``*.example.com`` everything below it; an address is written
-    as it is. ``ValueError`` where an entry is none of these.
+    In ``allow`` ``example.com`` is that host alone; ``*.example.com`` is everything below it; an
+    address is written as it is. ``ValueError`` where an entry is none of these.
     """
 
     __slots__ = ("_allow", "_deny", "_rest", "_seen", "_sieve", "may_find")
@@ -70,7 +71,7 @@ class Urls:
 
     def _judged(self, url: str) -> Kind | None:
         names = hosts(url)
-        if any(is_listed(name, self._deny) for name in names):
+        if any(is_under(name, self._deny) for name in names):
             return "denied"
         if self._allow and not all(is_listed(name, self._allow) for name in names):
             return "unlisted"
@@ -83,7 +84,7 @@ class UrlsConfig(Section):
     allow: Words = Field(default_factory=list)
     """Hosts that may be there, `*.example.com` with all below; others must not."""
     deny: Words = Field(default_factory=list)
-    """Hosts that must not be there."""
+    """Hosts that must not be there, and all below them: `example.com` is `www.example.com` too."""
 
 
 KIND = GuardKind(UrlsConfig, lambda keys, context: Urls(keys.allow, keys.deny))

@@ -46,14 +46,14 @@ CONTROLS = "\0-\x08\x0b\x0c\x0e-\x1f\x7f"
 """Inside of a character class: controls of ASCII that show nothing; tabs and ends of lines do."""
 
 UNSEEN = (
-    CONTROLS + "\x80-\x9f"  # controls, private use, and what is no character
-    "\ue000-\uf8ff\ufdd0-\ufdef\ufff0-\ufff8\ufffe\uffff\U000f0000-\U0010ffff"
+    CONTROLS + "\x80-\x9f"  # controls, private use, what is no character or stands for one
+    "\ue000-\uf8ff\ufdd0-\ufdef\ufff0-\uffff\U000f0000-\U0010ffff"
     + "".join(
         f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0x10000, 0xF0000, 0x10000)
     )
     + "\u00ad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5"
     "\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0"
-    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 """Inside of a character class: what shows nothing by itself, or only turns the way of writing."""

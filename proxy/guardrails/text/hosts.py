@@ -69,6 +69,14 @@ def is_listed(name: str, entries: Collection[str]) -> bool:
     return any("*." + ".".join(labels[i:]) in entries for i in range(1, len(labels)))
 
 
+def is_under(name: str, entries: Collection[str]) -> bool:
+    """True if a host is among entries as a policy writes them, or below one of them."""
+    if is_listed(name, entries):
+        return True
+    labels = name.split(".")
+    return any(".".join(labels[i:]) in entries for i in range(1, len(labels)))
+
+
 def entry_of(entry: str) -> str:
     """Return a host of a policy in the one form that its spellings share. Raises ValueError."""
     below, bare = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)

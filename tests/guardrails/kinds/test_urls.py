@@ -30,6 +30,9 @@ def kinds(urls: Urls, text: str) -> list[tuple[str, str]]:
         "//evil.example/order.js",
         "ftp://evil.example/orders",
         "wss://evil.example",
+        "https://www.evil.example/a",
+        "https://a.b.evil.example",
+        "www.evil.example",
     ],
 )
 def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
@@ -42,7 +45,8 @@ def test_a_denied_host_is_found_however_it_is_written(url: str) -> None:
     [
         "https://notevil.example",
         "https://evil.example.openai.example",
-        "https://a.evil.example",
+        "https://a-evil.example",
+        "https://www.notevil.example",
         "http://evil.example:80@openai.example",
         "https://openai.example/evil.example?to=evil.example#evil.example",
         "evil.example and docs/evil.example are no addresses",
