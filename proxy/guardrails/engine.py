@@ -90,11 +90,12 @@ class Engine:
         texts: Texts | Sequence[Text],
         replace: Replace = named,
         caller: object = None,
+        known: Sequence[GuardResult | None] = (),
     ) -> Inspection:
         """Look at whole texts, in the turns of a caller. Never raises for what a rule finds: see
-        ``Inspection.permit``."""
+        ``Inspection.permit``. ``known`` is what a ``glance`` at them has told."""
         read = texts if isinstance(texts, Texts) else Texts(tuple(texts))
-        known = glance(rules, read, self.above, self.clock)
+        known = known or glance(rules, read, self.above, self.clock)
         if not any(known) and self._is_heavy((), read.texts):
             known = await self._glance_aside(rules, read, caller)
         passed = [each for each in known if each is not None]

@@ -20,6 +20,7 @@ from proxy.guardrails.errors import acting, error_texts, rewrite, withhold
 from proxy.guardrails.findings.mask import Replace, named
 from proxy.guardrails.stream.placeholders import Masks
 from proxy.guardrails.text.replace import replaced
+from proxy.guardrails.text.usual import usual_answer, usual_request
 from proxy.guardrails.text.walk import Found, Texts, answer_walk, request_walk
 from proxy.guardrails.text.weight import EACH
 from proxy.guardrails.unguarded import OpenGate
@@ -31,14 +32,20 @@ from proxy.guardrails.watch import (
     later,
     nothing,
 )
+from proxy.guardrails.whole.glance import glance
+from proxy.offload import LARGE_BYTES
 from proxy.ports import Gate, Watch
 from proxy.record import Record
 from proxy.turn import LoopTurn
 from proxy.types import Call, Chunk, Json, Plan
-from proxy.types.guard import GuardRule, Stage, StageRules
+from proxy.types.guard import Capture, GuardResult, GuardRule, Stage, StageRules
 
 UNREADABLE = "The request holds content that no guard can read."
 NONCE_LENGTH = 8
+Known = Sequence[GuardResult | None]
+"""The result of each rule at a glance; None where it has to look."""
+NOTHING_KNOWN: Known = ()
+NOTHING_SEEN = None, None, NOTHING_KNOWN
 
 
 @frozen
@@ -72,7 +79,15 @@ class CallGate:
         rules = guards.of_input
         if not rules.every:
             return self.plan, call
-        read = await self.engine.read(request_walk, call.body, call.size, self.record.key)
+        engine, known = self.engine, NOTHING_KNOWN
+        read = usual_request(call.body) if rules.alone and call.size <= LARGE_BYTES else None
+        if read is not None:
+            known = glance(rules.every, read, engine.above, engine.clock)
+            if None not in known:  # nearly all are clean
+                self.record.guards += [("input", each) for each in known if each is not None]
+                return self.plan, call
+        else:
+            read = await engine.read(request_walk, call.body, call.size, self.record.key)
         opaque = read.opaque
         if opaque and not guards.opaque and rules.enforces:
             raise GuardBlocked(UNREADABLE, guard="opaque", kind=opaque[0].kind)
@@ -81,14 +96,14 @@ class CallGate:
             self._masks = Masks(_nonce(call.head.nonce))
             replacement = self._masks.replacement
         inspector = WholeInspector(
-            engine=self.engine,
+            engine=engine,
             record=self.record,
             stage="input",
             walk=request_walk,
             replacement=replacement,
             size=call.size,
         )
-        body = await inspector.inspect(rules, call.body, read=read)
+        body = await inspector.inspect(rules, call.body, read=read, known=known)
         safe = call if body is call.body else replace(call, body=body, quarters={})
         if inspector.routed is not None:
             self.record.decided = self.plan
@@ -122,27 +137,24 @@ class CallGate:
                 )
             )
         look, at_once = self._look(call, rules)
-        shown = self._captured(call, look)
+        capture = self.plan.guards.capture
+        if capture is not None and self.record.drawn(capture.share):
+            look, at_once = self._captured(call, look, capture), later
         self._watch = AnswerWatch(
-            shown,
-            self._back(call),
-            at_once=at_once if shown is look else later,
+            look,
+            self._back(call, self._masks) if self._masks else None,
+            at_once=at_once,
             holds=holds,
             guarded=rules.in_force,
         )
         return self._watch
 
-    def _back(self, call: Call) -> ValueRestorer | None:
-        if not self._masks:  # nothing was masked
-            return None
-        return ValueRestorer(self._masks, self.engine, self.record.key, streamed=call.stream)
+    def _back(self, call: Call, masks: Masks) -> ValueRestorer:
+        return ValueRestorer(masks, self.engine, self.record.key, streamed=call.stream)
 
-    def _captured(self, call: Call, look: Look) -> Look:
-        """Show the answer in the call's trace, where it may be: as guards leave it, and before
-        values are put back."""
-        capture = self.plan.guards.capture
-        if capture is None or not self.record.drawn(capture.share):
-            return look
+    def _captured(self, call: Call, look: Look, capture: Capture) -> Look:
+        """Show the answer in the call's trace: as guards leave it, and before values are put
+        back."""
         rules = redacting(capture, self.plan.guards)
         capturing = Capturing(
             capture=capture, rules=rules, asked=call.body, clock=self.engine.clock
@@ -154,10 +166,10 @@ class CallGate:
         if not rules.every:
             return nothing, later
         if not call.stream:
-            inspector = WholeInspector(
-                engine=self.engine, record=self.record, stage="output", walk=answer_walk
+            answer = WholeAnswer(
+                engine=self.engine, record=self.record, rules=rules, asked=call.body
             )
-            return WholeAnswer(inspector, rules, call.body).feed, later
+            return answer.feed, answer.feed_at_once
         inquiry = partial(self.engine.inquiry, call.body, self.record)
         bound_rules = bind(rules.every, call.body) if rules.contextual else rules.every
         watching = self.engine.watch(bound_rules, inquiry, caller=self.record.key)
@@ -217,15 +229,17 @@ class WholeInspector:
         data: Json,
         asked: Json | None = None,
         read: Texts | None = None,
+        known: Known = NOTHING_KNOWN,
     ) -> Json:
         """Return a document as its rules leave it: first those that look by themselves, then those
         that ask somebody else. ``asked`` is the question where the document is not; ``read`` are
-        the document's texts where they are read already."""
+        the document's texts where they are read already, and ``known`` is what a ``glance`` at
+        them has told."""
         own, services = bound(rules, asked or data)
         caller = self.record.key
         read = read or await self.engine.read(self.walk, data, self.size, caller)
         if own:
-            looked = await self.engine.inspect(own, read, self.replacement, caller)
+            looked = await self.engine.inspect(own, read, self.replacement, caller, known)
             self.record.guarded(self.stage, looked.results)
             if looked.blocked is not None:
                 self.record.guarded(self.stage, self.engine.unasked(services))
@@ -251,17 +265,40 @@ class WholeInspector:
         return await self.engine.aside(EACH * len(changes), job, self.record.key)
 
 
-@frozen
+@dataclass(slots=True)
 class WholeAnswer:
     """An answer of one document for each leg: each is looked at as a whole. What says why a leg
     failed was reviewed as an error."""
 
-    inspector: WholeInspector
+    engine: Engine
+    record: Record
     rules: StageRules
     asked: Json
+    _seen: tuple[Json, Texts, Known] | None = None  # a document that was not clean at a glance
 
-    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+    def feed_at_once(self, chunk: Chunk) -> Sequence[Chunk] | None:
+        """Return a chunk that is clean at a glance, as nearly all are; None for any other."""
         if chunk.data is None or chunk.failed:
             return (chunk,)
-        data = await self.inspector.inspect(self.rules, chunk.data, self.asked)
+        read = usual_answer(chunk.data) if self.rules.alone else None
+        if read is None:
+            return None
+        known = glance(self.rules.every, read, self.engine.above, self.engine.clock)
+        if None in known:
+            self._seen = chunk.data, read, known
+            return None
+        self.record.guards += [("output", each) for each in known if each is not None]
+        return (chunk,)
+
+    async def feed(self, chunk: Chunk) -> Sequence[Chunk]:
+        """Return a chunk as the rules leave it; where it was looked at at once, what that told is
+        not asked again."""
+        if chunk.data is None or chunk.failed:
+            return (chunk,)
+        seen, self._seen = self._seen, None
+        _, read, known = seen if seen and seen[0] is chunk.data else NOTHING_SEEN
+        inspector = WholeInspector(
+            engine=self.engine, record=self.record, stage="output", walk=answer_walk
+        )
+        data = await inspector.inspect(self.rules, chunk.data, self.asked, read=read, known=known)
         return (chunk,) if data is chunk.data else (chunk.rewritten(data),)

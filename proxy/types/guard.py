@@ -55,7 +55,15 @@ class Detector(Protocol):
 
 
 MayFind = Callable[[bytes], bool]
-"""Takes texts of ASCII, each on lines of its own; False only if none of them has a finding."""
+"""Takes texts in UTF-8, each on lines of its own; False only if none of them has a finding."""
+
+
+class Sieve(NamedTuple):
+    """A set of patterns: what ``match`` returns of lines is ``nothing`` only if none of them has a
+    line that one of the patterns hits."""
+
+    match: Callable[[bytes], list[int] | None]
+    nothing: list[int]
 
 
 class Prefiltered(Protocol):
@@ -172,7 +180,8 @@ class GuardRule:
     It ``enforces`` if a finding changes or stops a text, or changes where the call goes; it
     ``stops`` if a text with a finding is not shown: the call ends there, or is asked again. It is
     ``strict`` if a failure of the detector stops a text. ``may_find`` is its detector's where it
-    looks for places in texts of any kind.
+    looks for places in texts of any kind; ``sieves`` are what that one asks of lines of ASCII, none
+    where it asks something else.
     """
 
     name: str
@@ -193,6 +202,7 @@ class GuardRule:
     to: tuple[Target, ...] = ()
     detections: tuple[DetectionFormat, ...] = ()
     may_find: MayFind | None = field(init=False, repr=False, compare=False, default=None)
+    sieves: tuple[Sieve, ...] = field(init=False, repr=False, compare=False, default=())
     enforces: bool = field(init=False, repr=False, compare=False)
     masks: bool = field(init=False, repr=False, compare=False)
     stops: bool = field(init=False, repr=False, compare=False)
@@ -207,7 +217,9 @@ class GuardRule:
         object.__setattr__(self, "strict", enforces and self.on_error == "closed")
         bounded = is_detector(detector) and detector.reach is not None
         if bounded and is_prefiltered(detector) and self.roles is None and self.fields is None:
-            object.__setattr__(self, "may_find", detector.may_find)
+            may_find = detector.may_find
+            object.__setattr__(self, "may_find", may_find)
+            object.__setattr__(self, "sieves", getattr(may_find, "sieves", ()))
 
     @property
     def keeps_answers(self) -> bool:
@@ -244,24 +256,6 @@ class GuardResult(NamedTuple):
     kind: str = ""
     action: Action = "flag"
     detections: tuple[DetectionFormat, ...] = ()
-
-
-def passed(rule: GuardRule, size: int, fields: int, seconds: float) -> GuardResult:
-    """Return the result of a rule that found nothing in so many bytes of so many texts."""
-    verdict: Verdict = "passed" if size else "not_applicable"
-    return GuardResult(
-        guard=rule.name,
-        verdict=verdict,
-        shadow=rule.shadow,
-        findings={},
-        score=0.0,
-        bytes=size,
-        fields=fields,
-        seconds=seconds,
-        kind=rule.kind,
-        action=rule.action,
-        detections=rule.detections,
-    )
 
 
 Verdicts = Sequence[tuple[Stage, GuardResult]]
@@ -312,13 +306,15 @@ class StageRules:
     """The rules of one stage, and what follows from all of them: worked out once, not by each call.
 
     ``detectors`` look by themselves, ``services`` are asked; where one is ``contextual``, which is
-    which depends on the call. They are ``in_force`` unless all are in shadow.
+    which depends on the call. They are ``alone`` if texts are all that any of them asks for, and
+    ``in_force`` unless all are in shadow.
     """
 
     every: tuple[GuardRule, ...]
     detectors: tuple[GuardRule, ...]
     services: tuple[GuardRule, ...]
     contextual: bool
+    alone: bool
     enforces: bool
     restores: bool
     retries: bool
@@ -326,11 +322,14 @@ class StageRules:
 
     @classmethod
     def of(cls, rules: tuple[GuardRule, ...]) -> StageRules:
+        contextual = any(is_contextual(rule.detector) for rule in rules)
+        services = tuple(rule for rule in rules if is_service(rule.detector))
         return cls(
             every=rules,
             detectors=tuple(rule for rule in rules if not is_service(rule.detector)),
-            services=tuple(rule for rule in rules if is_service(rule.detector)),
-            contextual=any(is_contextual(rule.detector) for rule in rules),
+            services=services,
+            contextual=contextual,
+            alone=not (contextual or services),
             enforces=any(rule.enforces for rule in rules),
             restores=any(rule.restore for rule in rules),
             retries=any(rule.action == "retry" and rule.enforces for rule in rules),

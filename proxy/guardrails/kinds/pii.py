@@ -78,7 +78,7 @@ class Pii:
         self._patterns = Patterns(
             [NamedPattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], trusted=True
         )
-        self.may_find = prefilter(self._patterns.sets)
+        self.may_find = prefilter(self._patterns.sets, SEEN)
 
     @property
     def reach(self) -> int | None:

@@ -7,12 +7,12 @@ are given back as places in the characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import re2
 
 from proxy.frozen import frozen
-from proxy.types.guard import MayFind
+from proxy.types.guard import MayFind, Sieve
 
 Span = tuple[int, int]
 
@@ -85,39 +85,35 @@ class PatternSet:
     more than ``memory`` bytes.
     """
 
-    __slots__ = ("_count", "_nothing", "_set", "by_lines")
+    __slots__ = ("_count", "by_lines", "sieve")
 
     def __init__(self, patterns: Iterable[str], memory: int = MANY_BYTES) -> None:
-        self._set = re2.Set.SearchSet(_options(memory))
+        made = re2.Set.SearchSet(_options(memory))
         self._count = 0
         self.by_lines = True
         for pattern in patterns:
             try:
-                self._set.Add(_lined(pattern))
+                made.Add(_lined(pattern))
             except re2.error as wrong:
                 raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
             self._count += 1
             self.by_lines = self.by_lines and not _BY_TEXT.search(pattern)
-        self._nothing = [self._count]
         try:
-            self._set.Add(r"\z")  # matches every text: see ``hits``
-            self._set.Compile()  # without it, a set matches nothing, silently
+            made.Add(r"\z")  # matches every text: see ``hits``
+            made.Compile()  # without it, a set matches nothing, silently
         except re2.error:
             raise ValueError("these patterns together are too large") from None
+        # What the library has in C, without its wrapper that would take text, too.
+        self.sieve = Sieve(getattr(made, "_set", made).Match, [self._count])
 
     def hits(self, data: bytes) -> Sequence[int]:
         """Return the indices of the patterns that may hit, in order; the others do not."""
-        matched: list[int] | None = self._set.Match(data)
-        if matched is None:
+        matched = self.sieve.match(data)
+        if not matched:
             # The last pattern always matches. If it does not, RE2 ran out of memory, for which it
             # has no other word than for a clean text: no pattern is known to be absent.
             return range(self._count)
         return sorted(matched)[:-1]
-
-    def may_hit(self, data: bytes) -> bool:
-        """True unless no pattern hits: what ``hits`` tells, without which."""
-        matched: list[int] | None = self._set.Match(data)
-        return matched != self._nothing
 
 
 def _lined(pattern: str) -> str:
@@ -127,27 +123,27 @@ def _lined(pattern: str) -> str:
     return "(?m)" + _ESCAPES.sub(lambda escape: _EDGES.get(escape[1], escape[0]), pattern)
 
 
-def prefilter(sets: Sequence[PatternSet]) -> MayFind | None:
-    """Return what tells of texts, each on lines of its own, whether one of the sets may hit any;
-    None where one of them does not read line by line."""
+def prefilter(sets: Sequence[PatternSet], seen: Mapping[int, str] | None = None) -> MayFind | None:
+    """Return what tells of texts, each on lines of its own, whether one of the sets may hit any,
+    with other characters in the place of those ``seen`` otherwise; None where one of them does not
+    read line by line."""
     if not all(each.by_lines for each in sets):
         return None
-    if len(sets) == 1:
-        return sets[0].may_hit
-    return PatternSets(sets).may_hit
+    return Prefilter(tuple(each.sieve for each in sets), seen)
 
 
 @frozen
-class PatternSets:
-    """Several sets, asked one after the other."""
+class Prefilter:
+    """Sets that are asked one after the other. ``seen`` is by their code points what they have to
+    see of characters beyond ASCII in place of these."""
 
-    sets: Sequence[PatternSet]
+    sieves: tuple[Sieve, ...]
+    seen: Mapping[int, str] | None = None
 
-    def may_hit(self, data: bytes) -> bool:
-        for each in self.sets:  # noqa: SIM110  # for each call, and a generator costs more
-            if each.may_hit(data):
-                return True
-        return False
+    def __call__(self, lines: bytes) -> bool:
+        if self.seen is not None and not lines.isascii():
+            lines = lines.decode().translate(self.seen).encode()
+        return any(each.match(lines) != each.nothing for each in self.sieves)
 
 
 class Characters:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 RUN = 16  # characters of base64 that are worth decoding
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
 
-_ONE = r"[A-Za-z0-9+/_-]"
-_RUNS = re.compile(rf"{_ONE}{{{RUN},}}={{0,2}}")
-_NAMED_RUNS = re.compile(rf"(?:(?<=base64,){_ONE}+|{_ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
+ONE = r"[A-Za-z0-9+/_-]"
+_RUNS = re.compile(rf"{ONE}{{{RUN},}}={{0,2}}")
+_NAMED_RUNS = re.compile(rf"(?:(?<=base64,){ONE}+|{ONE}{{{RUN},}})={{0,2}}", re.IGNORECASE)
 
 # Classes of bytes, to look for a class at the speed of a search for a literal.
 _RUNNING = bytes(0x61 if chr(i) in ALPHABET else 0x20 for i in range(256))

@@ -18,6 +18,7 @@ from unicodedata import decimal
 from proxy.guardrails.text import base64_text
 from proxy.guardrails.text.clusters import clusters, marked, open_cluster, singles
 from proxy.guardrails.text.confusables import CONTROLS, FOLDS, TAGS, UNSEEN
+from proxy.guardrails.text.one_reading import has_one_reading
 
 _ESCAPE = (
     r"&(?:#[0-9]{1,12}|#[xX][0-9A-Fa-f]{1,12}|[A-Za-z][A-Za-z0-9]{1,31});|(?:%[0-9A-Fa-f]{2})+"
@@ -223,14 +224,6 @@ def _read(
     if not opened.cased.isascii():
         found += [_unmasked(opened, shadow) for shadow in _SHADOWS.finditer(opened.cased)]
     return tuple(found), bare, seen, opened
-
-
-def has_one_reading(raw: bytes) -> bool:
-    """True if a text of ASCII has no other reading, nor has any of its lines; it may be False of
-    several lines where it is true of each."""
-    if b"&" in raw or b"%" in raw or b"\\" in raw or raw.translate(None, _CONTROLS) != raw:
-        return False
-    return not (base64_text.possible(raw) or _apart(raw))
 
 
 def _controlled(raw: bytes) -> bool:

@@ -9,70 +9,125 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.guardrails.findings.tally import Clock
-from proxy.guardrails.text.normalize import has_one_reading
+from proxy.guardrails.text.normalize import View
+from proxy.guardrails.text.one_reading import DISGUISES
 from proxy.guardrails.text.walk import Text, Texts
-from proxy.guardrails.text.weight import EACH
+from proxy.guardrails.text.weight import BEYOND_ASCII, EACH
 from proxy.guardrails.whole.joined_parts import joined_parts
-from proxy.types.guard import GuardResult, GuardRule, passed
+from proxy.guardrails.whole.sheets import part_of
+from proxy.types.guard import GuardResult, GuardRule, Verdict
+
+Lines = tuple[bytes, bytes, bool]
+"""Texts on lines of their own, and the same with their capitals made small; True for ASCII alone,
+which is what the sieves of a rule take."""
+
+VERDICTS: tuple[Verdict, Verdict] = ("not_applicable", "passed")  # of no bytes, and of some
 
 
 def glance(
     rules: Sequence[GuardRule], read: Texts, most: int, clock: Clock
 ) -> list[GuardResult | None]:
     """Return the results of the rules that find nothing; None for each that has to look, as all
-    have at texts of more weight than ``most``, or that read in more than one way."""
-    if EACH * len(read.texts) > most or read.opaque or read.unread:
+    have at texts of more weight than ``most``."""
+    count = len(read.texts)
+    left = most - EACH * count
+    if left < 0 or read.opaque or read.unread:
         return [None] * len(rules)
     texts = [text.text for text in read.texts]
     size = sum(map(len, texts))
-    lines = _lines(texts, read) if size + EACH * len(texts) <= most else None
-    if lines is None:
+    if size > left:
         return [None] * len(rules)
     try:
-        return _results(rules, lines, read.texts, (size, len(texts)), clock)
+        lines = "\n".join(texts if read.apart else [*texts, *_joined(read)])
+        raw, is_plain = lines.encode(), lines.isascii()
+        if is_plain and DISGUISES.match(raw) == DISGUISES.nothing:
+            return _results(rules, (raw, raw.lower(), True), read.texts, size, clock)
+        if BEYOND_ASCII * size > left or not _can_tell(rules):
+            return [None] * len(rules)  # rules may have to read them once more
+        if not is_plain:
+            size = len("".join(texts).encode())
+        return _results(rules, _readings(read), read.texts, size, clock)
     except Exception:  # noqa: BLE001  # a guard that breaks must not let texts pass: all look
         return [None] * len(rules)
 
 
+def _can_tell(rules: Sequence[GuardRule]) -> bool:
+    return any(rule.may_find is not None for rule in rules)
+
+
 def _results(
     rules: Sequence[GuardRule],
-    lines: bytes,
+    lines: Lines,
     texts: Sequence[Text],
-    read: tuple[int, int],
+    total: int,
     clock: Clock,
 ) -> list[GuardResult | None]:
-    """Return what each rule's own set of patterns says of all lines; ``read`` are the bytes and
-    the texts. Raise whatever a detector raises."""
-    small = lines.lower()
+    """Return what each rule's own sets of patterns say of all lines; ``total`` are the bytes of the
+    texts. Raise whatever a detector raises."""
+    cased, small, is_plain = lines
     results: list[GuardResult | None] = []
     began = clock()
     for rule in rules:
         result = None
         if rule.may_find is not None:
-            found = rule.may_find(lines if rule.cased else small)
+            shown, found = cased if rule.cased else small, False
+            if is_plain and rule.sieves:
+                for match, nothing in rule.sieves:
+                    if match(shown) != nothing:
+                        found = True
+                        break
+            else:
+                found = rule.may_find(shown)
             now = clock()
-            if not found and now - began <= rule.deadline_s:
-                seen = _seen(rule, texts) if rule.roles_left_out else read
-                result = passed(rule, *seen, now - began)
-            began = now
-        results.append(result)
+            spent, began = now - began, now
+            if not found and spent <= rule.deadline_s:
+                size, fields = total, len(texts)
+                if rule.roles_left_out:
+                    size, fields = _seen(rule, texts, total)
+                result = GuardResult(
+                    guard=rule.name,
+                    verdict=VERDICTS[size > 0],
+                    shadow=rule.shadow,
+                    findings={},
+                    score=0.0,
+                    bytes=size,
+                    fields=fields,
+                    seconds=spent,
+                    kind=rule.kind,
+                    action=rule.action,
+                    detections=rule.detections,
+                )
+        results += (result,)
     return results
 
 
-def _seen(rule: GuardRule, texts: Sequence[Text]) -> tuple[int, int]:
-    """Return the bytes and the texts that a rule looks at which leaves out some roles."""
-    seen = [len(text.text) for text in texts if text.role not in rule.roles_left_out]
-    return sum(seen), len(seen)
+def _seen(rule: GuardRule, texts: Sequence[Text], total: int) -> tuple[int, int]:
+    """Return how many bytes of ``total``, and how many texts, a rule looks at that leaves out some
+    roles: mostly one text or none."""
+    left_out = [text.text for text in texts if text.role in rule.roles_left_out]
+    if not left_out:
+        return total, len(texts)
+    return total - len("".join(left_out).encode()), len(texts) - len(left_out)
 
 
-def _lines(texts: list[str], read: Texts) -> bytes | None:
-    """Return the texts, and those that are read as one, each on lines of its own; None unless each
-    of them is ASCII without a disguise."""
-    every = texts
+def _joined(read: Texts) -> list[str]:
+    """Return the texts that are read as one."""
+    return [joined.text.text for joined in joined_parts(read.texts)]
+
+
+def _readings(read: Texts) -> Lines:
+    """Return all readings of the texts, and of those that are read as one, each on lines of its
+    own. Raise ``ValueError`` where rules see more of a text than those: of a long one, of one with
+    half of a pair."""
+    views: list[View] = []
+    for place, text in enumerate(read.texts):
+        part = part_of(place, text)
+        if part.long:
+            raise ValueError("a long text is read piece by piece")
+        views += part.views
     if not read.apart:
-        every = [*texts, *(joined.text.text for joined in joined_parts(read.texts))]
-    lines = "\n".join(every)
-    if not lines.isascii():
-        return None
-    raw = lines.encode()
-    return raw if has_one_reading(raw) else None
+        for joined in joined_parts(read.texts):
+            views += joined.views()
+    cased = "\n".join([view.cased for view in views])
+    folded = "\n".join([view.folded for view in views])
+    return cased.encode(), folded.encode(), False

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from proxy.guardrails.engine import ABOVE, Engine
 from proxy.guardrails.kinds import code, injection, keywords, nsfw, pii, secrets, toxicity, urls
+from proxy.guardrails.run import WholeAnswer
 from proxy.guardrails.text.walk import Text, Texts, request_texts
 from proxy.guardrails.whole.glance import glance
-from proxy.types.guard import Action, Detector, Finding, GuardRule
+from proxy.record import Record, TraceIds
+from proxy.types import Chunk
+from proxy.types.guard import Action, Detector, Finding, GuardRule, StageRules
 from tests.guardrails.doubles import Ticks
 
 PATTERNS = [r"^rhino$", r"\Ahippo\z", r"(?-m)^emu", r"zebra(?:[^a-z]|$)", r"(?s)a.\z", r"\Qa.b\E$"]
@@ -125,9 +129,31 @@ def test_a_rule_that_is_narrowed_looks_at_each_text(narrowed: dict[str, Any]) ->
     assert glance([replace(RULES[0], **narrowed)], read("Hi"), ABOVE, Ticks()) == [None]
 
 
-@pytest.mark.parametrize("text", ["50%", "a b c d", "\u00e9", "x" * 20, "Hi " * ABOVE])
-def test_what_may_read_otherwise_or_is_long_is_looked_at(text: str) -> None:
+@pytest.mark.parametrize("text", ["half of a pair: \ud800", "Hi " * ABOVE, "\u00e9" * (ABOVE // 4)])
+def test_what_is_long_or_cannot_be_written_is_looked_at(text: str) -> None:
     assert glance(RULES[:1], read(text), ABOVE, Ticks()) == [None]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\u201cQuoted\u201d \u2013 it\u2019s \u20ac5, in Z\u00fcrich\u2026",
+        "\u8ba2\u5355\u5728\u54ea\u91cc\uff1f",
+        "50% of r&d\\n",
+        "a b c d",
+        "x" * 20,
+    ],
+)
+def test_what_reads_in_several_ways_passes_where_none_of_them_says_anything(text: str) -> None:
+    [told] = glance(RULES[:1], read(text), ABOVE, Ticks())
+
+    assert told is not None
+    assert (told.verdict, told.bytes, told.fields) == ("passed", len(text.encode()), 1)
+
+
+@pytest.mark.parametrize("text", ["g\u200bnu", "\uff47nu", "%67nu", "g n u", "&#103;nu"])
+def test_a_rule_looks_where_one_of_the_readings_may_hit(text: str) -> None:
+    assert glance(RULES[:1], read(f"\u201c{text}\u201d"), ABOVE, Ticks()) == [None]
 
 
 def test_a_look_beyond_the_deadline_tells_nothing() -> None:
@@ -161,3 +187,34 @@ def test_a_detector_that_cannot_tell_looks() -> None:
     clumsy = GuardRule("clumsy", Clumsy())
 
     assert glance([RULES[0], clumsy], read("Hi"), ABOVE, Ticks()) == [None, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Noting:
+    """Finds one word, and notes what was asked whether it is there."""
+
+    asked: list[bytes] = field(default_factory=list)
+    reach: int | None = 4
+
+    def find(self, text: str) -> Sequence[Finding]:
+        return [Finding(0, 3, "word")] if text == "gnu" else []
+
+    def may_find(self, lines: bytes) -> bool:
+        self.asked.append(lines)
+        return b"gnu" in lines
+
+
+@pytest.mark.parametrize(("text", "shown"), [("hello", "hello"), ("gnu", "[WORD]")])
+async def test_an_answer_is_looked_at_together_once(text: str, shown: str) -> None:
+    noting = Noting()
+    rules = StageRules.of((GuardRule("words", noting, "mask"),))
+    record = Record(TraceIds("a" * 32, "b" * 16, "c" * 16), 0.0, datetime.now(UTC), Ticks())
+    answer = WholeAnswer(engine=Engine(Ticks()), record=record, rules=rules, asked={})
+    message = {"role": "assistant", "content": text}
+    chunk = Chunk({"choices": [{"index": 0, "message": message}]}, last=True)
+
+    shows = answer.feed_at_once(chunk) or await answer.feed(chunk)
+
+    assert [each.data["choices"][0]["message"]["content"] for each in shows if each.data] == [shown]
+    assert noting.asked == [text.encode()]
+    assert [result.guard for _, result in record.guards] == ["words"]
