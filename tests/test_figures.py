@@ -157,7 +157,7 @@ FIGURES: list[tuple[str, str, object, object]] = [
     ("runbooks/writer-fails.md", "once a minute at most", MINUTE, telemetry.LOG_EVERY_S),
     ("traces.md", "At most 2048 spans wait", 2048, outbox.MOST_QUEUED),
     ("traces.md", "for at most a second", 1, outbox.GATHER_S),
-    ("traces.md", "batches are of 128", 128, outbox.A_BATCH),
+    ("traces.md", "batches are of 512", 512, outbox.A_BATCH),
     ("traces.md", "no batch begins after 3 seconds", 3, outbox.CLOSING_S),
 ]
 

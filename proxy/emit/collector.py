@@ -31,6 +31,7 @@ class _Carrier(requests.Session):
         self.spans = b""
         self.sent = False
         self._settings: Any = None
+        self._prepared: requests.PreparedRequest | None = None
 
     def merge_environment_settings(self, *options: Any) -> Any:
         """Return proxies and certificates, which for each request would be read anew from all
@@ -38,6 +39,13 @@ class _Carrier(requests.Session):
         if self._settings is None:
             self._settings = super().merge_environment_settings(*options)
         return self._settings
+
+    def prepare_request(self, request: requests.Request) -> requests.PreparedRequest:
+        """Return the request, which is always the same but for its body: to prepare it reads all
+        variables there are, and a file of passwords, too."""
+        if self._prepared is None:
+            self._prepared = super().prepare_request(request)
+        return self._prepared.copy()
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
         """Send the request with our spans as its body."""

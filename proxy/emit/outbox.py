@@ -12,7 +12,7 @@ from typing import Protocol
 from proxy.spool import Spool, SpoolBounds
 
 MOST_QUEUED = 2048
-A_BATCH = 128  # what a collector did not take is lost: no more than this at once
+A_BATCH = 512  # what a collector did not take is lost: no more than this at once
 GATHER_S = 1.0  # the longest that spans wait to be sent, but for those under way
 CLOSING_S = 3.0
 UNDER_WAY_S = 2.0  # the longest that a batch under way then is waited for

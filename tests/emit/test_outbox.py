@@ -63,7 +63,7 @@ def test_what_is_taken_arrives_in_small_batches(lost: Counter[str]) -> None:
     box.close()
 
     assert gate.got == 600
-    assert gate.largest <= 128
+    assert gate.largest <= 512
     assert not lost
 
 
@@ -186,5 +186,5 @@ def test_closing_waits_no_longer_than_it_is_told_and_counts_the_rest(lost: Count
 
     box.close(within_s=0.1)
 
-    assert gate.got == 128  # the batch that was under way
-    assert lost == {"shutdown": 900 - 128}
+    assert gate.got == 512  # the batch that was under way
+    assert lost == {"shutdown": 900 - 512}
