@@ -43,11 +43,14 @@ BETWEEN = re.compile(r"[^0-9]+")
 MOST_GROUPS = 5
 FOURS_BEFORE = re.compile(r"(?<![0-9])(?:[0-9]{4}[ .-]){2,4}$")
 FOURS_AFTER = re.compile(r"(?:[ .-][0-9]{4}(?![0-9])){2,4}")
-NEXT = 48  # characters in which a number of a list has two neighbours
-LISTED_BEFORE = re.compile(
-    r"(?:(?<![0-9])[0-9]{6,19}[,;|\t ]{1,3}){1,2}$|(?:(?<![0-9])[0-9]+, ){2}$"
-)
-LISTED_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{6,19}(?![0-9/])){1,2}|(?:, [0-9]+(?![0-9/])){2}")
+NEXT = 64  # characters in which a number of a list has its neighbours
+# What stands before or after a number is of the same list: numbers of its length, or any three. A
+# row of a table with cards has other numbers beside them, as those of its customers.
+ALIKE_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]{11,20}[,;|\t ]{1,3}){1,2}$")
+ALIKE_AFTER = re.compile(r"(?:[,;|\t ]{1,3}[0-9]{11,20}(?![0-9/])){1,2}")
+LEAST_ALIKE = 2
+LISTED_BEFORE = re.compile(r"(?:(?<![0-9])[0-9]+, ){3}$")
+LISTED_AFTER = re.compile(r"(?:, [0-9]+(?![0-9/])){3}")
 SURE = 0.5  # beyond it, a brand tells a card
 DECIMAL = re.compile(r"(?<![^\W_])[0-9]+\.$")
 
@@ -81,7 +84,7 @@ def _card(part: DigitRun) -> float:
     before, after = part.text[max(0, part.start - NEXT) : part.start], part.text[part.end :][:NEXT]
     if DECIMAL.search(before) or (len(groups) > 1 and not _is_grouped(part, groups, before, after)):
         return 0.0
-    if len(groups) == 1 and any(_is_other(found) for found in _neighbours(before, after)):
+    if len(groups) == 1 and _is_listed(part.digits, before, after):
         return 0.0
     return sure if sure > SURE or (part.grouped and len(part.digits) >= 15) else 0.3
 
@@ -97,16 +100,20 @@ def _brand(digits: str) -> float:
 
 def _is_grouped(part: DigitRun, groups: tuple[int, ...], before: str, after: str) -> bool:
     """True if digits are grouped as on a card, by one sign, and are not of a row of such groups."""
-    one_sign = len({*BETWEEN.findall(part.raw)}) == 1
+    one_sign = len({*BETWEEN.findall(part.raw.lstrip("+("))}) == 1
     row = [*filter(None, (FOURS_BEFORE.search(before), FOURS_AFTER.match(after)))]
     in_row = any(_is_other("".join(GROUP.findall(each[0]))) for each in row)
     return groups in GROUPS and one_sign and not in_row
 
 
-def _neighbours(before: str, after: str) -> list[str]:
-    """Return the long numbers beside one, on its line."""
-    found = LISTED_BEFORE.search(before), LISTED_AFTER.match(after)
-    return [digits for each in found if each is not None for digits in GROUP.findall(each[0])]
+def _is_listed(digits: str, before: str, after: str) -> bool:
+    """True if digits are one of a list of numbers, by what stands beside them on their line."""
+    if LISTED_BEFORE.search(before) or LISTED_AFTER.match(after):
+        return True
+    found = ALIKE_BEFORE.search(before), ALIKE_AFTER.match(after)
+    beside = [number for each in found if each is not None for number in GROUP.findall(each[0])]
+    alike = [number for number in beside if abs(len(number) - len(digits)) <= 1]
+    return sum(map(_is_other, alike)) >= LEAST_ALIKE
 
 
 def _is_other(digits: str) -> bool:
