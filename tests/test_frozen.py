@@ -1,12 +1,13 @@
 from dataclasses import field, replace
 
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 
 
 @frozen
 class Point:
     x: int
     marks: tuple[str, ...] = field(default=())
+    squares: dict[int, int] = memo(dict)
 
 
 def test_a_value_is_equal_to_its_like_and_has_room_for_its_fields_alone() -> None:
@@ -21,3 +22,13 @@ def test_the_type_checker_lets_nobody_set_a_field() -> None:
     point = Point(1)
 
     point.x = 2  # type: ignore[misc]  # mypy fails here if it has nothing to ignore
+
+
+def test_what_is_kept_with_a_value_is_no_part_of_it() -> None:
+    point = Point(2)
+    point.squares[2] = 4
+
+    assert point == Point(2)
+    assert hash(point) == hash(Point(2))
+    assert repr(point) == repr(Point(2))
+    assert replace(point).squares == {}

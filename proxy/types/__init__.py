@@ -1,4 +1,5 @@
-"""The nouns that travel through the house. All are frozen: change is ``dataclasses.replace``."""
+"""The nouns that travel through the house. All are frozen: change is ``dataclasses.replace``; what
+is kept with one in a ``memo`` is no part of it."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from proxy.errors import RefusedByRule
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 from proxy.types.guard import UNGUARDED, Guarding
 from proxy.types.limit import ClaimTemplate, Limit
 from proxy.types.target import Breaker as Breaker
@@ -81,8 +82,8 @@ class Call:
     wrote fields that have several. ``size`` is that of the body as it came, in bytes; of a large
     one ``quarters`` are the estimates of the fields of ``body``, see ``proxy.estimate``. ``caller``
     says in whose turns it is served: those of its key, whichever text that has; of a guard and the
-    key for which it asks, of a guard's call. ``translations`` keep what it became for a target: its
-    limits count by that, and then it is sent.
+    key for which it asks, of a guard's call. ``translations`` are a memo of what it became for a
+    target: its limits count by that, and then it is sent.
     """
 
     head: RequestHead
@@ -97,9 +98,7 @@ class Call:
     size: int = 0
     quarters: Mapping[str, int] = field(default_factory=dict)
     caller: str = ""
-    translations: list[tuple[Target, Changes, Translated]] = field(
-        init=False, repr=False, compare=False, default_factory=list
-    )
+    translations: list[tuple[Target, Changes, Translated]] = memo(list)
 
 
 @frozen
@@ -113,12 +112,8 @@ class Changes:
 
     set: Mapping[str, Any] = field(default_factory=dict)
     cap: Mapping[str, float] = field(default_factory=dict)
-    added: dict[tuple[Endpoint, str], tuple[frozenset[str], Json]] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-    changed: dict[Way, dict[AskedNumbers, ChangedFields | None]] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
+    added: dict[tuple[Endpoint, str], tuple[frozenset[str], Json]] = memo(dict)
+    changed: dict[Way, dict[AskedNumbers, ChangedFields | None]] = memo(dict)
 
     def __bool__(self) -> bool:
         return bool(self.set or self.cap)
@@ -264,12 +259,8 @@ class Plan:
     may_refresh: bool = False
     guards: Guarding = UNGUARDED
     by: Mapping[str, str] = field(default_factory=dict)
-    question_frames: dict[tuple[str, str], bytes] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
-    claim_templates: list[ClaimTemplate] = field(
-        init=False, repr=False, compare=False, default_factory=list
-    )
+    question_frames: dict[tuple[str, str], bytes] = memo(dict)
+    claim_templates: list[ClaimTemplate] = memo(list)
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from datetime import date
 from hashlib import sha256
 from typing import Literal
 
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 from proxy.types.nested import NestedNames, nested_names
 from proxy.types.spelling import squeezed
 from proxy.types.way import Endpoint, Way
@@ -182,9 +182,7 @@ class Upstream:
     banned: Mapping[str, str] = field(init=False, repr=False, compare=False)
     nested: NestedNames = field(init=False, repr=False, compare=False)
     looked_for: frozenset[str] = field(init=False, repr=False, compare=False)
-    ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = field(
-        init=False, repr=False, compare=False, default_factory=dict
-    )
+    ways: dict[tuple[str, Endpoint, Endpoint | None], Way] = memo(dict)
 
     def __post_init__(self) -> None:
         """Note, once a revision, which names it must not get."""

@@ -8,7 +8,7 @@ from dataclasses import field
 from types import MappingProxyType
 
 from proxy.errors import BadField, NotFound, Unauthorized
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 from proxy.policy.decide import pricing
 from proxy.policy.decide.conditions import facts_of
 from proxy.policy.decide.model_calls import effects_by, rule_model_call
@@ -29,11 +29,10 @@ class InForce:
 
     snapshot: Snapshot
     revision: str = field(init=False)
-    _callers: dict[bytes, KeyCaller] = field(init=False, repr=False, compare=False)
+    _callers: dict[bytes, KeyCaller] = memo(dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "revision", self.snapshot.revision)
-        object.__setattr__(self, "_callers", {})
 
     def identify(self, head: RequestHead) -> KeyCaller:
         found = identify(self.snapshot, head)

@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
 
-from proxy.frozen import frozen
+from proxy.frozen import frozen, memo
 from proxy.policy.decide.conditions import KnownFacts
 from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
@@ -148,7 +148,7 @@ class Snapshot:
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False
     revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
-    plans: dict[Hashable, Plan] = field(init=False, repr=False, compare=False, default_factory=dict)
+    plans: dict[Hashable, Plan] = memo(dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
