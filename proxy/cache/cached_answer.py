@@ -88,12 +88,6 @@ def dump(key: bytes, about: AnswerMetadata, lines: Sequence[bytes]) -> bytes:
     return b"".join((VERSION, key, zlib.compress(text, LEVEL)))
 
 
-def load(key: bytes, value: bytes, max_bytes: int, *, vectors: bool = False) -> CachedAnswer | None:
-    """Read what was stored: see ``inflate`` and ``parse``."""
-    text = inflate(key, value, max_bytes)
-    return None if text is None else parse(text, vectors=vectors)
-
-
 def inflate(key: bytes, value: bytes, max_bytes: int) -> bytes | None:
     """Return the lines of what was stored; None for another version, another key, or more than
     ``max_bytes`` of answer."""

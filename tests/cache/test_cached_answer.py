@@ -10,11 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cache.cached_answer import VERSION, AnswerMetadata, CachedAnswer, dump, load
+from proxy.cache.cached_answer import (
+    VERSION,
+    AnswerMetadata,
+    CachedAnswer,
+    dump,
+    inflate,
+    parse,
+)
 from proxy.cache.merging import merged
 from proxy.dialects import DIALECTS, hub
 from proxy.dialects.writing import EventWriter, WholeWriter
 from proxy.types import Call, RequestHead
+from proxy.types.guard import GuardResult
 from proxy.usage import Tokens
 from tests.doubles import legacy, legacy_events
 
@@ -24,6 +32,12 @@ LINES = [orjson.dumps(event) for event in legacy_events(" Par", "is.")]
 VALUE = dump(KEY, ABOUT, LINES)
 ROOM = 10_000
 CALL = Call(RequestHead("openai", "chat", "/v1/chat/completions", "req_1"), {}, models=("m",))
+
+
+def read(value: bytes) -> CachedAnswer | None:
+    """Read what a store has given for the key, in the two steps that calls take."""
+    text = inflate(KEY, value, ROOM)
+    return None if text is None else parse(text)
 
 
 def whole() -> CachedAnswer:
@@ -37,7 +51,7 @@ STREAM = CachedAnswer(ABOUT, tuple(LINES), tuple(map(orjson.loads, LINES)))
 
 
 def test_what_was_stored_is_read_again() -> None:
-    assert load(KEY, VALUE, ROOM) == STREAM
+    assert read(VALUE) == STREAM
 
 
 @pytest.mark.parametrize(
@@ -56,20 +70,20 @@ def test_what_was_stored_is_read_again() -> None:
     ids=["key", "version", "cut", "short", "empty", "about", "tokens", "no-lines", "not-json"],
 )
 def test_what_is_not_the_answer_to_this_question_is_none(value: bytes) -> None:
-    assert load(KEY, value, ROOM) is None
+    assert read(value) is None
 
 
 def test_an_answer_larger_than_the_rule_allows_is_none_and_never_unpacked() -> None:
     bomb = VERSION + KEY + zlib.compress(b"[]\n" + b"0" * 100_000_000, 1)
 
-    assert load(KEY, bomb, ROOM) is None
-    assert load(KEY, dump(KEY, ABOUT, [b"0" * 9000] * 2), ROOM) is None
+    assert read(bomb) is None
+    assert read(dump(KEY, ABOUT, [b"0" * 9000] * 2)) is None
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_at_all_do_harm(noise: bytes) -> None:
-    assert load(KEY, VERSION + KEY + noise, ROOM) is None
-    assert load(KEY, noise, ROOM) is None
+    assert read(VERSION + KEY + noise) is None
+    assert read(noise) is None
 
 
 def test_a_stream_is_shown_again_byte_for_byte_and_ends() -> None:
@@ -126,7 +140,7 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
 ) -> None:
     value = dump(KEY, about, [orjson.dumps(each) for each in said])
 
-    kept = load(KEY, value, ROOM)
+    kept = read(value)
 
     for dialect in DIALECTS.values() if kept is not None else ():
         for streamed in (False, True):
@@ -134,6 +148,34 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
             writer = event if streamed else WholeWriter(dialect.client, CALL)
             for chunk in kept.chunks(streamed=streamed) if kept else ():
                 writer.feed(chunk)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
+def test_nobody_who_is_shown_an_answer_changes_it_for_the_next(
+    about: AnswerMetadata, streamed: bool, name: str
+) -> None:
+    """What was decoded once is shown to all who ask again, at the same time."""
+    told = {"enkrypt_policy_detections": {"output": {}}, "hook_results": {"after": [{"id": "x"}]}}
+    used = {"usage": {"prompt_tokens": 5, "completion_tokens": 3}}
+    events = legacy_events(" Par", "is.") if about.streamed else [legacy(" Paris.")]
+    kept = read(dump(KEY, about, [orjson.dumps({**each, **told, **used}) for each in events]))
+    assert kept is not None
+    before = orjson.dumps(kept.events)
+    found = GuardResult("mails", "flagged", False, {"email": 1}, 1.0, 10, 1, 0.1, kind="pii")
+    client = DIALECTS[name].client
+
+    for _ in range(2):
+        for chunk in kept.chunks(streamed=streamed):
+            writer = (
+                EventWriter(client, wants_usage=True, verdicts=lambda: [("output", found)])
+                if streamed
+                else WholeWriter(client, CALL, lambda: [("output", found)])
+            )
+            writer.feed(chunk)
+
+    assert orjson.dumps(kept.events) == before
 
 
 @pytest.mark.parametrize(
@@ -150,7 +192,7 @@ def test_what_is_well_formed_and_no_answer_is_none_or_can_be_shown_to_all(
 )
 @pytest.mark.parametrize("about", [ABOUT, WHOLE], ids=["stream", "whole"])
 def test_what_is_no_answer_is_none(lines: list[bytes], about: AnswerMetadata) -> None:
-    assert load(KEY, dump(KEY, about, lines), ROOM) is None
+    assert read(dump(KEY, about, lines)) is None
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, "1", True, 2**60])
@@ -158,7 +200,7 @@ def test_tokens_that_are_no_counts_are_none(count: object) -> None:
     about = orjson.dumps([0, False, "u", "m", {"input": count}])
     value = VERSION + KEY + zlib.compress(about + b"\n" + orjson.dumps(legacy()))
 
-    assert load(KEY, value, ROOM) is None
+    assert read(value) is None
 
 
 def test_no_text_is_readable_in_what_is_stored() -> None:
