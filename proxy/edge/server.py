@@ -97,7 +97,8 @@ class QuietHandler(web.RequestHandler):
     async def _serve_next(self) -> bool:
         """Serve the request that came first. True if its connection may be kept."""
         message, payload = self._messages.popleft()
-        if self._parser is not None:
+        is_whole = payload.is_eof()
+        if is_whole and self._parser is not None:
             self._parser.message_consumed()
         if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
             self._resume_reading_if_drained()
@@ -106,6 +107,8 @@ class QuietHandler(web.RequestHandler):
             self._keepalive = bool(response.keep_alive) and not is_reset
             if not is_reset and not payload.is_eof():
                 await self._linger(payload)
+            if not is_whole:
+                self._count_off()
         except ConnectionError:
             return False
         except BaseException:
@@ -115,6 +118,13 @@ class QuietHandler(web.RequestHandler):
         if self._keepalive_handle is None and self._keepalive:
             self._keepalive_handle = self._loop.call_at(rested, self._process_keepalive)
         return self._keepalive
+
+    def _count_off(self) -> None:
+        """Take a request out of the parser's count of those that wait, which it has joined with the
+        end of its body: while it was served the parser may have found it full, and rested."""
+        if self._parser is not None:
+            self._parser.message_consumed()
+            self.data_received(b"")
 
     def _served(
         self, message: Any, payload: streams.StreamReader
