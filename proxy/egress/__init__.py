@@ -55,6 +55,10 @@ class HttpGuardEgress:
     def request_id(self) -> str:
         return self.record.request_id or ""
 
+    @property
+    def caller(self) -> object:
+        return self.record.key
+
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Redirects are not followed: what is not an answer of this very address is none."""
         with self._noted():

@@ -16,6 +16,7 @@ Verdict = Literal[
 ]
 Stage = Literal["input", "output"]
 MESSAGE = "The text was blocked by a guard."
+UNCHECKED = "The text could not be checked by a guard; try again."
 TOO_EXPENSIVE = "The call was blocked by a guard: it may cost more than is allowed."
 
 
@@ -35,6 +36,10 @@ class Finding:
 
 class NotReady(Exception):
     """A detector cannot look yet: what it needs is still being loaded."""
+
+
+class Busy(Exception):
+    """A detector has as many calls as it may have: another try may come at a better time."""
 
 
 class Detector(Protocol):
@@ -72,6 +77,13 @@ class Prefiltered(Protocol):
 
     @property
     def may_find(self) -> MayFind | None: ...
+
+
+class Preparable(Protocol):
+    """A detector that has more to load than its first look at a plain text asks for."""
+
+    def prepare(self) -> None:
+        """Load the rest, in steps of a few milliseconds: from any thread, and more than once."""
 
 
 @frozen
@@ -123,6 +135,10 @@ class GuardEgress(Protocol):
     def request_id(self) -> str:
         """What the call is known by to those who are asked about it."""
 
+    @property
+    def caller(self) -> object:
+        """In whose turns work for the call is done: the name of its key."""
+
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """Return the status and the body of a service's answer. Raise ``OSError``."""
 
@@ -157,6 +173,10 @@ def is_weighted(detector: Looking) -> TypeGuard[Weighty]:
 
 def is_prefiltered(detector: Looking) -> TypeGuard[Prefiltered]:
     return hasattr(detector, "may_find")
+
+
+def is_preparable(detector: Looking) -> TypeGuard[Preparable]:
+    return hasattr(detector, "prepare")
 
 
 def is_service(detector: Looking) -> TypeGuard[Service]:

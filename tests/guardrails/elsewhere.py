@@ -48,6 +48,7 @@ class Deployment:
     says: str
     asked: list[tuple[str, str, Mapping[str, Any]]] = field(default_factory=list)
     request_id: str = "req_1"
+    caller: object = None
 
     async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         raise AssertionError("nothing is posted here")

@@ -14,7 +14,10 @@ from proxy.errors import GuardBlocked, GuardUnavailable
 from proxy.guardrails.text.normalize import View
 from proxy.guardrails.text.weight import MOST_TEXTS
 from proxy.types.guard import (
+    MESSAGE,
+    UNCHECKED,
     Action,
+    Busy,
     Detector,
     Finding,
     GuardResult,
@@ -41,7 +44,10 @@ AWAY = (
 )  # fmt: skip
 """What a deployment says that another guard asks and that cannot be asked now."""
 PASSING = frozenset(
-    {"deadline", "not_ready", "ConnectionError", "NoAnswer", *(each.__name__ for each in AWAY)}
+    {
+        *("deadline", "not_ready", "busy", "ConnectionError", "NoAnswer"),
+        *(each.__name__ for each in AWAY),
+    }
 )
 """Failures that another try may not meet, and that no text is the cause of."""
 
@@ -117,6 +123,7 @@ class RuleTally:
         message, name = self.rule.message, self.rule.name
         if error not in PASSING:
             return GuardBlocked(message, guard=name, kind="could_not_check")
+        message = UNCHECKED if message == MESSAGE else message
         late = GuardUnavailable(message, guard=name, kind="could_not_check")
         late.retry_after_s = RETRY_AFTER_S
         return late
@@ -158,4 +165,6 @@ class RuleTally:
 def _error(bug: Exception) -> str:
     if isinstance(bug, NotReady):
         return "not_ready"
+    if isinstance(bug, Busy):
+        return "busy"
     return "deadline" if isinstance(bug, TimeoutError) else type(bug).__name__

@@ -8,18 +8,20 @@ looks unsupported.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 from proxy.frozen import frozen
-from proxy.guardrails.kinds.onnx import CALLS, LONGEST, Network, Unjudged, load
+from proxy.guardrails.aside import Aside
+from proxy.guardrails.kinds.onnx import LONGEST, Network, Unjudged, load
 from proxy.guardrails.matching import word_overlap
 from proxy.guardrails.matching.phrase_rules import encodable
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 NEAREST = 4  # sentences of the context by which one of the answer is judged
-MOST_PAIRS = 400  # for all texts of a call
+MOST_PAIRS = 400  # for one text of a call
 ENTAILMENT, CONTRADICTION = "entail", "contra"
 
 
@@ -27,14 +29,13 @@ class Entailed:
     """Judges by a folder's model. Raises ``ValueError`` as ``Onnx`` does, and for a model without
     labels of entailment and contradiction."""
 
-    __slots__ = ("_network", "_threshold", "_under_way", "against", "bears")
+    __slots__ = ("_model", "_threshold", "against", "bears")
 
     def __init__(self, folder: str, threshold: float) -> None:
-        self._network = load(Path(folder))
-        self.bears = _label(self._network, ENTAILMENT)
-        self.against = _label(self._network, CONTRADICTION)
+        self._model = load(Path(folder))
+        self.bears = _label(self._model.network, ENTAILMENT)
+        self.against = _label(self._model.network, CONTRADICTION)
         self._threshold = threshold
-        self._under_way = 0
 
     @property
     def reach(self) -> None:
@@ -44,24 +45,20 @@ class Entailed:
         context = question.context.strip()
         return EntailedIn(self, encodable(context)) if context else None
 
+    def call(self, caller: object) -> AbstractContextManager[Aside]:
+        """Return what one call's work is done by. Raise ``Busy`` where too many wait."""
+        return self._model.pool.call(caller)
+
     async def judged(
-        self, sentences: Sequence[str], known: Sequence[Sequence[str]]
+        self, sentences: Sequence[str], known: Sequence[Sequence[str]], aside: Aside
     ) -> list[tuple[str, float]]:
         """Return the doubt about each sentence: its kind and its score. Raises ``Unjudged``."""
-        if self._under_way >= CALLS or sum(map(len, known)) > MOST_PAIRS:
-            raise Unjudged
-        self._under_way += 1
-        try:
-            return [await self._one(*pair) for pair in zip(sentences, known, strict=True)]
-        finally:
-            self._under_way -= 1
+        return [await self._one(*pair, aside) for pair in zip(sentences, known, strict=True)]
 
-    async def _one(self, sentence: str, known: Sequence[str]) -> tuple[str, float]:
-        loop = asyncio.get_running_loop()
-        shares = [  # one job for each, so that a call that is late ends soon
-            await loop.run_in_executor(None, self._network.related, each, sentence)
-            for each in known
-        ]
+    async def _one(self, sentence: str, known: Sequence[str], aside: Aside) -> tuple[str, float]:
+        related = self._model.network.related
+        # One turn for each, so that a call that is late ends soon.
+        shares = [await aside(partial(related, each, sentence)) for each in known]
         support = max((each[self.bears] for each in shares), default=0.0)
         contradiction = max((each[self.against] for each in shares), default=0.0)
         if contradiction > support:
@@ -88,17 +85,29 @@ class EntailedIn:
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        """Judge each text. Raises ``Unjudged``."""
+        """Judge each text. Raises ``Unjudged``, and ``Busy`` where too many calls wait."""
         if len(self.context) > LONGEST or sum(len(each.text) for each in texts) > LONGEST:
             raise Unjudged
-        known = list(word_overlap.sentences(self.context))
-        return [await self._judged(encodable(each.text), known) for each in texts]
+        with self.by.call(outside.caller) as aside:
+            known = await aside(partial(_sentences, self.context))
+            return [await self._judged(encodable(each.text), known, aside) for each in texts]
 
-    async def _judged(self, text: str, known: Sequence[word_overlap.Sentence]) -> Sequence[Finding]:
-        sentences = list(word_overlap.sentences(text))
+    async def _judged(
+        self, text: str, known: Sequence[word_overlap.Sentence], aside: Aside
+    ) -> Sequence[Finding]:
+        sentences, claims, near = await aside(partial(self._pairs, text, known))
+        return self.by.findings(sentences, await self.by.judged(claims, near, aside))
+
+    def _pairs(
+        self, text: str, known: Sequence[word_overlap.Sentence]
+    ) -> tuple[list[word_overlap.Sentence], list[str], list[list[str]]]:
+        """Return the sentences of a text, their words, and by which of the context's each is
+        judged. Raises ``Unjudged`` before so many are compared that it takes long."""
+        sentences = _sentences(text)
+        if len(sentences) * min(NEAREST, len(known)) > MOST_PAIRS:
+            raise Unjudged
         claims = [text[each.start : each.end] for each in sentences]
-        near = [self._near(each, known) for each in sentences]
-        return self.by.findings(sentences, await self.by.judged(claims, near))
+        return sentences, claims, [self._near(each, known) for each in sentences]
 
     def _near(
         self, sentence: word_overlap.Sentence, known: Sequence[word_overlap.Sentence]
@@ -106,6 +115,10 @@ class EntailedIn:
         """Return the sentences of the context that share most words with one."""
         nearest = sorted(known, key=lambda each: -len(each.stems & sentence.stems))[:NEAREST]
         return [self.context[each.start : each.end] for each in nearest]
+
+
+def _sentences(text: str) -> list[word_overlap.Sentence]:
+    return list(word_overlap.sentences(text))
 
 
 def _label(network: Network, begins: str) -> str:

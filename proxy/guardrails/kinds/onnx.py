@@ -1,27 +1,31 @@
 """A classifier of your own: a folder with an ONNX model, its tokenizer and the names of its labels.
 
 The folder is as the usual tools export it: ``model.onnx``, ``tokenizer.json`` and ``config.json``
-with ``id2label``. A long text is judged in windows that overlap. The model runs in threads, one
-window at a time for each call; what it needs is the extra ``onnx``.
+with ``id2label``. A long text is judged in windows that overlap. The model runs in threads of its
+own, one window at a time for each call; what it needs is the extra ``onnx``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import orjson
 from pydantic import Field, StringConstraints
 
 from proxy.config.scalars import Certain, Label, Section
 from proxy.frozen import frozen
+from proxy.guardrails.aside import Aside
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching.merge_overlaps import apart
 from proxy.guardrails.matching.phrase_rules import encodable
+from proxy.guardrails.model_pool import ModelPool
 from proxy.types.guard import Finding, GuardEgress, Piece, Question
 
 MODEL, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
@@ -29,11 +33,10 @@ NEEDED = ("numpy", "onnxruntime", "tokenizers")
 HINT = "needs the extra: pip install 'headrace[onnx]'"
 TOKENS, OVERLAP = 256, 64  # of a window, and of it with the next one
 LONGEST = 64 * 1024  # characters of a text that is judged
-CALLS = 32  # that may wait for one model at once; more cannot be told, rather than wait for long
 
 
 class Unjudged(Exception):
-    """The model cannot tell: the text is too long, too many wait, or its answer is none."""
+    """The model cannot tell: the text is too long, or its answer is none."""
 
 
 @frozen
@@ -73,6 +76,16 @@ class Network:
         return dict(zip(self.labels, shares, strict=True))
 
 
+class Model:
+    """A model and its threads, of all guards that name its files."""
+
+    __slots__ = ("__weakref__", "network", "pool")
+
+    def __init__(self, network: Network) -> None:
+        self.network = network
+        self.pool = ModelPool()
+
+
 class Onnx:
     """Finds windows that have a label of ``labels`` at least as probably as is said there.
 
@@ -80,38 +93,32 @@ class Onnx:
     that the model does not have.
     """
 
-    __slots__ = ("_calls", "_labels", "_network")
+    __slots__ = ("_labels", "_model")
 
     def __init__(self, folder: str, labels: Mapping[str, float]) -> None:
-        self._network = load(Path(folder))
+        self._model = load(Path(folder))
         for name in labels:
-            if name not in self._network.labels:
-                known = ", ".join(self._network.labels[:20])
+            if name not in self._model.network.labels:
+                known = ", ".join(self._model.network.labels[:20])
                 raise ValueError(f"{name!r} is no label of the model, which has {known}")
         self._labels = dict(labels)
-        self._calls = 0
 
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
-        """Judge each text. Raises ``Unjudged``."""
-        if self._calls >= CALLS:
-            raise Unjudged
-        self._calls += 1
-        try:
-            return [await self._judged(encodable(each.text)) for each in texts]
-        finally:
-            self._calls -= 1
+        """Judge each text. Raises ``Unjudged``, and ``Busy`` where too many calls wait."""
+        with self._model.pool.call(outside.caller) as aside:
+            return [await self._judged(encodable(each.text), aside) for each in texts]
 
-    async def _judged(self, text: str) -> Sequence[Finding]:
+    async def _judged(self, text: str, aside: Aside) -> Sequence[Finding]:
         if len(text) > LONGEST:
             raise Unjudged
-        loop = asyncio.get_running_loop()
+        network = self._model.network
         found: list[Finding] = []
-        for window in await loop.run_in_executor(None, self._network.windows, text):
+        for window in await aside(partial(network.windows, text)):
             span = _span(window)
-            if span is not None:  # one job for each, so that a call that is late ends soon
-                shares = await loop.run_in_executor(None, self._network.judge, window)
+            if span is not None:  # one turn for each, so that a call that is late ends soon
+                shares = await aside(partial(network.judge, window))
                 found += self._findings(span, shares)
         return apart(found)
 
@@ -138,17 +145,33 @@ def _softmax(numbers: Sequence[float]) -> Iterator[float]:
     return (power / sum(powers) for power in powers)
 
 
-def load(folder: Path) -> Network:
-    """Read a model. Raises ``ValueError`` with what keeps it from that."""
+_loaded: WeakValueDictionary[tuple[object, ...], Model] = WeakValueDictionary()
+"""Models by what their files are, as long as a policy in force or a call has them."""
+
+
+def load(folder: Path) -> Model:
+    """Return a model that is ready to judge: the one that is there already where its files are the
+    same, as a reload would else hold two. Raises ``ValueError`` with what keeps it from that."""
     if any(find_spec(name) is None for name in NEEDED):
         raise ValueError(HINT)
     for name in (MODEL, TOKENIZER, CONFIG):
         if not (folder / name).is_file():
             raise ValueError(f"there is no {folder / name}")
-    try:
-        return _network(folder)
-    except Exception as error:  # each of the libraries has its own kinds
-        raise ValueError(f"{folder} holds no such model: {type(error).__name__}") from error
+    files = _identity(folder)
+    model = _loaded.get(files)
+    if model is None:
+        try:
+            model = _loaded[files] = Model(_network(folder))
+        except Exception as error:  # each of the libraries has its own kinds
+            raise ValueError(f"{folder} holds no such model: {type(error).__name__}") from error
+    return model
+
+
+def _identity(folder: Path) -> tuple[object, ...]:
+    """Return what another file in the place of one would not have."""
+    states = ((folder / name).stat() for name in (MODEL, TOKENIZER, CONFIG))
+    each = ((s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
+    return (folder.resolve(), *each)
 
 
 def _network(folder: Path) -> Network:
@@ -167,13 +190,16 @@ def _network(folder: Path) -> Network:
     tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
     tokenizer.enable_truncation(min(TOKENS, _most_tokens(config)), stride=OVERLAP)
-    return Network(
+    network = Network(
         session=session,
         tokenizer=tokenizer,
         inputs=frozenset(each.name for each in session.get_inputs()),
         labels=tuple(labels[number] for number in range(len(labels))),
         several=config.get("problem_type") == "multi_label_classification",
     )
+    with suppress(Unjudged):  # the first look loads more, and no call is to wait for it
+        network.judge(network.windows("word")[0])
+    return network
 
 
 def _most_tokens(config: Mapping[str, Any]) -> int:

@@ -40,6 +40,7 @@ class NoEgress:
     """The egress of a process without one."""
 
     request_id: str = ""
+    caller: object = None
 
     def of(self, record: Record) -> GuardEgress:
         return self
