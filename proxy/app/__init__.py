@@ -158,6 +158,7 @@ async def running(
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watch.run()))
+        await opened.enter_async_context(running_beside(store.prepare()))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         telemetry.listening(context, ending, listen, admin)

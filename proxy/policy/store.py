@@ -95,13 +95,20 @@ class PolicyStore:
             await self._sleep(max(0.0, self._began + SECONDS_BETWEEN - self._now()))
             began = self._began = self._now()
             try:
-                self._take(await asyncio.to_thread(self._read))
+                fresh = await asyncio.to_thread(self._read)
+                await asyncio.to_thread(fresh.prepare)
+                self._take(fresh)
             except PolicyError as error:
                 self._revoke(error.revoked)
                 self._reject([str(problem) for problem in error.problems])
             except Exception as bug:  # noqa: BLE001  # reading must never take traffic down
                 self._reject([f"cannot be read: {type(bug).__name__}"])
             self._seen = began
+
+    async def prepare(self) -> None:
+        """Load, off the loop, what texts seldom ask of the first snapshot's guards: a start does
+        not wait for it."""
+        await asyncio.to_thread(self.current.prepare)
 
     async def read_revocations(self) -> None:
         """Let no key count that the folder revokes, whatever else it says by now."""

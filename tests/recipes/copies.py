@@ -13,7 +13,7 @@ from pathlib import Path
 
 TOP = Path(__file__).parents[2]
 ADDED = Path(__file__).with_name("added")
-PARTS = ("proxy", "tools", "tests", "docs", "dashboards", "policies")
+PARTS = ("bench", "proxy", "tools", "tests", "docs", "dashboards", "policies")
 FILES = ("pyproject.toml", "CONTRIBUTING.md", "README.md")
 LONGEST_S = 300
 

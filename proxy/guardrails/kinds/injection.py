@@ -56,6 +56,13 @@ class Injection:
         """The rules' own; the model has something to say of every text."""
         return None if self.model else prefilter(_book().sets)
 
+    def prepare(self) -> None:
+        """Compile each rule by itself, and read the model where it is asked."""
+        if self.rules:
+            _book().prepare()
+        if self.model:
+            injection_model.shipped()
+
     def find(self, text: str) -> Sequence[Finding]:
         found = (
             apart(f for f in _book().find(text) if f.score >= self.threshold) if self.rules else []

@@ -62,6 +62,10 @@ class Nsfw:
     def may_find(self) -> MayFind | None:
         return prefilter(_book(self.threshold).sets)
 
+    def prepare(self) -> None:
+        """Compile each rule by itself."""
+        _book(self.threshold).prepare()
+
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.threshold).find(text))
 

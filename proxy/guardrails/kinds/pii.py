@@ -60,7 +60,7 @@ class Pii:
     found without their country's code. Raises ValueError for an entity or region that is unknown.
     """
 
-    __slots__ = ("_judges", "_patterns", "entities", "may_find", "threshold")
+    __slots__ = ("_judges", "_patterns", "_phones", "entities", "may_find", "threshold")
 
     def __init__(
         self,
@@ -73,7 +73,8 @@ class Pii:
         unknown = [entity for entity in entities if entity not in ENTITIES]
         if unknown:
             raise ValueError(f"{unknown[0]!r} is no entity: {', '.join(ENTITIES)}")
-        shapes = list(_shapes(frozenset(entities), regions))
+        self._phones = Phones(regions) if "phone" in entities else None
+        shapes = list(_shapes(frozenset(entities), self._phones))
         self._judges = [judge for _, judge in shapes]
         self._patterns = Patterns(
             [NamedPattern(str(at), regex) for at, (regex, _) in enumerate(shapes)], trusted=True
@@ -83,6 +84,11 @@ class Pii:
     @property
     def reach(self) -> int | None:
         return REACH
+
+    def prepare(self) -> None:
+        """Load what phone numbers of other countries ask for."""
+        if self._phones is not None:
+            self._phones.prepare()
 
     def find(self, text: str) -> Sequence[Finding]:
         """Return all identifiers by their start, without overlaps."""
@@ -95,12 +101,11 @@ class Pii:
         )
 
 
-def _shapes(entities: frozenset[str], regions: Sequence[str]) -> Iterator[tuple[str, Judge]]:
+def _shapes(entities: frozenset[str], phones: Phones | None) -> Iterator[tuple[str, Judge]]:
     """The forms to look for, and what judges a place that has one."""
     if "email" in entities:
         yield EMAIL, _email
     if entities & {"phone", "card"}:
-        phones = Phones(regions) if "phone" in entities else None
         yield numbers.RUN, _run(phones, cards="card" in entities)
     if "iban" in entities:
         yield payments.ACCOUNT, payments.account

@@ -80,6 +80,10 @@ class Toxicity:
     def may_find(self) -> MayFind | None:
         return prefilter(_book(self.kinds, self.threshold).sets)
 
+    def prepare(self) -> None:
+        """Compile each rule by itself."""
+        _book(self.kinds, self.threshold).prepare()
+
     def find(self, text: str) -> Sequence[Finding]:
         return apart(_book(self.kinds, self.threshold).find(text))
 

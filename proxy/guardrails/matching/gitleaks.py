@@ -15,6 +15,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,6 +86,14 @@ class SecretRule:
     allowed: Sequence[Allowed] = ()
     score: float = 1.0
 
+    def prepare(self) -> None:
+        """Compile what tells where it is. Raise ``ValueError`` if RE2 cannot."""
+        for pattern in (
+            self.found,
+            *(each for allowed in self.allowed for each in allowed.patterns),
+        ):
+            pattern.prepare()
+
     def secret(self, data: bytes, spans: Sequence[Span]) -> Span | None:
         """The place of the secret in a match, or None if it is none."""
         match, secret = spans[0], self._place(spans)
@@ -108,11 +117,13 @@ class SecretRule:
         return taken if taken[1] - taken[0] >= LEAST_SECRET else spans[0]
 
 
+_late = partial(Pattern, late=True)  # few texts ask for any: see ``SecretRule.prepare``
+
 # What is given to a name such as ``key`` and is no secret: a constant, a member, a file, a digest.
 NAMES = (
-    Allowed("secret", [Pattern(r"^[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+$|^_*[a-z]+(?:_[a-z0-9]+){2,}$")]),
-    Allowed("secret", [Pattern(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
-    Allowed("match", [Pattern(r"(?i)sha[_-]?(?:1|256|384|512)|md5|digest|checksum|fingerprint")]),
+    Allowed("secret", [_late(r"^[A-Z][A-Z0-9]*(?:_+[A-Z0-9]+)+$|^_*[a-z]+(?:_[a-z0-9]+){2,}$")]),
+    Allowed("secret", [_late(r"^_?[a-z][a-z0-9_-]{0,20}\.(?:[A-Z][A-Za-z]+|[a-z]{1,5})$")]),
+    Allowed("match", [_late(r"(?i)sha[_-]?(?:1|256|384|512)|md5|digest|checksum|fingerprint")]),
 )
 
 
@@ -123,7 +134,7 @@ def entropy(data: bytes) -> float:
 
 
 def rules(path: Path = RULES) -> Sequence[SecretRule]:
-    """All rules of the file that look at text; ``ValueError`` if RE2 cannot compile one."""
+    """All rules of the file that look at text, none of them compiled."""
     document = tomllib.loads(path.read_text())
     everywhere = _allowed([document["allowlist"]])
     return [_rule(entry, everywhere) for entry in document["rules"] if "regex" in entry]
@@ -149,7 +160,7 @@ def _rule(entry: Mapping[str, Any], everywhere: Sequence[Allowed]) -> SecretRule
     return SecretRule(
         kind=entry["id"],
         pattern=pattern,
-        found=Pattern(pattern),
+        found=_late(pattern),
         keywords=[keyword.encode() for keyword in entry.get("keywords", ())],
         least_entropy=entry.get("entropy", 0.0),
         group=group,
@@ -182,9 +193,9 @@ def _allowed(entries: Iterable[Mapping[str, Any]]) -> list[Allowed]:
         if entry.get("condition") == "AND" and "paths" in entry:
             continue
         if regexes := entry.get("regexes"):
-            patterns = [Pattern(regex) for regex in regexes]
+            patterns = [_late(regex) for regex in regexes]
             lists.append(Allowed(entry.get("regexTarget", "secret"), patterns))
         if words := entry.get("stopwords"):
-            one = Pattern(f"(?i){'|'.join(map(re.escape, words))}")
+            one = _late(f"(?i){'|'.join(map(re.escape, words))}")
             lists.append(Allowed("secret", [one]))
     return lists

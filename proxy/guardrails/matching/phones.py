@@ -55,6 +55,12 @@ class Phones:
             raise ValueError(f"{unknown[0]!r} is no region of two capital letters with phones")
         self._regions = tuple(_Region(region) for region in regions)
 
+    def prepare(self) -> None:
+        """Load what is known of the numbers of each country, which a text may name by its code: a
+        tenth of a second for all of them."""
+        for region in phonenumbers.SUPPORTED_REGIONS:
+            phonenumbers.PhoneMetadata.metadata_for_region(region)
+
     def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the phone numbers in a part of a run."""
         if BINARY.fullmatch(part.digits):

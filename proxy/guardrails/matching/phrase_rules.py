@@ -51,6 +51,12 @@ class PhraseRules:
         """What tells whether there may be a finding."""
         return [each for each, _ in self._parts]
 
+    def prepare(self) -> None:
+        """Compile each rule by itself, which most texts ask for none of."""
+        for _, rules in self._parts:
+            for rule in rules:
+                self._alone(rule.pattern)
+
     def find(self, text: str) -> list[Finding]:
         """Return all findings by their start. Findings of two rules may overlap."""
         text = encodable(text)

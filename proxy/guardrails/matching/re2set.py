@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import re2
 
 from proxy.frozen import frozen
+from proxy.guardrails.matching.relaxed import relaxed
 from proxy.types.guard import MayFind, Sieve
 
 Span = tuple[int, int]
@@ -38,36 +39,50 @@ def compiled(pattern: str) -> re2._Regexp:
 
 
 class Pattern:
-    """One pattern, searched in bytes; ``ValueError`` if RE2 does not know its syntax."""
+    """One pattern, searched in bytes; ``ValueError`` if RE2 does not know its syntax.
 
-    __slots__ = ("_found",)
+    One of our own that few texts ask for may be ``late``: it is compiled by ``prepare``, or when it
+    is first searched for.
+    """
 
-    def __init__(self, pattern: str) -> None:
-        try:
-            self._found = compiled(pattern)
-        except ValueError as wrong:
-            raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
+    __slots__ = ("_found", "_written")
+
+    def __init__(self, pattern: str, *, late: bool = False) -> None:
+        self._written = pattern
+        self._found: re2._Regexp | None = None
+        if not late:
+            self.prepare()
+
+    def prepare(self) -> re2._Regexp:
+        """Return the pattern compiled, which takes a millisecond with the interpreter held."""
+        found = self._found
+        if found is None:
+            try:
+                found = self._found = compiled(self._written)
+            except ValueError as wrong:
+                raise ValueError(f"not a pattern of RE2: {self._written[:80]}") from wrong
+        return found
 
     def search(self, data: bytes, start: int = 0, end: int | None = None) -> Sequence[Span] | None:
         """The first match between ``start`` and ``end``: spans of the whole and of its groups.
 
         A group that took no part is at (-1, -1).
         """
-        found = self._found.search(data, start, end)
+        found = (self._found or self.prepare()).search(data, start, end)
         return None if found is None else _spans(found)
 
     def match(self, data: bytes) -> Span | None:
         """The span of a match at the beginning of the bytes."""
-        found = self._found.match(data)
+        found = (self._found or self.prepare()).match(data)
         return None if found is None else _spans(found)[0]
 
     def every(self, data: bytes) -> Iterator[Sequence[Span]]:
         """All matches that do not overlap, from the left."""
-        return map(_spans, self._found.finditer(data))
+        return map(_spans, (self._found or self.prepare()).finditer(data))
 
     @property
     def names_groups(self) -> bool:
-        return bool(self._found.groupindex)
+        return bool((self._found or self.prepare()).groupindex)
 
 
 _ESCAPES = re.compile(r"\\(.)", re.DOTALL)
@@ -79,7 +94,8 @@ class PatternSet:
     """Many patterns at once: which of them hit, not where.
 
     The edges of a text are taken for those of a line, so that texts are looked at together, each on
-    lines of its own: what hits one hits all of them, unless ``by_lines`` is False.
+    lines of its own: what hits one hits all of them, unless ``by_lines`` is False. Each stands for
+    its ``relaxed`` form, so a pattern that hits may be found nowhere.
 
     Raises ``ValueError`` for a pattern that RE2 does not know, and for patterns that together need
     more than ``memory`` bytes.
@@ -93,7 +109,7 @@ class PatternSet:
         self.by_lines = True
         for pattern in patterns:
             try:
-                made.Add(_lined(pattern))
+                made.Add(_lined(relaxed(pattern)))
             except re2.error as wrong:
                 raise ValueError(f"not a pattern of RE2: {pattern[:80]}") from wrong
             self._count += 1

@@ -92,6 +92,7 @@ class _Compiler:
             headers=frozenset(self.rule_compiler.headers | _sticky_headers(self.policies)),
             wants_no_keys="keys" in self.document.empty and not keys,
             revoked=frozenset(filter(schema.is_revocation, self.document.data.get("revoked", ()))),
+            unprepared=tuple(self.guard_compiler.unprepared),
             prices_as_of=self.loaded.priced.price_table.as_of if self.asks_table else None,
         )
 

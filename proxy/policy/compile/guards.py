@@ -23,12 +23,17 @@ from proxy.types.guard import (
     CostCap,
     GuardRule,
     Looking,
+    Preparable,
+    Question,
     Stage,
+    is_contextual,
     is_detector,
+    is_preparable,
 )
 
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
-SAMPLE = "A first look: word 1 of 2, a@b.example, https://b.example/?c=d"
+SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
+ASKED = Question(SAMPLE, SAMPLE, SAMPLE)
 
 
 class GuardCompiler:
@@ -37,6 +42,7 @@ class GuardCompiler:
     def __init__(self, context: CompileContext) -> None:
         self._context = context
         self.names: set[str] = set()
+        self.unprepared: list[Preparable] = []
 
     def guards(
         self, path: Path_, inputs: Sequence[AnyGuard] | None, outputs: Sequence[AnyGuard] | None
@@ -85,6 +91,7 @@ class GuardCompiler:
         if isinstance(made, MostCost):
             return _cost_cap(config, made, digest)
         _warm(made)
+        self._note(made)
         return GuardRule(
             name=name,
             detector=made,
@@ -104,6 +111,11 @@ class GuardCompiler:
             to=self._context.plain((*path, "to"), config.to or []),
             detections=kind.detections,
         )
+
+    def _note(self, detector: Looking) -> None:
+        """Note a detector that has more to load than the first look asks for."""
+        if is_preparable(detector) and detector not in self.unprepared:
+            self.unprepared.append(detector)
 
     def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
         """Return what a guard's references lead to; None for one that leads nowhere, after a
@@ -164,9 +176,10 @@ def _warm(detector: Looking) -> None:
     """Let a detector look once, so that what it loads at its first look is there before calls
     come, as what all of them read texts by: their deadline is not for loading."""
     compositions()
-    if is_detector(detector):
-        with suppress(Exception):  # it says so at each call
-            detector.find(SAMPLE)
+    with suppress(Exception):  # it says so at each call
+        looking = detector.about(ASKED) if is_contextual(detector) else detector
+        if looking is not None and is_detector(looking):
+            looking.find(SAMPLE)
 
 
 def _digest(config: GuardConfig, context: GuardContext) -> str:

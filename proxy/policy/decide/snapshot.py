@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import field, replace
 from datetime import UTC, date, datetime
 from types import MappingProxyType
@@ -14,7 +15,7 @@ from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chai
 from proxy.policy.files.source import Path_, SourceLocation
 from proxy.policy.schema.patterns import TagPattern
 from proxy.types import CacheRule, Plan, Retry, ScopedLimit, Target
-from proxy.types.guard import UNGUARDED, Guarding
+from proxy.types.guard import UNGUARDED, Guarding, Preparable
 
 
 @frozen
@@ -132,7 +133,8 @@ class Snapshot:
     ``headers`` are the names of those that a rule or a draw looks at, ``limits`` say where each
     limit is written. ``prices_as_of`` is the day on which the table of prices was taken.
     ``wants_no_keys`` is true of policies that say ``keys: {}``. ``plans`` are those of calls so
-    far that others share, by the way that these come: see ``KeyCaller``.
+    far that others share, by the way that these come: see ``KeyCaller``. ``unprepared`` are
+    detectors that have more to load, which ``prepare`` does.
     """
 
     revision: str
@@ -148,6 +150,7 @@ class Snapshot:
     revoked: frozenset[str] = frozenset()
     wants_no_keys: bool = False
     revoked_credentials: Mapping[bytes, Credential] = field(default_factory=dict)
+    unprepared: tuple[Preparable, ...] = field(default=(), repr=False)
     plans: dict[Hashable, Plan] = memo(dict)
     _by_key: Mapping[str, tuple[Credential, ...]] = field(init=False, repr=False, compare=False)
 
@@ -157,6 +160,13 @@ class Snapshot:
             by_key.setdefault(credential.key.name, []).append(credential)
         frozen = {name: tuple(credentials) for name, credentials in by_key.items()}
         object.__setattr__(self, "_by_key", MappingProxyType(frozen))
+
+    def prepare(self) -> None:
+        """Load what few texts ask of its guards, in a thread: a part of a second that no call is to
+        wait for."""
+        for each in self.unprepared:
+            with suppress(Exception):  # it says so at each call that asks for it
+                each.prepare()
 
     def at(self, *path: str | int) -> str | None:
         """Return the ``file:line`` of a part of the policies, or of the nearest one around it."""
