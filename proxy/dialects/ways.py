@@ -107,11 +107,14 @@ def _changed(way: Way, body: Json, model: str, changes: Changes) -> ChangedField
     if numbers is None:
         return None
     known = changes.changed.setdefault(way, {}) if changes.set or changes.cap else way.unchanged
-    if numbers not in known:
-        if len(known) >= MOST_KEPT:
-            known.clear()
-        known[numbers] = _changed_numbers(way, numbers, changes)
-    return known[numbers]
+    try:
+        return known[numbers]  # in one step: threads that read large requests may empty it
+    except KeyError:
+        made = _changed_numbers(way, numbers, changes)
+    if len(known) >= MOST_KEPT:
+        known.clear()
+    known[numbers] = made
+    return made
 
 
 def _asked_numbers(body: Json, model: str, changes: Changes) -> AskedNumbers | None:

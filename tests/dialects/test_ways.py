@@ -160,3 +160,24 @@ def test_a_client_that_says_ever_other_numbers_fills_no_memory() -> None:
         assert made is not None
         assert made.body["max_tokens"] == min(9, number)
         assert len(changes.changed[way]) <= MOST_KEPT
+
+
+class EmptiedByOthers(dict[Any, Any]):
+    """What another thread empties as soon as somebody has looked into it."""
+
+    def __contains__(self, key: object) -> bool:
+        found = super().__contains__(key)
+        self.clear()
+        return found
+
+
+def test_what_is_kept_may_be_let_go_of_at_any_moment() -> None:
+    """Large requests take this way in a thread, at the same time as others."""
+    way = way_of("chat", OPENAI, Target(upstream("openai", {}), "gpt-4o"), OPENAI)
+    way.unchanged = EmptiedByOthers()
+
+    for _ in range(3):
+        said = {**SAID["chat"], "max_tokens": 7}
+        made = passed_on(way, "chat", said, "gpt-4o", UNCHANGED)
+        assert made is not None
+        assert made.most_answered == 7
