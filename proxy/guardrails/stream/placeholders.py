@@ -1,18 +1,20 @@
 """Placeholders for what was found in a call's texts, and the way back in its answer.
 
 Values live in one ``Masks``, which lives as long as its call: they are never shown, logged or
-shared. A stream may be cut anywhere, also within a placeholder.
+shared. A stream may be cut anywhere, also within a placeholder, and a model may write one in
+another way than it was given (``rewritten``).
 """
 
 from __future__ import annotations
 
-import bisect
 import json
 import re
 from collections.abc import Collection, Mapping
+from urllib.parse import quote
 
 from proxy.guardrails.findings.mask import named
 from proxy.guardrails.stream.arguments import ArgumentsWindow
+from proxy.guardrails.stream.rewritten import BEFORE, PlaceholderNames, RewrittenName
 from proxy.guardrails.stream.window import ReleasedPiece, TextFilter
 from proxy.guardrails.text.hosts import is_listed
 from proxy.guardrails.text.link_addresses import Addresses, EscapedAddresses
@@ -35,13 +37,12 @@ class Masks:
     is not of at least three letters and digits.
     """
 
-    __slots__ = ("_counts", "_given", "_hosts", "_nonce", "_placeholders", "_values")
+    __slots__ = ("_counts", "_hosts", "_nonce", "_placeholders", "_values")
 
     def __init__(self, nonce: str) -> None:
         if not NONCE.fullmatch(nonce):
             raise ValueError("a nonce is of 3 to 32 lower-case letters and digits")
         self._nonce = nonce
-        self._given = re.compile(rf"\[[A-Z0-9_]+_{nonce}\]")
         self._counts: dict[str, int] = {}
         self._placeholders: dict[tuple[str, str, frozenset[str]], str] = {}
         self._values: dict[str, str] = {}
@@ -76,10 +77,16 @@ class Masks:
 
     def unmask(self, text: str, *, escaped: bool = False) -> str:
         """Put back the values into a whole text; ``escaped`` as inside of a JSON string."""
-        if self._nonce not in text:
+        if self._nonce not in text and not self._is_over_lines(text):
             return text
         unmasker = self.unmasker(escaped=escaped)
         return "".join(piece.text for piece in (*unmasker.feed(text), *unmasker.flush()))
+
+    def _is_over_lines(self, text: str) -> bool:
+        """True if the end of a line may stand within the nonce."""
+        if "\n" not in text and "\\n" not in text:
+            return False
+        return self._nonce in "".join(text.replace("\\r", "").replace("\\n", "").split())
 
     def unmasked(self, data: Json) -> Json:
         """Put them back into a whole answer; the very same one where there are none."""
@@ -92,12 +99,7 @@ class Masks:
 
     def unmasker(self, *, escaped: bool = False) -> Unmasker:
         """Put back the values known so far into a stream of text."""
-        values = self._escaped() if escaped else self._values
-        return Unmasker(values, self._given, self._hosts, escaped=escaped)
-
-    def _escaped(self) -> Mapping[str, str]:
-        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8.
-        return {name: json.dumps(value)[1:-1] for name, value in self._values.items()}
+        return Unmasker(self._values, self._hosts, escaped=escaped)
 
     def concerns(self, text: Text) -> bool:
         """True: values may come back in any text."""
@@ -131,33 +133,35 @@ class Unmasker:
     """Puts values back into a stream that may be cut anywhere, but into no address whose host is
     not among those of the value.
 
-    Holds back only what may still become a placeholder that it knows: less than its length.
+    Holds back only what may still become a placeholder that it knows: hardly more than its length.
     """
 
-    __slots__ = ("_addresses", "_addresses_of", "_given", "_held", "_hosts", "_known", "_sorted")
+    __slots__ = (
+        "_addresses", "_addresses_of", "_before", "_escaped", "_held", "_hosts", "_known", "_names",
+    )  # fmt: skip
 
     def __init__(
         self,
         values: Mapping[str, str],
-        given: re.Pattern[str],
         hosts: Mapping[str, Collection[str]],
         *,
         escaped: bool = False,
     ) -> None:
         self._addresses_of = EscapedAddresses if escaped else Addresses
         self._addresses = self._addresses_of()
+        self._escaped = escaped
         self._hosts = hosts
         self._known = dict(values)
-        self._sorted = sorted(values)
-        self._given = given
+        self._names = PlaceholderNames(each[1:-1] for each in values)
         self._held = ""
+        self._before = ""
 
     def __repr__(self) -> str:
         return f"Unmasker({len(self._known)})"
 
     @property
     def reach(self) -> int:
-        return max(map(len, self._sorted), default=0)
+        return self._names.longest
 
     @property
     def held(self) -> int:
@@ -173,55 +177,57 @@ class Unmasker:
 
     def feed(self, text: str) -> list[ReleasedPiece]:
         """Take the next characters, return the pieces that are certain; there may be none yet."""
-        text = self._held + text
-        certain = self._certain(text)
+        before = len(self._before)
+        text = self._before + self._held + text
+        certain = self._names.pending(text, before)
         self._held = text[certain:]
-        return self._restored(text[:certain])
+        return self._restored(text[:certain], before)
 
     def take(self, text: str) -> list[ReleasedPiece]:
         """Take a text that is whole, return all of it with its values back."""
         return [*self.feed(text), *self.flush()]
 
     def flush(self) -> list[ReleasedPiece]:
-        """Return what was held back, unchanged: the text has ended."""
-        held, self._held = self._held, ""
+        """Return what was held back: the text has ended."""
+        pieces = self._restored(self._before + self._held, len(self._before)) if self._held else []
+        self._held = self._before = ""
         self._addresses = self._addresses_of()
-        return [ReleasedPiece(held, len(held), changed=False)] if held else []
+        return pieces
 
-    def _restored(self, text: str) -> list[ReleasedPiece]:
+    def _restored(self, text: str, past: int) -> list[ReleasedPiece]:
+        """Return the pieces of a text; what is before ``past`` was returned already."""
         pieces: list[ReleasedPiece] = []
-        past = 0
-        for match in self._given.finditer(text):
-            value = self._known.get(match[0])
-            if value is None:
-                continue
-            between = text[past : match.start()]
+        for each in self._names.written(text, past):
+            between, found = text[past : each.start], text[each.start : each.end]
             self._addresses.feed(between)
-            past = match.end()
+            past = each.end
             pieces.append(ReleasedPiece(between, len(between), changed=False))
-            is_kept = self._addresses.within and not self._may_leave(match[0])
-            shown = match[0] if is_kept else value
+            placeholder = f"[{each.name}]"
+            is_kept = self._addresses.within and not self._may_leave(placeholder)
+            shown = found if is_kept else self._value(placeholder, each)
             if self._addresses.within:
-                self._addresses.feed(match[0])
-            pieces.append(ReleasedPiece(shown, len(match[0]), changed=not is_kept))
+                self._addresses.feed(found)
+            pieces.append(ReleasedPiece(shown, len(found), changed=not is_kept))
         self._addresses.feed(text[past:])
         pieces.append(ReleasedPiece(text[past:], len(text) - past, changed=False))
+        self._before = text[-BEFORE:]
         return [piece for piece in pieces if piece.size]
+
+    def _value(self, placeholder: str, written: RewrittenName) -> str:
+        """Return the value in the form that a placeholder was written in."""
+        value = self._known[placeholder]
+        if written.quoted:
+            return quote(value, safe="", errors="surrogatepass")
+        if not self._escaped:
+            return value
+        # In ASCII: so even half a surrogate pair stays valid JSON, and valid UTF-8. Without a
+        # single quote, as a model may have put the string into these.
+        return json.dumps(value)[1:-1].replace("'", "\\u0027")
 
     def _may_leave(self, placeholder: str) -> bool:
         """True if a value may be a part of the address that is being read."""
         host = self._addresses.host
         return host is not None and is_listed(host, self._hosts.get(placeholder, ()))
-
-    def _certain(self, text: str) -> int:
-        """Return where a tail starts that may become a placeholder; else the end of the text."""
-        begin = text.rfind("[")  # a placeholder has it at its very beginning only
-        if begin < 0:
-            return len(text)
-        tail = text[begin:]
-        at = bisect.bisect_left(self._sorted, tail)
-        pending = at < len(self._sorted) and self._sorted[at].startswith(tail)
-        return begin if pending and self._sorted[at] != tail else len(text)
 
 
 def _label(kind: str) -> str:

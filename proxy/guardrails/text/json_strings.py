@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple
 Kind = Literal["frame", "string", "bare", "plain", "end"]
 MOST_BARE = 4096  # characters of one word outside of strings that are held
 PIECE = 64 * 1024  # characters of one call into C
-_INSIDE = re.compile(r'(?:[^"\\]+|\\.)+|\\|"', re.DOTALL)
-_OUTSIDE = re.compile(r'[\s{}\[\]:,]+|"|[^\s{}\[\]:,"]+')
+_INSIDE = {quote: re.compile(rf"(?:[^{quote}\\]+|\\.)+|\\|{quote}", re.DOTALL) for quote in "\"'"}
+_OUTSIDE = re.compile(r"[\s{}\[\]:,]+|\"|[^\s{}\[\]:,\"]+")
 _SPACE = " \t\r\n"
 _END: tuple[Kind, str] = ("end", "")
 LITERALS = frozenset({"true", "false", "null"})
@@ -27,13 +27,15 @@ class Segment(NamedTuple):
 
 
 class Splitter:
-    """Feed it arguments in pieces; it tells frame from text, and where a text ends."""
+    """Feed it arguments in pieces; it tells frame from text, and where a text ends. A string may
+    stand in single quotes, as models write them."""
 
-    __slots__ = ("_escape", "_state")
+    __slots__ = ("_escape", "_quote", "_state")
 
     def __init__(self) -> None:
         self._state: Kind | None = None
         self._escape = False
+        self._quote = '"'
 
     def feed(self, text: str) -> Iterator[tuple[Kind, str]]:
         at = 0
@@ -56,9 +58,9 @@ class Splitter:
         if self._escape:
             self._escape = False
             return (("string", text[at]),)
-        match = _INSIDE.match(text, at, at + PIECE)
+        match = _INSIDE[self._quote].match(text, at, at + PIECE)
         part = match.group() if match else text[at]
-        if part == '"':
+        if part == self._quote:
             self._state = "frame"
             return (_END, ("frame", part))
         self._escape = part == "\\"
@@ -68,8 +70,12 @@ class Splitter:
         match = _OUTSIDE.match(text, at, at + PIECE)
         part = match.group() if match else text[at]
         bare = part[0] not in '{}[]:," \t\r\n' and not part[0].isspace()
+        if bare and part[0] == "'" and self._state == "frame":
+            self._state, self._quote = "string", "'"
+            return (("frame", "'"),)
         ends = self._state == "bare" and not bare
         self._state = "bare" if bare else "string" if part == '"' else "frame"
+        self._quote = '"'
         found: tuple[Kind, str] = ("bare" if bare else "frame", part)
         return (_END, found) if ends else (found,)
 

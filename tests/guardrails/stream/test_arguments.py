@@ -39,6 +39,9 @@ def said(arguments: str) -> list[str]:
         ("", []),
         ("  ", []),
         ("{broken words}", ["broken", "words"]),
+        (r"{'to': 'Ann \'n\' \"O\"', 'n': 12}", ["to", r"Ann \'n\' \"O\"", "n", "12"]),
+        ("{don't: 'it', \"a'b\": [','] }", ["don't", "it", "a'b", ","]),
+        ("'plain words', as ever", ["'plain words', as ever"]),
     ],
 )
 def test_each_text_of_arguments_is_a_segment(arguments: str, texts: list[str]) -> None:

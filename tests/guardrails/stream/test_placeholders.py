@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.guardrails.stream.placeholders import Masks, Unmasker
+from proxy.guardrails.text.walk import Text
 from proxy.types.guard import Finding
 from tests.guardrails.doubles import rule
 
+ARGUMENTS = Text(("arguments",), "", "arguments")
 ASKED = "Write ada@mill.example about the weir, ada@mill.example!"
 
 
@@ -96,7 +99,7 @@ def test_only_what_may_become_a_placeholder_is_held_back() -> None:
 
     fed = said(unmasker, "To [EM", "AIL_1_", "x7f", "] [[", "[EX", "[", "a[")
     assert fed == ["To ", "", "", "ada@mill.example [", "[[EX", "", "[a"]
-    assert unmasker.held == 1 < unmasker.reach == len("[EMAIL_1_x7f]")
+    assert unmasker.held == 1 < unmasker.reach < 100
     assert (rest(unmasker), rest(unmasker), unmasker.held) == ("[", "", 0)
 
 
@@ -108,6 +111,127 @@ def test_in_json_the_value_is_escaped() -> None:
 
     given_back = "".join(said(unmasker, *arguments)) + rest(unmasker)
     assert json.loads(given_back) == {"to": value}
+
+
+REWRITTEN = {
+    "as it was": "[EMAIL_1_x7f]",
+    "Markdown's escapes": r"\[EMAIL\_1\_x7f\]",
+    "escapes of the lines alone": r"[EMAIL\_1\_x7f]",
+    "escapes of escapes": r"\\[EMAIL\\_1\\_x7f\\]",
+    "a line's end": "[EMAIL_1_\nx7f]",
+    "a line's end in the name": "[EMA\nIL_1_x7f]",
+    "a line's end in the nonce": "[EMAIL_1_x\n7f]",
+    "a line's end in the bracket": "[EMAIL_1_x7f\n]",
+    "an end of Windows": "[EMAIL_1_\r\nx7f]",
+    "lines that are indented": "[EMAIL_1_ \n    x7f]",
+    "no brackets": "EMAIL_1_x7f",
+    "no brackets, with escapes": r"EMAIL\_1\_x7f",
+}
+HALF = {"no bracket before": ("EMAIL_1_x7f]", "{}]"), "none after": ("[EMAIL_1_x7f", "[{}")}
+IN_WORDS = (
+    ("{}", "{}"),
+    ("Write to {}, please", "Write to {}, please"),
+    ("**{}**", "**{}**"),
+    ("_{}_", "_{}_"),
+    ("({}) [1]", "({}) [1]"),
+    ("see {}\nand {}.", "see {}\nand {}."),
+    ("`{}`\t{}", "`{}`\t{}"),
+)
+
+
+def back(masks: Masks, text: str, *, escaped: bool = False) -> str:
+    """Return a text with its values, which is the same in one piece and in any two or more."""
+    whole = masks.unmask(text, escaped=escaped)
+    assert "".join(said(one := masks.unmasker(escaped=escaped), *text)) + rest(one) == whole
+    for cut in range(1, len(text)):
+        two = masks.unmasker(escaped=escaped)
+        assert "".join(said(two, text[:cut], text[cut:])) + rest(two) == whole
+    return whole
+
+
+@pytest.mark.parametrize(("around", "left"), IN_WORDS)
+@pytest.mark.parametrize("how", REWRITTEN)
+def test_a_placeholder_comes_back_however_a_model_writes_it(
+    how: str, around: str, left: str
+) -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+
+    text = around.replace("{}", REWRITTEN[how])
+    assert back(masks, text) == left.replace("{}", "ada@mill.example")
+
+
+@pytest.mark.parametrize(("written", "left"), HALF.values(), ids=HALF)
+def test_of_one_with_a_single_bracket_the_bracket_stays(written: str, left: str) -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+
+    assert back(masks, f"see {written} now") == f"see {left} now".format("ada@mill.example")
+    assert back(masks, "to: [EMAIL_1_x7f, EMAIL_1_x7f]") == (
+        "to: [ada@mill.example, ada@mill.example]"
+    )
+
+
+@pytest.mark.parametrize("escaped", [False, True])
+def test_in_percents_it_comes_back_in_percents_where_it_may(escaped: bool) -> None:
+    masks = Masks("x7f")
+    named = rule("x", restore=True, restore_hosts=frozenset({"mill.example"}))
+    masks.replacement(named, "email", "ada&o'b@mill.example")
+
+    for written in ("%5BEMAIL_1_x7f%5D", "%5bEMAIL%5f1%5Fx7f%5d"):
+        for host, put in (("mill.example", True), ("evil.test", False)):
+            address = f"https://{host}/?to="
+            shown = "ada%26o%27b%40mill.example" if put else written
+            assert back(masks, f"see {address}{written} now", escaped=escaped) == (
+                f"see {address}{shown} now"
+            )
+
+
+@pytest.mark.parametrize("how", [each for each in REWRITTEN if each != "escapes of escapes"])
+@pytest.mark.parametrize("quotes", ['"', "'"])
+def test_in_arguments_it_comes_back_in_either_quotes(quotes: str, how: str) -> None:
+    value = "Ada 'n' \"O\" \\"
+    masks = Masks("x7f")
+    mask(masks, value, [Finding(0, len(value), "email")])
+    written = json.dumps(f"to {REWRITTEN[how]}\nnow")[1:-1]
+    arguments = f"{{{quotes}to{quotes}: [{quotes}{written}{quotes}], {quotes}n{quotes}: 1}}"
+    data = {"choices": [{"message": {"tool_calls": [{"function": {"arguments": arguments}}]}}]}
+
+    whole = masks.unmasked(data)["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]
+    assert ast.literal_eval(whole) == {"to": [f"to {value}\nnow"], "n": 1}
+    for cut in range(len(arguments)):
+        window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+        fed = [*window.feed(arguments[:cut]), *window.feed(arguments[cut:]), *window.flush()]
+        assert "".join(piece.text for piece in fed) == whole
+
+
+def test_in_arguments_one_without_quotes_becomes_a_string() -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+    window = masks.text_filter(ARGUMENTS, arguments=True, crowded=False)
+
+    fed = [*window.feed('{"to": [EMAIL_1_x7f, EMAIL_1_'), *window.feed("x7f]}"), *window.flush()]
+    assert json.loads("".join(piece.text for piece in fed)) == {"to": ["ada@mill.example"] * 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "EMAIL_2_x7f EMAIL_1_x7g email_1_x7f EMAIL_1_ x7f EMAIL_1_x7",
+        "MY_EMAIL_1_x7f XEMAIL_1_x7f my_EMAIL_1_x7f",
+        "EMAIL_1_x7fa EMAIL_1_x7f_more EMAIL_1_x7f0 EMAIL_11_x7f",
+        "[EMAIL_1_x7f-2_x7f] [EMAIL__1_x7f] [EMAIL_1_x7",
+        "[EMAIL_1_x7\n\nf] [EMAIL 1 x7f] EMAIL-1-x7f",
+        r"\[EMAIL\_2\_x7f\] %5BEMAIL_2_x7f%5D EMAIL\\\_1\\\_x7f",
+        "[" + "EMAIL_1_x" + " \n" * 60 + "7f]",
+    ],
+)
+def test_what_only_looks_like_a_placeholder_of_this_call_stays(text: str) -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+    text = text.replace("EMAIL_1_x7f-2", "EMAIL_1+2")
+
+    assert back(masks, text) == text
 
 
 @pytest.mark.parametrize("escaped", [False, True])
@@ -187,6 +311,14 @@ TEXTS = st.lists(
     ),
     max_size=12,
 ).map("".join)  # fmt: skip
+REWRITES = st.lists(
+    st.sampled_from(
+        [*REWRITTEN.values(), "[", "]", "\\", "%5", "%5B", "%5D", "%", "\n", " ", "    ", "\r", "_",
+         "EMAIL", "_1_x7f", "_1_", "x7f", "x", "7f", "E", "A", "a", "0", "\\n", "\\_", "%5f", '"',
+         "http://a.b/", "é", "EMAIL_1"]
+    ),
+    max_size=12,
+).map("".join)  # fmt: skip
 CUTS = st.lists(st.integers(0, 200), max_size=30)
 
 
@@ -213,6 +345,21 @@ def test_any_answer_is_the_same_however_it_is_cut(answer: str, cuts: list[int]) 
 
     assert fed(masks.unmasker(), answer, cuts) == masks.unmask(answer)
     assert fed(masks.unmasker(), answer, list(range(200))) == masks.unmask(answer)
+
+
+@given(REWRITES, CUTS, st.booleans())
+@example(r"EMAIL_1_x7f\_EMAIL_1_x7f[EMAIL_1_x7f]", [14], False)
+@example("[x\nEMAIL_1_x7f]", [3], False)
+def test_any_rewriting_is_the_same_however_it_is_cut(
+    answer: str, cuts: list[int], escaped: bool
+) -> None:
+    masks = Masks("x7f")
+    mask(masks, ASKED, mails(ASKED))
+    whole = masks.unmask(answer, escaped=escaped)
+
+    assert fed(masks.unmasker(escaped=escaped), answer, []) == whole
+    assert fed(masks.unmasker(escaped=escaped), answer, cuts) == whole
+    assert fed(masks.unmasker(escaped=escaped), answer, list(range(200))) == whole
 
 
 @given(st.text('"\\ \n[]a\ud83dé', min_size=1), CUTS)
