@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import ClassVar, NamedTuple
 
 from proxy import summary
-from proxy.attempts import Attempt
+from proxy.attempts import Attempt, Skip
 from proxy.dialects.bounds import NUMBERS
 from proxy.errors import ProxyError, UpstreamDenied, UpstreamRefused
-from proxy.frozen import frozen
 from proxy.policy.decide.snapshot import Snapshot, VirtualKey
 from proxy.policy.review.compare import decided, divergences, other_key
 from proxy.policy.review.explain import explain
 from proxy.policy.review.explanation import CallExplanation, Reason
 from proxy.policy.schema.rules import Cap, Set
 from proxy.record import Record
-from proxy.types import Call, RequestHead
+from proxy.types import Call, Endpoint, Json, RequestHead, Target
 from proxy.types.guard import Verdicts
 from proxy.types.limit import Limit
 from proxy.types.outcome import READING, WAIT, Outcome
@@ -38,6 +38,7 @@ CountedLimit = tuple[Limit, int, int, bool]
 MAX_CALLS = 1000
 MAX_STRANGERS = 20
 MAX_BYTES = 16 * 1024  # of all that a client wrote of one call and that is kept
+FEW = 8  # words of MAX_NAME characters, beside three names, take less in whatever alphabet
 NUMERIC = frozenset({bool, int, float})
 PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
 
@@ -45,18 +46,12 @@ PARAMETERS = frozenset({*Set.model_fields, *Cap.model_fields, *NUMBERS, "user"})
 class Tried(NamedTuple):
     """An attempt: where, why, how it ended, and how long it took."""
 
-    title: str
+    target: Target
     why: str
-    ended: str
+    status: int | None
+    error: str | None
     seconds: float
     lost: bool
-
-
-class Skipped(NamedTuple):
-    """A target that was not asked, and why."""
-
-    title: str
-    reason: str
 
 
 class GuardFound(NamedTuple):
@@ -67,21 +62,65 @@ class GuardFound(NamedTuple):
     detail: str | None
 
 
-@frozen
-class PastCall:
-    """What is left of a call: ``call`` is None where it was refused before its body was read, and
+class AskedFacts(NamedTuple):
+    """A call as the facts that policy decides by: no prompt, no credential, no header but those
+    that a rule looks at."""
+
+    dialect: str
+    endpoint: Endpoint
+    route: str
+    request_id: str
+    nonce: str
+    head_deployment: str | None
+    tags: tuple[tuple[str, str | None], ...]
+    user: str | None
+    refresh: bool
+    headers: Mapping[str, str]
+    at: datetime
+    parameters: Json
+    models: tuple[str, ...]
+    deployment: str | None
+    stream: bool
+
+    def call(self) -> Call:
+        """Return them as a call that can be decided again."""
+        head = RequestHead(
+            dialect=self.dialect,
+            endpoint=self.endpoint,
+            route=self.route,
+            request_id=self.request_id,
+            nonce=self.nonce,
+            deployment=self.head_deployment,
+            tags=self.tags,
+            user=self.user,
+            refresh=self.refresh,
+            headers=self.headers,
+            at=self.at,
+        )
+        return Call(
+            head=head,
+            body=self.parameters,
+            models=self.models,
+            deployment=self.deployment,
+            stream=self.stream,
+        )
+
+
+class PastCall(NamedTuple):
+    """What is left of a call: ``asked`` is None where it was refused before its body was read, and
     where its facts are more than are kept, of which ``too_large`` tells."""
 
     revision: str | None
     key: str | None
     credential: str | None
-    call: Call | None
+    asked: AskedFacts | None
     too_large: bool
-    ended: str
+    outcome: str
+    status: int | None
     error: str | None
     cost: int | None
     attempts: Sequence[Tried]
-    skips: Sequence[Skipped]
+    skips: Sequence[Skip]
     limits: Sequence[CountedLimit]
     guards: Sequence[GuardFound]
 
@@ -111,8 +150,9 @@ class CallHistory:
         if record.key is None:  # who is nobody pushes out nobody but others of the kind
             calls, most = self._strangers, MAX_STRANGERS
         name = record.head.request_id, record.key  # whose id another key uses keeps its own
+        if name in calls:  # a client may use an id again
+            del calls[name]
         calls[name] = _kept(record, headers)
-        calls.move_to_end(name)  # a client may use an id again
         if len(calls) > most:
             calls.popitem(last=False)
 
@@ -140,14 +180,15 @@ class CallHistory:
         elif kept.too_large:
             why = "what the client wrote takes more than is kept"
             explanation = CallExplanation(snapshot.revision, (Reason("decided", "unknown", why),))
-        elif key is None or kept.call is None:
+        elif key is None or kept.asked is None:
             text = f"key {kept.key}" if key else "no known key"
             explanation = CallExplanation(snapshot.revision, (Reason("identity", text),))
         else:
-            explanation = explain(snapshot, key, kept.call)
+            call = kept.asked.call()
+            explanation = explain(snapshot, key, call)
             explanation = replace(
                 explanation,
-                reasons=(*explanation.reasons, *self._otherwise(snapshot, key, kept, kept.call)),
+                reasons=(*explanation.reasons, *self._otherwise(snapshot, key, kept, call)),
             )
         return replace(explanation, reasons=(*explanation.reasons, _happened(kept)))
 
@@ -183,73 +224,74 @@ def _error_text(error: ProxyError) -> str:
 
 
 def _kept(record: Record, headers: frozenset[str]) -> PastCall:
-    facts, call = summary.facts_of(record), None
-    if record.call is not None:
-        call = facts_of(record.call, headers)
-    too_large = call is not None and _size(call) > MAX_BYTES
+    facts, call, attempts = record.facts or summary.facts_of(record), record.call, record.attempts
+    asked = None if call is None else facts_of(call, headers)
+    too_large = asked is not None and _may_be_large(asked) and _size(asked) > MAX_BYTES
     return PastCall(
         revision=record.revision,
         key=record.key,
         credential=record.credential,
-        call=None if too_large else call,
+        asked=None if too_large else asked,
         too_large=too_large,
-        ended=f"{facts.outcome}, status {record.status}",
+        outcome=facts.outcome,
+        status=record.status,
         error=_error_text(record.error) if record.error is not None else None,
-        cost=facts.cost if record.attempts else None,
-        attempts=[_tried(each) for each in record.attempts[:MAX_WORDS]] if record.attempts else (),
-        skips=[Skipped(each.target.title, each.reason) for each in record.skips[:MAX_WORDS]]
-        if record.skips
-        else (),
+        cost=facts.cost if attempts else None,
+        attempts=[_tried(each) for each in attempts[:MAX_WORDS]] if attempts else (),
+        skips=record.skips[:MAX_WORDS] if record.skips else (),
         limits=_counted(record.admission) if record.admission is not None else (),
         guards=few(_found(facts.each_verdict)) if facts.each_verdict else (),
     )
 
 
-def facts_of(call: Call, headers: frozenset[str]) -> Call:
-    """Return a call as the facts that policy decides by: no prompt, no credential, no header but
-    those that a rule looks at."""
+def facts_of(call: Call, headers: frozenset[str]) -> AskedFacts:
+    """Return what is kept of a call, with those of these headers that it has."""
     head, body = call.head, call.body
-    return Call(
-        head=RequestHead(
-            dialect=head.dialect,
-            endpoint=head.endpoint,
-            route=head.route,
-            request_id=head.request_id,
-            nonce=head.nonce,
-            deployment=head.deployment,
-            tags=head.tags,
-            user=head.user,
-            refresh=head.refresh,
-            headers={name: head.headers[name] for name in headers if name in head.headers}
-            if headers
-            else {},
-            at=head.at,
-        ),
-        body={
-            name: value
-            for name in PARAMETERS & body.keys()
-            if type(value := body[name]) in NUMERIC or _is_word(value)
-        },
+    parameters = {}
+    for name in body:
+        if name in PARAMETERS and (type(body[name]) in NUMERIC or _is_word(body[name])):
+            parameters[name] = body[name]
+    return AskedFacts(
+        dialect=head.dialect,
+        endpoint=head.endpoint,
+        route=head.route,
+        request_id=head.request_id,
+        nonce=head.nonce,
+        head_deployment=head.deployment,
+        tags=head.tags,
+        user=head.user,
+        refresh=head.refresh,
+        headers={name: head.headers[name] for name in headers if name in head.headers}
+        if headers
+        else {},
+        at=head.at,
+        parameters=parameters,
         models=call.models,
         deployment=call.deployment,
         stream=call.stream,
     )
 
 
-def _size(call: Call) -> int:
+def _may_be_large(asked: AskedFacts) -> bool:
+    """False of a call with few words: each of them is as long as a name is."""
+    return bool(asked.tags or asked.headers) or len(asked.models) + len(asked.parameters) > FEW
+
+
+def _size(asked: AskedFacts) -> int:
     """Return the bytes of what a client wrote, as far as it is kept."""
-    head = call.head
-    words = [*call.models, call.deployment, head.deployment, head.user, *call.body.values()]
-    for texts in (head.headers.values(), *head.tags) if head.headers else head.tags:
+    words = [*asked.models, asked.deployment, asked.head_deployment, asked.user]
+    words += asked.parameters.values()
+    for texts in (asked.headers.values(), *asked.tags):
         words += texts
     return sum(map(sys.getsizeof, words))
 
 
 def _tried(attempt: Attempt) -> Tried:
     return Tried(
-        title=attempt.target.title,
+        target=attempt.target,
         why=attempt.why,
-        ended=attempt.error or f"status {attempt.status}",
+        status=attempt.status,
+        error=attempt.error,
         seconds=(attempt.ended or attempt.started) - attempt.started,
         lost=attempt.lost,
     )
@@ -286,7 +328,7 @@ def _happened(kept: PastCall) -> Reason:
     parts = (*_limits(kept.limits), *guards, *_attempts(kept.attempts), *_skips(kept.skips))
     cost = None if kept.cost is None else f"{usd_text(kept.cost)} USD"
     why = ", ".join(text for text in (kept.error, cost) if text) or None
-    return Reason("happened", kept.ended, why, parts=parts)
+    return Reason("happened", f"{kept.outcome}, status {kept.status}", why, parts=parts)
 
 
 def _limits(limits: Sequence[CountedLimit]) -> Iterator[Reason]:
@@ -306,11 +348,12 @@ def _limits(limits: Sequence[CountedLimit]) -> Iterator[Reason]:
 
 
 def _attempts(attempts: Sequence[Tried]) -> Iterator[Reason]:
-    for title, why, ended, seconds, is_lost in attempts:
+    for target, why, status, error, seconds, is_lost in attempts:
         lost = ", lost to a faster one" if is_lost else ""
-        yield Reason("attempt", f"{title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
+        ended = error or f"status {status}"
+        yield Reason("attempt", f"{target.title}: {ended}{lost}", f"{why}, {seconds * 1000:.0f} ms")
 
 
-def _skips(skips: Sequence[Skipped]) -> Iterator[Reason]:
-    for title, reason in skips:
-        yield Reason("attempt", f"{title}: not asked", reason)
+def _skips(skips: Sequence[Skip]) -> Iterator[Reason]:
+    for skip in skips:
+        yield Reason("attempt", f"{skip.target.title}: not asked", skip.reason)
