@@ -45,16 +45,17 @@ class Pipeline:
         """Carry one call from its head to the upstream, and its answer back.
 
         What must happen exactly once per call (settle the limits, close the upstream, emit the
-        record) is an ``async with``: it happens on every way out, be it an answer, a refusal, a
-        failing upstream, a client that leaves or a cancellation.
+        record) is a ``with``: it happens on every way out, be it an answer, a refusal, a failing
+        upstream, a client that leaves or a cancellation.
         """
         record = self.start_record()
-        async with self.emitter.observing(record):  # emit
+        with self.emitter.observing(record):  # emit
             record.request_id = client.request_id
             try:
                 head = client.read_head()  # accept: the head
                 record.join(head)
-                policy = await self.policies.read(head)  # one revision from here to the end
+                policies = self.policies  # one revision from here to the end
+                policy = await policies.read(head) if head.refresh else policies.in_force_now()
                 record.revision = policy.revision
                 caller = policy.identify(head)  # no body is read before
                 record.identify(caller.key, caller.credential, may_trace=caller.may_trace)
@@ -64,8 +65,11 @@ class Pipeline:
                 async with self.limits.admit(plan, call, record) as permit:  # later settle
                     gate = self.guards.gate(plan, call, record)
                     plan, safe = await gate.inspect()  # inspect input
-                    forward = partial(self.forward, permit, plan, safe, gate, record)
-                    await self.cache.serve(plan, call, record, client, forward)  # else forward
+                    if plan.cache is None:
+                        await self.forward(permit, plan, safe, gate, record, client)
+                    else:
+                        forward = partial(self.forward, permit, plan, safe, gate, record)
+                        await self.cache.serve(plan, call, record, client, forward)  # else forward
             except ProxyError as error:
                 record.fail(error)
                 await client.refuse(error, record)

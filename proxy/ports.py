@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -77,6 +77,9 @@ class Policy(Protocol):
 
 class Policies(Protocol):
     """Where the policy in force is kept."""
+
+    def in_force_now(self) -> Policy:
+        """Return the revision in force."""
 
     async def read(self, head: RequestHead) -> Policy:
         """Return the revision for this call, re-read from disk if its key may ask for that."""
@@ -203,7 +206,7 @@ class Forwarding(Protocol):
 class Emitter(Protocol):
     """What the world learns of a call."""
 
-    def observing(self, record: Record) -> AbstractAsyncContextManager[None]:
+    def observing(self, record: Record) -> AbstractContextManager[None]:
         """Emit the record once, on every way out; never raise, never wait."""
 
 

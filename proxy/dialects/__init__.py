@@ -81,7 +81,13 @@ USUAL_HEADERS = frozenset(
 
 def dialect_of(path: str, headers: Headers) -> Dialect:
     """Return the dialect of a request by its path and headers; OpenAI's for an unknown path."""
-    return _spoken(PATHS.get(path, "openai"), joined_names(headers))
+    return spoken_by(path, headers)[0]
+
+
+def spoken_by(path: str, headers: Headers) -> tuple[Dialect, str]:
+    """Return the dialect of a request, and the joined names of its headers."""
+    names = joined_names(headers)
+    return _spoken(PATHS.get(path, "openai"), names), names
 
 
 def _spoken(name: str, names: str) -> Dialect:
@@ -94,20 +100,21 @@ def _spoken(name: str, names: str) -> Dialect:
 
 @frozen
 class Received:
-    """What we note of a request ourselves: see ``RequestHead``."""
+    """What we note of a request ourselves: see ``RequestHead``; and what ``spoken_by`` has found,
+    where it was asked before."""
 
     request_id: str
     nonce: str = ""
     at: datetime = EPOCH
+    spoken: tuple[Dialect, str] | None = None
 
 
 def parse_head(method: str, path: str, headers: Headers, received: Received) -> RequestHead:
     """Read what the head of a request says. Raises a ``Refused`` for what cannot be served."""
     if (method, path) not in ROUTES:
         raise _not_served(path)
-    name, endpoint = ROUTES[method, path]
-    names = joined_names(headers)
-    dialect = _spoken(name, names)
+    endpoint = ROUTES[method, path][1]
+    dialect, names = received.spoken or spoken_by(path, headers)
     client = dialect.client
     credential = client.credential(headers)
     head = RequestHead(
@@ -133,13 +140,13 @@ def _not_served(path: str) -> Refused:
 
 def _without_credentials(headers: Headers, credential: Secret | None) -> Headers:
     """Return the headers that carry no credential, the caller's own under no name."""
-    own = credential.reveal() if credential is not None else None
-    kept = {}
-    for name, value in headers.items():
-        if own is not None and own in value:
-            continue
-        if name in USUAL_HEADERS or _CREDENTIAL.search(name) is None:
-            kept[name] = value
+    kept = dict(headers)
+    for name in headers.keys() - USUAL_HEADERS:
+        if _CREDENTIAL.search(name) is not None:
+            del kept[name]
+    own = "" if credential is None else credential.reveal()
+    if own and own in "\n".join(kept.values()):
+        kept = {name: value for name, value in kept.items() if own not in value}
     return kept
 
 

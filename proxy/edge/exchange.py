@@ -40,6 +40,7 @@ class HttpExchange:
         "_record",
         "_request",
         "_share",
+        "_spoken",
         "_via",
         "_writer",
         "request_id",
@@ -60,7 +61,8 @@ class HttpExchange:
         self._offload = bounds.parsing.offload
         self._out = ResponseWriter(request, bounds.stall_s)
         self._via = via
-        self._client = dialects.dialect_of(incoming.path, incoming.headers).client
+        self._spoken = spoken = dialects.spoken_by(incoming.path, incoming.headers)
+        self._client = spoken[0].client
         self._nonce = request_id
         self.request_id = request_id
         if "x-request-id" in incoming.headers:
@@ -82,7 +84,9 @@ class HttpExchange:
     def read_head(self) -> RequestHead:
         incoming = self._incoming
         incoming.check_head()
-        noted = dialects.Received(self.request_id, self._nonce, datetime.now(UTC))
+        noted = dialects.Received(
+            self.request_id, self._nonce, at=datetime.now(UTC), spoken=self._spoken
+        )
         head = dialects.parse_head(self._request.method, incoming.path, incoming.headers, noted)
         if self._via in head.via or len(head.via) > MAX_HOPS:
             raise LoopDetected("An upstream of this proxy leads back to it.")
@@ -92,10 +96,18 @@ class HttpExchange:
         if head.endpoint == "models":
             self._call = Call(head, {})
         else:
-            self._share.caller = caller
-            raw = await self._incoming.body()
-            make = partial(dialects.read_call, head, size=len(raw), caller=caller)
-            self._call = await self._parsing.read(raw, make, caller, self._share.take_read)
+            share, incoming = self._share, self._incoming
+            share.caller = caller
+            raw = incoming.body_at_once()
+            if raw is None:
+                raw = await incoming.awaited_body()
+            size = len(raw)
+            if size <= LARGE_BYTES:
+                body = self._parsing.read_small(raw, share.take_read)
+                self._call = dialects.read_call(head, body, size, caller)
+            else:
+                make = partial(dialects.read_call, head, size=size, caller=caller)
+                self._call = await self._parsing.read(raw, make, caller, share.take_read)
         return self._call
 
     async def begin(self, head: Head, record: Record) -> None:

@@ -24,14 +24,19 @@ class Parsing:
     most_values: int = MOST_VALUES
     offload: Offload = Offload()  # it is frozen
 
+    def read_small(self, raw: bytes, take: Callable[[int], None]) -> Json:
+        """Read a body that holds up nobody, once ``take`` has counted what it may take. Raises
+        ``BadRequest``, and what ``take`` raises."""
+        take(VALUE_BYTES * counted(raw, self.most_values))
+        return read_json(raw)
+
     async def read(
         self, raw: bytes, make: Callable[[Json], T], caller: object, take: Callable[[int], None]
     ) -> T:
         """Return what ``make`` makes of a caller's body, once ``take`` has counted what that may
         take. Raises ``BadRequest``, and what ``make`` and ``take`` raise."""
         if len(raw) <= LARGE_BYTES:
-            take(VALUE_BYTES * counted(raw, self.most_values))
-            return make(read_json(raw))
+            return make(self.read_small(raw, take))
         count = partial(counted, raw, self.most_values)
         take(VALUE_BYTES * await self.offload.run(len(raw), count, caller))
         return await self.offload.run(len(raw), lambda: make(read_json(raw)), caller)

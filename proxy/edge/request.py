@@ -114,29 +114,34 @@ class Incoming:
             name = "transfer-encoding"
             raise BadRequest("HTTP/1.0 knows no transfer codings.", param=name)
 
-    async def body(self) -> bytes:
-        """Read the body. Raises ``Refused`` for one that is too large, late, or no plain JSON."""
+    def body_at_once(self) -> bytes | None:
+        """Return the body if it came with its head, None where there is to be waited for it. Raises
+        ``Refused`` for one that is too large, or no plain JSON."""
         self._check_kind()
-        if "expect" in self.headers:
-            await self._continue(self.headers["expect"])
         content = self._request.content
+        if "expect" in self.headers or not content.is_eof():
+            return None
         try:
-            if not content.is_eof():
-                return await self._in_time()
-            whole = content.read_nowait()  # it came with its head: there is nothing to wait for
+            whole = content.read_nowait()
         except Unframed:
-            raise BadRequest("The framing of the body is not valid HTTP.") from None
+            raise _unframed() from None
         if len(whole) > self._bounds.body_bytes:
             raise self._too_large()
         self._share.take(len(whole))
         return whole
 
-    async def _in_time(self) -> bytes:
+    async def awaited_body(self) -> bytes:
+        """Return the body that did not come with its head. Raises ``Refused`` for one that is too
+        large, or late."""
+        if "expect" in self.headers:
+            await self._continue(self.headers["expect"])
         try:
             async with asyncio.timeout(self._bounds.body_s):
                 return await self._read()
         except TimeoutError:
             raise RequestTimeout("The body did not arrive in time.") from None
+        except Unframed:
+            raise _unframed() from None
 
     def _check_kind(self) -> None:
         headers = self.headers
@@ -170,3 +175,7 @@ class Incoming:
                 raise self._too_large()
             self._share.take(len(piece))
         return bytes(whole)
+
+
+def _unframed() -> BadRequest:
+    return BadRequest("The framing of the body is not valid HTTP.")

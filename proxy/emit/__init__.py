@@ -107,10 +107,10 @@ class Observation:
     emitters: Emitters
     record: Record
 
-    async def __aenter__(self) -> None:
+    def __enter__(self) -> None:
         self.emitters.begin(self.record)
 
-    async def __aexit__(
+    def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,

@@ -72,6 +72,10 @@ class PolicyStore:
         """Return what is in force for this call, re-read from disk first if its key may ask so."""
         if head.refresh and self._may_refresh(head):
             await self.refresh()
+        return self.in_force_now()
+
+    def in_force_now(self) -> InForce:
+        """Return what is in force now."""
         if self._in_force.snapshot is not self.current:
             self._in_force = InForce(self.current)
         return self._in_force

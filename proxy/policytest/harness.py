@@ -154,6 +154,9 @@ class _Policies:
     def revision(self) -> str:
         return self.snapshot.revision
 
+    def in_force_now(self) -> Self:
+        return self
+
     async def read(self, head: RequestHead) -> Self:
         return self
 

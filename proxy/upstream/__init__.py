@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 from proxy.attempts import Why
 from proxy.dialects import DIALECTS
@@ -28,7 +29,7 @@ from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES, Offload
 from proxy.ports import Answer, Review
 from proxy.record import Record
-from proxy.types import Call, Head, Plan, Target
+from proxy.types import Call, Head, Plan, Target, Upstream
 from proxy.upstream.attempt_context import AttemptContext
 from proxy.upstream.failures import most_useful
 from proxy.upstream.fan_out import FanOut
@@ -136,10 +137,17 @@ class Upstreams:
         self, context: AttemptContext, target: Target, why: Why, *, fresh: bool
     ) -> Forwarded:
         """Ask one target; return its answer once its first chunk is there."""
-        request = await self._request(context, target)
+        call, upstream = context.call, target.upstream
+        if call.size <= LARGE_BYTES:
+            request = _written(context, target)
+        else:
+            written = partial(_written, context, target)
+            request = await self.offload.run(call.size, written, call.caller)
+        if request.dropped:
+            context.record.warn([f"{name} dropped" for name in request.dropped])
         asked = self._take_place(context, target, request, why)
-        attempt, upstream = asked.attempt, target.upstream
-        streamed = context.call.stream and DIALECTS[upstream.dialect].server.streams
+        attempt = asked.attempt
+        streamed = call.stream and DIALECTS[upstream.dialect].server.streams
         reply: Reply | None = None
         try:
             reply = await self.http.post(
@@ -152,7 +160,12 @@ class Upstreams:
             )
             attempt.status = reply.status
             attempt.left = remaining(reply.headers)
-            answer = await self._answer(context, asked, reply)
+            answer = self._answer(context, asked, reply)
+            if answer is None:
+                await _refuse(reply, upstream)
+            attempt.began = asked.record.now()
+            if not answer.begin_at_once():
+                await answer.begin()
         except BaseException as error:  # noqa: BLE001  # noted, and raised again
             if reply is not None:
                 reply.leave()
@@ -163,20 +176,6 @@ class Upstreams:
         if context.plan.hedge_after is None:  # of a hedge it is not known yet who wins
             asked.record.serve(context.leg, attempt)
         return answer
-
-    async def _request(self, context: AttemptContext, target: Target) -> UpstreamRequest:
-        """Return the call as a target wants it. Raise ``BadField``."""
-        call = context.call
-        asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
-        changes = context.model_leg.changes_for(target)
-        if call.size <= LARGE_BYTES:
-            request = build_request(call, target, asks, spoken, changes)
-        else:
-            written = partial(build_request, call, target, asks, spoken, changes)
-            request = await self.offload.run(call.size, written, call.caller)
-        if request.dropped:
-            context.record.warn([f"{name} dropped" for name in request.dropped])
-        return request
 
     def _take_place(
         self, context: AttemptContext, target: Target, request: UpstreamRequest, why: Why
@@ -205,20 +204,22 @@ class Upstreams:
             headers["traceparent"] = f"00-{asked.record.ids.trace_id}-{span}-01"
         return headers
 
-    async def _answer(self, context: AttemptContext, asked: OpenAttempt, reply: Reply) -> Forwarded:
-        """Return an answer that has begun: from then on it owns the reply. One that is whole, or is
+    def _answer(
+        self, context: AttemptContext, asked: OpenAttempt, reply: Reply
+    ) -> Forwarded | None:
+        """Return the answer that a reply is, None where it is a refusal. One that is whole, or is
         kept to its end, has a share of the memory for answers."""
         upstream, streamed = asked.target.upstream, asked.call.stream
         meaning = meaning_of(DIALECTS[upstream.dialect].server.statuses, reply.status)
         if meaning not in ("answer", "flagged"):
-            raise await refusal(reply, upstream)
+            return None
         flagged, shown = meaning == "flagged", shown_of(asked, reply)
         reader = reader_of(asked, reply)
         share = None
         if reader.holds or context.plan.guards.keeps_answers:
             share = self.share()
             share.charge_to(asked.call.caller)
-        answer = Forwarded(
+        return Forwarded(
             head=Head(streamed, shown, flagged) if shown or flagged else HEADS[streamed],
             reply=reply,
             reader=reader,
@@ -226,8 +227,18 @@ class Upstreams:
             offload=self.offload,
             share=share,
         )
-        asked.attempt.began = asked.record.now()
-        return await answer.begin()
+
+
+async def _refuse(reply: Reply, upstream: Upstream) -> NoReturn:
+    """Raise the error for a reply that is no answer."""
+    raise await refusal(reply, upstream)
+
+
+def _written(context: AttemptContext, target: Target) -> UpstreamRequest:
+    """Return the call as a target wants it. Raise ``BadField``."""
+    call = context.call
+    asks, spoken = DIALECTS[call.head.dialect], DIALECTS[target.upstream.dialect]
+    return build_request(call, target, asks, spoken, context.model_leg.changes_for(target))
 
 
 HEADS = {streamed: Head(streamed) for streamed in (False, True)}

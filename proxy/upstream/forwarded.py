@@ -121,24 +121,41 @@ class Forwarded:
     _left: bool = False
     _shown_at: float = 0.0
 
-    async def begin(self) -> Self:
+    def begin_at_once(self) -> bool:
+        """Begin where the whole answer came with its head, as a short one mostly does. True if it
+        has begun. Raise as ``begin`` does."""
+        whole = self.reply.whole() if self.reader.holds else None
+        if not whole:
+            return False
+        try:
+            self._take(whole)
+            self._take(b"")
+            self._first = self._ready()
+        except BaseException:
+            self._give_back()
+            raise
+        if self._first:
+            self._has_begun = True
+            self._note_begin()
+        return self._has_begun
+
+    async def begin(self) -> None:
         """Wait for the first chunk. Raise ``UpstreamError`` when none comes, which whoever made
         the answer notes; of the chunks after it this notes how they fail."""
         try:
-            if self.reader.holds and (whole := self.reply.whole()):  # as a short one mostly comes
-                self._take(whole)
-                self._take(b"")
-            self._first = self._ready() or await self.__anext__()
+            self._first = await self.__anext__()
         except StopAsyncIteration:
             pass
         except BaseException:
             self._give_back()
             raise
         self._has_begun = True
+        self._note_begin()
+
+    def _note_begin(self) -> None:
         slot = self.asked.slot
         if slot.probe or slot.own_probe:
             slot.begun()
-        return self
 
     def chunks(self) -> Self:
         return self

@@ -78,6 +78,9 @@ class RuledPolicies:
     def revision(self) -> str:
         return self.in_force.revision
 
+    def in_force_now(self) -> RuledPolicies:
+        return self
+
     async def read(self, head: RequestHead) -> RuledPolicies:
         return self
 

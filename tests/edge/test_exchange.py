@@ -78,8 +78,11 @@ async def test_a_bug_is_a_500_that_names_its_number_only(
     aiohttp_raw_server: AiohttpRawServer, aiohttp_client: AiohttpClient
 ) -> None:
     class Broken:
-        async def read(self, head: Any) -> Any:
+        def in_force_now(self) -> Any:
             raise KeyError("hr-secret-inside")
+
+        async def read(self, head: Any) -> Any:
+            return self.in_force_now()
 
     bugs: list[tuple[BaseException, str]] = []
     metrics = Metrics("1")

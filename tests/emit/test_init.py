@@ -48,7 +48,7 @@ async def test_a_record_is_emitted_once_on_every_way_out(error: Any) -> None:
     emitters = Emitters((sink,), lambda sink, error: None)
 
     try:
-        async with emitters.observing(record):
+        with emitters.observing(record):
             if error is not None:
                 raise error
     except type(error):
@@ -64,7 +64,7 @@ async def test_a_broken_sink_is_reported_and_the_others_hear_all() -> None:
     failures: list[object] = []
     emitters = Emitters((broken, good), lambda sink, error: failures.append(sink))
 
-    async with emitters.observing(new_record()):
+    with emitters.observing(new_record()):
         pass
 
     assert good.seen == ["begin", "end"]
@@ -77,14 +77,14 @@ async def test_records_are_told_together_and_each_once() -> None:
     emitters = Emitters((first, second), lambda sink, error: None, steps.append)
 
     for _ in range(3):
-        async with emitters.observing(new_record()):
+        with emitters.observing(new_record()):
             pass
     assert (len(steps), "end" in first.seen) == (1, False)
     steps.pop()()
     emitters.tell()
 
     assert first.seen == second.seen == ["begin"] * 3 + ["end"] * 3
-    async with emitters.observing(new_record()):
+    with emitters.observing(new_record()):
         pass
     assert len(steps) == 1
 

@@ -27,8 +27,11 @@ class GuardPolicies:
 
     current: Callable[[], Snapshot]
 
-    async def read(self, head: RequestHead) -> GuardPolicy:
+    def in_force_now(self) -> GuardPolicy:
         return GuardPolicy(self.current())
+
+    async def read(self, head: RequestHead) -> GuardPolicy:
+        return self.in_force_now()
 
 
 @frozen
