@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import ssl
 import time
@@ -12,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-
-from aiohttp import web
 
 import proxy
 from proxy import cache, edge, ports
@@ -25,6 +22,7 @@ from proxy.edge.admin import AdminSources, Readiness, admin_handler
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.calls import Calls
 from proxy.edge.drain import Drain, Stop
+from proxy.edge.listening import listen
 from proxy.edge.parsing import Parsing
 from proxy.edge.request import Bounds
 from proxy.egress import HttpEgress
@@ -58,7 +56,6 @@ from proxy.upstream.health import Health
 from proxy.upstream.wire.dialing import trusted
 
 LINGER_S = 2.0
-CLOSING_S = 1.0
 KEEPALIVE_S = 75.0
 GUARD_THREADS = 2  # they search without holding up the loop, and not much more than that
 
@@ -347,25 +344,15 @@ async def _candidate(context: Context) -> Candidate | None:
 async def _listen(
     opened: AsyncExitStack, handler: edge.Handler, at: Address
 ) -> tuple[Address, edge.HttpServer, Stop]:
-    """Open a listener. Leaving it stops accepting and closes what is left of its connections.
-    Raise ``OSError`` that names the address."""
+    """Open a listener of a handler: see ``listen``."""
     server = edge.HttpServer(
         handler,
         access_log=None,
         keepalive_timeout=KEEPALIVE_S,
         lingering_time=LINGER_S,
     )
-    runner = web.ServerRunner(server, shutdown_timeout=CLOSING_S)
-    await runner.setup()
-    opened.push_async_callback(runner.cleanup)
-    site = web.TCPSite(runner, at.host, at.port)
-    try:
-        await site.start()
-    except OSError as error:  # asyncio tells of the address in words of its own, some twice
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise OSError(f"{at}: {why or error}") from None
-    host, port, *_ = runner.addresses[0]
-    return Address(host, port), server, site.stop
+    address, stop = await listen(opened, server, at)
+    return address, server, stop
 
 
 def _drain(

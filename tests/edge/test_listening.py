@@ -1,0 +1,57 @@
+"""Listeners: who connects is let in, however busy the loop is."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack, closing
+
+import pytest
+import uvloop
+from aiohttp import web
+
+from proxy.edge import HttpServer
+from proxy.edge.listening import listen
+from proxy.settings import Address
+
+MANY, FEW = 64, 12
+
+
+async def _answer(request: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="here")
+
+
+async def _rounds_until_all_are_in() -> int:
+    """Return how many rounds the loop of a server takes to take in many who connect together."""
+    async with AsyncExitStack() as opened:
+        server = HttpServer(_answer)
+        at, _ = await listen(opened, server, Address("127.0.0.1", 0))
+        for _ in range(MANY):
+            opened.enter_context(closing(socket.create_connection((at.host, at.port))))
+        rounds = 0
+        while len(server.connections) < MANY:
+            await asyncio.sleep(0)
+            rounds += 1
+        return rounds
+
+
+def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
+    assert uvloop.run(_rounds_until_all_are_in()) <= FEW
+
+
+async def test_nobody_is_let_in_once_it_has_stopped() -> None:
+    async with AsyncExitStack() as opened:
+        at, stop = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
+        await stop()
+        await asyncio.sleep(0)
+
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((at.host, at.port))
+
+
+async def test_an_address_that_is_taken_is_named() -> None:
+    async with AsyncExitStack() as opened:
+        at, _ = await listen(opened, HttpServer(_answer), Address("127.0.0.1", 0))
+
+        with pytest.raises(OSError, match=f"{at}: Address already in use"):
+            await listen(opened, HttpServer(_answer), at)
