@@ -149,7 +149,7 @@ def _ip(text: str, start: int, end: int) -> Iterator[Finding]:
         ipaddress.ip_address(part.raw)
     except ValueError:
         return
-    around = text[max(0, start - 1) : start] + text[end : end + 1]
+    around = part.before[-1:] + text[end : end + 1]
     following = text[end : end + 2]
     if any(each.isalnum() or each in "-_" for each in around) or (
         following[:1] == "." and following[1:].isdigit()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence, Set
 
 from proxy.frozen import frozen
-from proxy.guardrails.matching.numbers import DigitRun, words
+from proxy.guardrails.matching.numbers import ESCAPED, DigitRun, words
 from proxy.types.guard import Finding
 
 # One in ten numbers of the right length is valid where there is one check digit: such a number
@@ -108,6 +108,7 @@ FORMS: dict[str, tuple[Form, ...]] = {
     "TR": (_form("[1-9][0-9]{10}", "tr.tckimlik", STRONG, "kimlik tckn"),),
     "ZA": (_form("[0-9]{6} ?[0-9]{4} ?[0-9]{3}", "za.idnr", WEAK, "identity id"),),
 }
+LINE_END = r"\\[nrt]"  # written as two letters, the second of which is no letter of a code
 SEPARATED = re.compile(r"[0-9A-Za-z][ ./-][0-9A-Za-z]")
 # What makes it a part of a longer number, or of a code.
 BEFORE = re.compile(r"\w[-./]$|[0-9] $")
@@ -122,13 +123,15 @@ class NationalId:
 
     def __init__(self, kind: str, form: Form) -> None:
         self._kind, self._bare, self._called = kind, form.bare, form.called
-        self.regex = rf"\b(?:{form.regex})\b"
+        self.regex = rf"(?:\b|{LINE_END})(?:{form.regex})\b"
         # One module a number: only those are read that a policy asks for.
         valid: Callable[[str], bool] = importlib.import_module(f"stdnum.{form.module}").is_valid
         self._valid = valid
 
     def find(self, part: DigitRun) -> Iterator[Finding]:
         """Find the number that the part is, if its check digits are right."""
+        if part.raw[:2] in ESCAPED:
+            part = DigitRun(part.text, part.start + 2, part.end)
         raw = part.raw.upper()
         after = part.text[part.end : part.end + 2]
         if not part.alone or BEFORE.search(part.text[max(0, part.start - 2) : part.start]):

@@ -15,6 +15,7 @@ RUN = r"[+(]{0,2}[0-9](?:[ .()/-]{0,3}[0-9]){6,}"
 MOST_DIGITS = 40
 LONG = 4 * MOST_DIGITS  # characters that are more digits than that, however they are spaced
 LEAST = 7
+ESCAPED = frozenset({r"\n", r"\r", r"\t"})
 BEFORE, AFTER = 48, 24  # characters in which a word is said about a number
 
 GROUP = re.compile("[0-9]+")
@@ -60,9 +61,16 @@ class DigitRun:
         return is_named(self.text, self.start, self.end, listed)
 
     @property
+    def before(self) -> str:
+        """Return the two characters before it; nothing of a line end or a tab that is written as
+        two letters, as in the JSON that a tool has answered."""
+        before = self.text[max(0, self.start - 2) : self.start]
+        return "" if before in ESCAPED else before
+
+    @property
     def inside_before(self) -> bool:
         """True if what stands before makes it the end of a code, a path or an amount."""
-        return bool(INSIDE_BEFORE.search(self.text[max(0, self.start - 2) : self.start]))
+        return bool(INSIDE_BEFORE.search(self.before))
 
     @property
     def inside_after(self) -> bool:
@@ -72,8 +80,7 @@ class DigitRun:
     @property
     def alone(self) -> bool:
         """True if no letter or digit touches it."""
-        before, after = self.text[max(0, self.start - 1) : self.start], self.text[self.end :][:1]
-        return TOUCHING.search(before + after) is None
+        return TOUCHING.search(self.before[-1:] + self.text[self.end :][:1]) is None
 
 
 # Between these a number ends and another begins.

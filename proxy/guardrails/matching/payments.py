@@ -130,7 +130,7 @@ def luhn(digits: str) -> bool:
 def account(text: str, start: int, end: int) -> Iterator[Finding]:
     """Find the IBAN whose country and check digits are from ``start`` to ``end``, if it is one."""
     length = ACCOUNT_LENGTHS.get(text[start : start + 2].upper())
-    if length is None or (start and text[start - 1].isalnum()):
+    if length is None or DigitRun(text, start, end).before[-1:].isalnum():
         return
     match = SPACED.match(text, start)
     if match is None:

@@ -198,3 +198,28 @@ def test_time_grows_with_the_text(piece: str) -> None:
         return (piece * characters)[:characters] + "!"
 
     assert growth(ALL.find, text, 10 << 10, most=LINEAR) < LINEAR
+
+
+@pytest.mark.parametrize("end", [r"\n", r"\r\n", r"\t"])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("card", "4111 1111 1111 1111"),
+        ("card", "5555555555554444"),
+        ("iban", "DE89 3704 0044 0532 0130 00"),
+        ("ssn", "536-90-4399"),
+        ("phone", "(415) 555-2671"),
+        ("phone", "030 901820"),
+        ("ip", "10.0.0.1"),
+    ],
+)
+def test_a_line_end_that_is_written_as_two_letters_touches_nothing(
+    kind: str, value: str, end: str
+) -> None:
+    """As in the JSON that a tool has answered, which is a text of a message."""
+    pii = Pii(["card", "iban", "ssn", "phone", "ip"])
+
+    text = f'{{"note": "See:{end}{value}{end}Thanks"}}'
+
+    assert [(each.kind, text[each.start : each.end]) for each in pii.find(text)] == [(kind, value)]
+    assert pii.find(f"abn{value}") == [] or kind in ("iban", "phone")
