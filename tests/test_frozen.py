@@ -32,3 +32,55 @@ def test_what_is_kept_with_a_value_is_no_part_of_it() -> None:
     assert hash(point) == hash(Point(2))
     assert repr(point) == repr(Point(2))
     assert replace(point).squares == {}
+
+
+@frozen
+class Path:
+    points: list[Point]
+    name: str = field(compare=False)
+    secret: str = field(default="x", repr=False)
+
+
+@frozen
+class Named:
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Named) and other.name.lower() == self.name.lower()
+
+    def __hash__(self) -> int:
+        return hash(self.name.lower())
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+@frozen
+class Nothing:
+    pass
+
+
+def test_what_is_left_out_of_comparing_or_showing_is_left_out() -> None:
+    path = Path([Point(1)], "a")
+
+    assert path == Path([Point(1)], "b") != Path([Point(1)], "a", secret="y")
+    assert path.__eq__(Point(1)) is NotImplemented
+    assert repr(path) == "Path(points=[Point(x=1, marks=())], name='a')"
+
+
+def test_a_value_that_holds_itself_can_be_shown() -> None:
+    path = Path([], "a")
+    path.points.append(path)  # type: ignore[arg-type]
+
+    assert repr(path) == "Path(points=[...], name='a')"
+
+
+def test_what_a_class_says_itself_is_kept() -> None:
+    assert Named("A") == Named("a")
+    assert (len({Named("A"), Named("a")}), repr(Named("A"))) == (1, "<A>")
+
+
+def test_values_of_one_field_or_none_are_compared_and_keyed() -> None:
+    assert Nothing() == Nothing()
+    assert len({Nothing(), Nothing()}) == 1
+    assert hash(Point(1)) == hash(Point(1))
