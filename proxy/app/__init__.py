@@ -53,7 +53,6 @@ from proxy.turns import Turns
 from proxy.upstream import Upstreams
 from proxy.upstream.client import HttpClient
 from proxy.upstream.health import Health
-from proxy.upstream.wire.dialing import trusted
 
 LINGER_S = 2.0
 KEEPALIVE_S = 75.0
@@ -110,13 +109,13 @@ async def running(
     """Run the proxy until the block is left; then drain, close and flush what was opened.
 
     ``sinks`` are told of every call beside the usual emitters. ``trust`` says whose certificates
-    are believed; where none is given it is the system's, which takes 25 ms to read. ``check`` may
-    raise for policies that are not to be served, before anything listens. Raises
-    ``PolicyError`` when the policies cannot be taken into force, ``ledger.Unusable`` when no ledger
-    can be kept and ``OSError`` when an address cannot be had.
+    are believed, the system's where none is given. ``check`` may raise for policies that are not
+    to be served, before anything listens. Raises ``PolicyError`` when the policies cannot be
+    taken into force, ``ledger.Unusable`` when no ledger can be kept and ``OSError`` when an address
+    cannot be had.
     """
     async with AsyncExitStack() as opened:
-        context, ending = _context(settings, opened, log_fd, trust or trusted())
+        context, ending = _context(settings, opened, log_fd)
         decisions = telemetry.decisions(context)
         store, watch = _policies(context, decisions)
         check(store.current)
@@ -134,11 +133,11 @@ async def running(
         emitters = _emitters(context, all_sinks)
         opened.callback(emitters.tell)  # of the calls that end last
         via = f"{random.getrandbits(64):016x}"  # an id, not a secret
-        rooms = await _rooms(context, store, via, emitters, offload := _offload(context))
-        pipeline = assembled(store, rooms, emitters)
+        http = await opened.enter_async_context(HttpClient(trust, settings.upstream_connections))
+        rooms = await _rooms(context, http, store, via, emitters, offload := _offload(context))
         calls = Calls()
         front = edge.data_handler(
-            pipeline,
+            assembled(store, rooms, emitters),
             via=via,
             new_id=new_request_id,
             bounds=_bounds(context, offload),
@@ -155,7 +154,7 @@ async def running(
         await opened.enter_async_context(LoopLag(context.metrics.late))
         await opened.enter_async_context(stores.drift(context, store, rooms.limits))
         await opened.enter_async_context(running_beside(watch.run()))
-        await opened.enter_async_context(running_beside(store.prepare()))
+        await opened.enter_async_context(running_beside(_prepare(store, http)))
         readiness.ready = True
         opened.callback(setattr, readiness, "ready", False)
         telemetry.listening(context, ending, listen, admin)
@@ -163,7 +162,7 @@ async def running(
 
 
 def _context(
-    settings: Settings, opened: AsyncExitStack, log_fd: int, trust: ssl.SSLContext
+    settings: Settings, opened: AsyncExitStack, log_fd: int
 ) -> tuple[Context, telemetry.Ending]:
     """Return where the process is put together, and what is to be told of its end."""
     metrics = Metrics(proxy.__version__)
@@ -178,7 +177,6 @@ def _context(
     context = Context(
         settings=settings,
         opened=opened,
-        trust=trust,
         put=writer.put,
         log=log,
         metrics=metrics,
@@ -189,12 +187,20 @@ def _context(
     return context, ending
 
 
+async def _prepare(store: PolicyStore, http: HttpClient) -> None:
+    """Load, in threads, what a start does not wait for."""
+    await http.prepare()
+    await store.prepare()
+
+
 async def _rooms(
-    context: Context, store: PolicyStore, via: str, emitters: Emitters, offload: Offload
+    context: Context,
+    http: HttpClient,
+    store: PolicyStore,
+    via: str,
+    emitters: Emitters,
+    offload: Offload,
 ) -> Rooms:
-    http = await context.opened.enter_async_context(
-        HttpClient(context.trust, context.settings.upstream_connections)
-    )
     context.metrics.watch("headrace_queued_requests", read=lambda: http.waiting)
     context.metrics.watch("headrace_open_connections", "upstream", read=lambda: http.open)
     counters = await stores.counters(context)

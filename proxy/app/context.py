@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import ssl
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -21,14 +20,12 @@ from proxy.settings import Settings
 class Context:
     """What the parts of a process are made with.
 
-    ``opened`` closes what is put into it, last things first; ``trust`` says whose certificates of
-    upstreams are believed; ``put`` writes a line of the log;
+    ``opened`` closes what is put into it, last things first; ``put`` writes a line of the log;
     ``failed`` is told which writer's thread had an exception, and which.
     """
 
     settings: Settings
     opened: AsyncExitStack
-    trust: ssl.SSLContext
     put: Callable[[bytes], None]
     log: EventLog
     metrics: Metrics

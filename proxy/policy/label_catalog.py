@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import product
 from types import MappingProxyType
+from typing import Protocol, TypeGuard
 
-from proxy.guardrails.services.judge import ByQuestion, Judge
 from proxy.policy.decide.rules import RuleGuards
 from proxy.policy.decide.service_calls import key_of
 from proxy.policy.decide.snapshot import Deployment, Reach, Snapshot
@@ -17,6 +17,13 @@ from proxy.types.roster import ListedDeployment, Roster
 
 MAX_SCOPES = 1000
 """Counters of one deployment that have gauges; the rest are counted, but not shown one by one."""
+
+
+class AsksDeployment(Protocol):
+    """A way of looking that asks a deployment of the same policies."""
+
+    @property
+    def asked_deployment(self) -> str: ...
 
 
 def roster(snapshot: Snapshot) -> Roster:
@@ -52,9 +59,12 @@ def services_of(deployment: Deployment) -> Iterator[tuple[str, str]]:
     brought = (rule.guards for rule in deployment.rules)
     own = (*deployment.guards.input, *deployment.guards.output)
     for each in (*own, *(rule for by in brought for rule in (*by.input, *by.output))):
-        detector = each.detector.judge if isinstance(each.detector, ByQuestion) else each.detector
-        if isinstance(detector, Judge):
-            yield each.name, detector.deployment
+        if is_asking(each.detector):
+            yield each.name, each.detector.asked_deployment
+
+
+def is_asking(detector: object) -> TypeGuard[AsksDeployment]:
+    return hasattr(detector, "asked_deployment")
 
 
 def _values(snapshot: Snapshot, tag: str) -> frozenset[str]:

@@ -175,7 +175,7 @@ def is_prefiltered(detector: Looking) -> TypeGuard[Prefiltered]:
     return hasattr(detector, "may_find")
 
 
-def is_preparable(detector: Looking) -> TypeGuard[Preparable]:
+def is_preparable(detector: object) -> TypeGuard[Preparable]:
     return hasattr(detector, "prepare")
 
 

@@ -18,7 +18,7 @@ from proxy.errors import UpstreamStale, UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Origin
+from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import LookUp, Names, Resolver
 from proxy.upstream.wire.pool import LINGER_S, Pool
 
@@ -129,21 +129,21 @@ class HttpReply:
 class HttpClient:
     """One pool of connections for the whole process; enter it before use, leave it to close all.
 
-    ``trust`` says whose certificates are believed; ``connections`` bounds the pool over all
-    upstreams; ``look_up`` asks the system for names; ``linger_s`` is how long a connection is kept
-    for the end of an answer that is finished.
+    ``trust`` says whose certificates are believed, the system's where it is None; ``connections``
+    bounds the pool over all upstreams; ``look_up`` asks the system for names; ``linger_s`` is how
+    long a connection is kept for the end of an answer that is finished.
     """
 
     def __init__(
         self,
-        trust: ssl.SSLContext,
+        trust: ssl.SSLContext | None,
         connections: int = 1000,
         look_up: LookUp = socket.getaddrinfo,
         linger_s: float = LINGER_S,
     ) -> None:
         self._linger_s = linger_s
         self._connections = connections
-        self._trust = trust
+        self._trust = Trust(trust)
         self._look_up = look_up
         self._places: dict[str, KnownPlace] = {}
 
@@ -158,6 +158,10 @@ class HttpClient:
     async def __aexit__(self, *exc_info: object) -> None:
         self._pool.close()
         await asyncio.sleep(0)  # the loop closes sockets in its next round
+
+    async def prepare(self) -> None:
+        """Read in a thread what the first connection over TLS asks for."""
+        await self._trust.context()
 
     @property
     def open(self) -> int:

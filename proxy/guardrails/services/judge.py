@@ -124,6 +124,10 @@ class Judge:
     check: Check = "criteria"
     mark: Callable[[], str] = _mark
 
+    @property
+    def asked_deployment(self) -> str:
+        return self.deployment
+
     async def ask(
         self, texts: Sequence[Piece], question: Question, outside: GuardEgress
     ) -> Sequence[Sequence[Finding]]:
@@ -220,6 +224,10 @@ class ByQuestion:
     """A judge of answers, for calls that have something to judge them by."""
 
     judge: Judge
+
+    @property
+    def asked_deployment(self) -> str:
+        return self.judge.deployment
 
     @property
     def reach(self) -> None:

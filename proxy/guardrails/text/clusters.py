@@ -65,8 +65,8 @@ class Compositions:
 
 @cache
 def compositions() -> Compositions:
-    """Return what this Python knows of Unicode. It takes 15 ms, and is there before calls come
-    where there are guards: without them nobody asks."""
+    """Return what this Python knows of Unicode. It takes 15 ms, in a thread once
+    calls are served where there are guards: without them nobody asks."""
     every = [*_changing()]
     alone = {each: normalize("NFKC", each) for each in every if not _joins(each)}
     singles = {ord(each): made for each, made in alone.items() if len(made) == 1 and made != each}

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from proxy.config.references import references, referring_keys
+from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind, MostCost, WrongKey
 from proxy.guardrails.kinds.table import KINDS
 from proxy.guardrails.text.clusters import compositions
@@ -34,6 +35,17 @@ from proxy.types.guard import (
 PLUGGED = GuardKind(Plugged, lambda plugged, context: plugged.made())
 SAMPLE = "A first look: word 1 of 2, a@b.example, https://b\u00fc.example/?c=d"
 ASKED = Question(SAMPLE, SAMPLE, SAMPLE)
+
+
+@frozen
+class Readings:
+    """What all guards read texts beyond ASCII by."""
+
+    def prepare(self) -> None:
+        compositions()
+
+
+READINGS = Readings()
 
 
 class GuardCompiler:
@@ -114,8 +126,9 @@ class GuardCompiler:
 
     def _note(self, detector: Looking) -> None:
         """Note a detector that has more to load than the first look asks for."""
-        if is_preparable(detector) and detector not in self.unprepared:
-            self.unprepared.append(detector)
+        for each in (READINGS, detector):
+            if is_preparable(each) and each not in self.unprepared:
+                self.unprepared.append(each)
 
     def _guard_context(self, path: Path_, stage: Stage, config: GuardConfig) -> GuardContext | None:
         """Return what a guard's references lead to; None for one that leads nowhere, after a
@@ -174,8 +187,7 @@ def _misplaced(config: GuardConfig) -> Iterator[tuple[str, str]]:
 
 def _warm(detector: Looking) -> None:
     """Let a detector look once, so that what it loads at its first look is there before calls
-    come, as what all of them read texts by: their deadline is not for loading."""
-    compositions()
+    come: their deadline is not for loading."""
     with suppress(Exception):  # it says so at each call
         looking = detector.about(ASKED) if is_contextual(detector) else detector
         if looking is not None and is_detector(looking):

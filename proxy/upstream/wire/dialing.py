@@ -20,10 +20,26 @@ class Origin(NamedTuple):
     tls: bool
 
 
+class Trust:
+    """Whose certificates are believed: ``context``'s, or without one the system's, which are read
+    in a thread, as that takes 25 ms."""
+
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self._reading = asyncio.Lock()
+
+    async def context(self) -> ssl.SSLContext:
+        """Return what verifies a connection; the first time it may have to be read."""
+        async with self._reading:
+            if self._context is None:
+                self._context = await asyncio.to_thread(trusted)
+            return self._context
+
+
 class Dialer:
     """Makes connections. ``trust`` says whose certificates are believed."""
 
-    def __init__(self, trust: ssl.SSLContext, names: Names) -> None:
+    def __init__(self, trust: Trust, names: Names) -> None:
         self._trust = trust
         self._names = names
 
@@ -73,7 +89,7 @@ class Dialer:
             lambda: Connection(on_close),
             address,
             origin.port,
-            ssl=self._trust if origin.tls else None,
+            ssl=await self._trust.context() if origin.tls else None,
             server_hostname=origin.host.rstrip(".") if origin.tls else None,
         )
         return connection

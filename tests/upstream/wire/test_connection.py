@@ -18,7 +18,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient, HttpReply
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import MAX_HELD_BYTES
-from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import Names, Resolver
 from tests.doubles import (
     PATIENCE_S,
@@ -392,7 +392,7 @@ async def test_nothing_is_sent_on_a_connection_that_has_ended(upstream: Scripted
     address = Origin("127.0.0.1", int(upstream.url.rpartition(":")[2]), tls=False)
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
-    dialer = Dialer(trusted(), Names(Resolver(), loop.time))
+    dialer = Dialer(Trust(None), Names(Resolver(), loop.time))
     connection = await dialer.dial(address, 1, lambda _: ended.set())
     connection.abort()
     async with asyncio.timeout(2):

@@ -17,7 +17,7 @@ from proxy.errors import UpstreamTimeout, UpstreamUnavailable
 from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.wire.connection import Connection
-from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, Trust, trusted
 from proxy.upstream.wire.names import Names
 from tests.doubles import TRUST, ScriptedUpstream, answer
 from tests.upstream.wire.test_names import Book
@@ -36,7 +36,7 @@ async def dialed(book: Book, url: str, patience: float = 2.0) -> str:
 
 
 async def dialed_by(names: Names, port: int, patience: float = 2.0) -> str:
-    dialer = Dialer(trusted(), names)
+    dialer = Dialer(Trust(None), names)
     connection = await dialer.dial(Origin("openai.test", port, tls=False), patience, left)
     address = connection.peer
     connection.abort()
@@ -201,3 +201,23 @@ def hang_after_head() -> Any:
         await asked.closed.wait()
 
     return script
+
+
+async def test_the_system_s_certificates_are_read_once_and_hold_nobody_up() -> None:
+    trust, given = Trust(None), trusted()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    others_at_work = asyncio.create_task(others())
+    first, *more = await asyncio.gather(*(trust.context() for _ in range(3)))
+    others_at_work.cancel()
+
+    assert turns > 1
+    assert all(each is first for each in more)
+    assert first.verify_mode is ssl.CERT_REQUIRED
+    assert await Trust(given).context() is given

@@ -13,7 +13,7 @@ from proxy.types import Timeouts
 from proxy.upstream.client import HttpClient
 from proxy.upstream.reply import nothing
 from proxy.upstream.wire.connection import STALE_S, Connection
-from proxy.upstream.wire.dialing import Dialer, Origin, trusted
+from proxy.upstream.wire.dialing import Dialer, Origin, Trust
 from proxy.upstream.wire.names import Names, Resolver
 from proxy.upstream.wire.pool import KEEPALIVE_S, LINGER_S, NoPlace, Pool
 from tests.doubles import TRUST, Asked, ScriptedUpstream, Wire, hang, piece, scripted_upstream
@@ -23,7 +23,7 @@ from tests.upstream.wire.test_connection import OK, PATIENT, STREAM, ask, sends
 
 def pool_of(bound: int, keepalive_s: float = KEEPALIVE_S, linger_s: float = LINGER_S) -> Pool:
     loop = asyncio.get_running_loop()
-    dialer = Dialer(trusted(), Names(Resolver(), loop.time))
+    dialer = Dialer(Trust(None), Names(Resolver(), loop.time))
     return Pool(dialer, bound, keepalive_s, linger_s)
 
 
