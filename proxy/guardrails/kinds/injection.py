@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 
 from proxy.config.scalars import Section, Share
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardKind
 from proxy.guardrails.matching import injection_model
+from proxy.guardrails.matching.injection_languages import LanguageBook
 from proxy.guardrails.matching.injection_model import WINDOW, ScoredWindow
 from proxy.guardrails.matching.injection_rules import NAMES, RULES
 from proxy.guardrails.matching.merge_overlaps import apart
@@ -54,19 +56,18 @@ class Injection:
     @property
     def may_find(self) -> MayFind | None:
         """The rules' own; the model has something to say of every text."""
-        return None if self.model else prefilter(_book().sets)
+        return None if self.model else prefilter([*_english().sets, *_languages().sets])
 
     def prepare(self) -> None:
         """Compile each rule by itself, and read the model where it is asked."""
         if self.rules:
-            _book().prepare()
+            _english().prepare()
+            _languages().prepare()
         if self.model:
             injection_model.shipped()
 
     def find(self, text: str) -> Sequence[Finding]:
-        found = (
-            apart(f for f in _book().find(text) if f.score >= self.threshold) if self.rules else []
-        )
+        found = self._by_rules(text) if self.rules else []
         if not self.model:
             return found
         high = injection_model.shipped().windows(text, self.threshold)
@@ -74,6 +75,10 @@ class Injection:
             found,
             [Finding(start=w.start, end=w.end, kind=MODEL, score=w.score) for w in highest(high)],
         )
+
+    def _by_rules(self, text: str) -> list[Finding]:
+        found = chain(_english().find(text), _languages().find(text))
+        return apart(each for each in found if each.score >= self.threshold)
 
 
 def highest(windows: Sequence[ScoredWindow]) -> Iterator[ScoredWindow]:
@@ -109,7 +114,12 @@ def _together(sure: Sequence[Finding], others: Sequence[Finding]) -> list[Findin
 
 
 @lru_cache(maxsize=1)
-def _book() -> PhraseRules:
+def _languages() -> LanguageBook:
+    return LanguageBook(LONGEST)
+
+
+@lru_cache(maxsize=1)
+def _english() -> PhraseRules:
     """Compile the rules once: they are the same for every guard."""
     return PhraseRules([PhraseRule(f"rule:{r.kind}", r.score, r.pattern) for r in RULES], LONGEST)
 

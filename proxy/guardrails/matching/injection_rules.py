@@ -1,11 +1,12 @@
 """What attacks on a model say in so many words, by the trick they play.
 
 A rule is here because its words have hardly another use; what can be said innocently is the model's
-to judge. The languages beside English know only the commonest two tricks.
+to judge. ``injection_languages`` has other languages than English.
 """
 
 from __future__ import annotations
 
+from proxy.guardrails.matching.injection_indirect import INDIRECT
 from proxy.guardrails.matching.phrase_rules import PhraseRule
 from proxy.guardrails.matching.phrases import phrase
 
@@ -251,121 +252,5 @@ ENGLISH = (
     ),
 )
 
-FOREIGN = (
-    _rule(
-        "override",
-        SURE,
-        r"(?:ignorier\pL*|missacht\pL*|vergiss|vergessen sie|umgeh\pL*) <3>(?:bisherigen?|"
-        r"vorherigen?|vorigen?|früheren?|obigen?|vorangegangenen?|ursprünglichen?|deine|ihre) "
-        r"<2>(?:anweisungen|instruktionen|vorgaben|regeln|befehle|richtlinien|einschränkungen)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:ignore[zr]?|oublie[zr]?|néglige[zr]?|abstraction) <3>(?:instructions?|consignes?|"
-        r"directives?|règles?|ordres?) <1>(?:précédente?s?|antérieure?s?|initiale?s?|ci-dessus)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:ignora|ignore|olvida|olvide|omite|descarta) <3>(?:instrucciones|indicaciones|"
-        r"órdenes|reglas|directrices) <1>(?:anteriores|previas|iniciales|originales)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:ignora|dimentica|trascura) <3>(?:istruzioni|indicazioni|regole|direttive) "
-        r"<1>(?:precedenti|anteriori|iniziali|originali)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:ignore|ignora|esqueça|esquece|desconsidere) <3>(?:instruções|ordens|regras|"
-        r"diretrizes) <1>(?:anteriores|prévias|iniciais|originais)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:negeer|vergeet) <3>(?:vorige|eerdere|bovenstaande|voorgaande|jouw) "
-        r"<1>(?:instructies|opdrachten|regels|richtlijnen)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:zignoruj|ignoruj|zapomnij|pomiń) <3>(?:poprzedni\pL+|wcześniejsz\pL+|powyższ\pL+) "
-        r"<1>(?:instrukcj\pL+|polece\pL+|zasad\pL*|wytyczn\pL+)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:игнорируй\pL*|проигнорируй\pL*|забудь\pL*) <3>(?:предыдущ\pL+|прежн\pL+|прошл\pL+|"
-        r"вышеуказанн\pL+) <1>(?:инструкц\pL+|указани\pL+|правил\pL*|команд\pL*)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:önceki|yukarıdaki) <2>(?:talimat\pL*|yönerge\pL*|komut\pL*|kural\pL*) "  # noqa: RUF001  # Turkish
-        r"<1>(?:unut\pL*|yok say\pL*|görmezden|dikkate alma\pL*|göz ardı)",  # noqa: RUF001  # Turkish
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:忽略|无视|忘记|忘掉|不要理会|無視|忘記)[^。\n]{0,8}(?:之前|以上|先前|前面|上述|"
-        r"此前)[^。\n]{0,8}(?:指令|指示|提示|规则|規則|命令|限制)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:以前|これまで|上記|前)の[^。\n]{0,8}(?:指示|命令|プロンプト|ルール|"
-        r"制約)[^。\n]{0,6}(?:無視|忘れ)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:이전|위의?|앞의?|기존)[^.\n]{0,8}(?:지시|명령|지침|프롬프트|"
-        r"규칙)[^.\n]{0,8}(?:무시|잊)",
-    ),
-    _rule(
-        "override",
-        SURE,
-        r"(?:تجاهل|انس|انسى) <2>(?:التعليمات|الأوامر|القواعد|التوجيهات) <1>(?:السابقة|أعلاه)",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"(?:zeige?|nenne?|verrate?|gib|offenbare?|wiederhole?) <3>(?:system.?prompt|"
-        r"systemanweisung\pL*|systemnachricht|ursprünglichen anweisungen)",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"(?:montre|révèle|affiche|donne|dévoile|répète)\pL* <3>(?:prompt|message|instructions) "
-        r"(?:du )?(?:système|initiale?s?)",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"(?:muestra|revela|dime|imprime|enseña|mostra|mostre|rivela|dimmi|stampa|diga) "
-        r"<3>(?:prompt|mensaje|instrucciones|messaggio|istruzioni|mensagem|instruções) "
-        r"(?:de[l]?|di|do) sistema",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"(?:покажи|раскрой|выведи|повтори)\pL* <3>(?:системн\pL+|исходн\pL+|начальн\pL+) "
-        r"(?:промпт\pL*|инструкц\pL+|сообщени\pL+)",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"(?:显示|告诉我|输出|透露|打印|重复)[^。\n]{0,8}(?:系统提示|系统指令|初始提示|系统消息)",
-    ),
-    _rule(
-        "reveal_prompt",
-        LIKELY,
-        r"システムプロンプト[^。\n]{0,6}(?:教え|表示|見せ|出力)",
-    ),
-)
-
-RULES = ENGLISH + FOREIGN
+RULES = (*ENGLISH, *INDIRECT)
 NAMES = tuple(dict.fromkeys(rule.kind for rule in RULES))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.guardrails.kinds.injection import _book
+from proxy.guardrails.kinds.injection import _english
 from proxy.guardrails.kinds.table import KINDS
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
@@ -57,11 +57,11 @@ WRITTEN = {
 
 
 def test_what_a_guard_loads_is_loaded_with_the_policy(tmp_path: Path) -> None:
-    _book.cache_clear()
+    _english.cache_clear()
 
     read(tmp_path, "{guard: injection, action: block}")
 
-    assert _book.cache_info().currsize == 1
+    assert _english.cache_info().currsize == 1
 
 
 SONG = "When the river bends below the mill and the evening is slow to go"

@@ -1,0 +1,183 @@
+"""What attacks on a model say in languages beside English: the same tricks, in each one's words.
+
+A language is a list of words; the tricks are built of them here, so that each language knows all. A
+text is read once for words that some rule of a language needs, of all languages together, and by
+the rules of those languages alone whose words it has.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from proxy.frozen import frozen
+from proxy.guardrails.matching.injection_asian_words import ASIAN_LANGUAGES
+from proxy.guardrails.matching.injection_more_words import MORE_LANGUAGES
+from proxy.guardrails.matching.injection_words import FIRST_LANGUAGES, LanguageWords
+from proxy.guardrails.matching.needed_words import GAP, needed
+from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
+from proxy.guardrails.matching.phrases import BETWEEN, phrase
+from proxy.guardrails.matching.re2set import PatternSet
+from proxy.types.guard import Finding
+
+SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
+ADDRESS = r"(?:https?://[^\s]{1,100}|[\w.+\-]+@[\w.\-]+|[\w\-]+\.(?:com|net|io|org|example|test)\b)"
+LINE = r"(?:^|[\n.!?。！？#\]>*\-])\s{0,3}"  # noqa: RUF001  # full-width signs
+LANGUAGES = (*FIRST_LANGUAGES, *MORE_LANGUAGES, *ASIAN_LANGUAGES)
+# RE2 knows the edge of a word in ASCII alone; where endings are written on, none is asked for.
+EDGES = {"ru": r"(?:^|\PL)", "ar": r"(?:^|\PL)"}
+# As they are typed where keys for them lack.
+OTHER_LETTERS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
+
+Rule = tuple[str, float, str]
+
+
+@frozen
+class LanguageRules:
+    """One language's rules: what is in each text that one of them hits, and what unsays a hit."""
+
+    name: str
+    opening: str
+    rules: tuple[PhraseRule, ...]
+    unsaid: str
+
+
+class LanguageBook:
+    """Compiles a language when a text first opens it, or all of them beforehand."""
+
+    __slots__ = ("_languages", "_longest", "_openings")
+
+    def __init__(self, longest: int) -> None:
+        """``longest`` bounds a finding in characters: a longer match is none."""
+        self._longest = longest
+        self._languages = all_languages()
+        self._openings = PatternSet(f"(?i){each.opening}" for each in self._languages)
+
+    @property
+    def sets(self) -> list[PatternSet]:
+        """What tells whether there may be a finding."""
+        return [self._openings]
+
+    def prepare(self) -> None:
+        """Compile what texts in any of the languages ask for."""
+        for each in self._languages:
+            _compiled(each, self._longest)[0].prepare()
+
+    def find(self, text: str) -> Iterator[Finding]:
+        text = encodable(text)
+        for index in self._openings.hits(text.encode()):
+            rules, unsaid = _compiled(self._languages[index], self._longest)
+            for found in rules.find(text):
+                words = text[found.start : found.end]
+                if found.kind != "rule:override" or not (unsaid and unsaid.search(words)):
+                    yield found
+
+
+@lru_cache(maxsize=len(LANGUAGES))
+def _compiled(language: LanguageRules, longest: int) -> tuple[PhraseRules, Any]:
+    options = re2.Options()
+    options.case_sensitive = False
+    unsaid = re2.compile(language.unsaid, options) if language.unsaid else None
+    return PhraseRules(language.rules, longest), unsaid
+
+
+@lru_cache(maxsize=1)
+def all_languages() -> tuple[LanguageRules, ...]:
+    return tuple(map(_built, LANGUAGES))
+
+
+def _built(words: LanguageWords) -> LanguageRules:
+    rules = [
+        PhraseRule(f"rule:{kind}", score, phrase(written)) for kind, score, written in _rules(words)
+    ]
+    needs = frozenset[str]().union(*(needed(rule.pattern, f"{BETWEEN}+") for rule in rules))
+    opened = [re.escape(each).replace(GAP, f"{BETWEEN}+") for each in sorted(needs)]
+    unsaid = [f"^{BETWEEN}*(?:{words.no})(?:{words.drop})"] if words.no else []
+    unsaid += [words.but] if words.but else []
+    return LanguageRules(
+        name=words.name,
+        opening=_plain("|".join(opened)),
+        rules=tuple(replace(rule, pattern=_plain(rule.pattern)) for rule in rules),
+        unsaid=_plain(phrase("|".join(unsaid))),
+    )
+
+
+def _rules(words: LanguageWords) -> Iterator[Rule]:
+    """Yield the rules of a language: of those that it has words for."""
+    two, four, five, seven = (_gap(words, count) for count in (2, 4, 5, 7))
+    edge = EDGES.get(words.name, "" if not words.latin else r"\b")
+    url, all_heard = f"{five}{ADDRESS}", f"(?:{words.everything}){five}"
+    laws = _laws(words)
+    for kind, score, first, gap, then in (
+        ("override", SURE, _drop(words, edge), four, laws),
+        ("override", SURE, laws if words.drop_last else "", four, words.drop_last),
+        (
+            "override",
+            LIKELY,
+            _drop(words, edge),
+            two,
+            words.heard and f"{all_heard}(?:{words.heard})",
+        ),
+        ("reveal_prompt", LIKELY, _begun(edge, words.reveal), five, words.prompt),
+        ("reveal_prompt", LIKELY, words.prompt, seven, words.reveal_last),
+        ("no_limits", LIKELY, words.being, seven, words.unbound),
+        ("disable_safety", LIKELY, _begun(edge, words.disable), four, words.safety),
+        ("disable_safety", LIKELY, words.safety, four, words.disable_last),
+        ("mode", LIKELY, words.developer_mode, five, words.unbound),
+        ("mode", LIKELY, words.unbound, four, words.developer_mode),
+        ("exfiltrate", LIKELY, _begun(edge, words.send), five, f"(?:{words.secrets}){url}"),
+        ("exfiltrate", LIKELY, f"(?:{words.secrets}){url}", _gap(words, 1), words.send_last),
+    ):
+        if first and then:
+            yield kind, score, f"(?:{first}){gap}(?:{then})"
+    yield "new_orders", LIKELY, rf"{LINE}(?:{words.orders})\s{{0,2}}[:：=]"  # noqa: RUF001  # full width
+    yield "mode", LIKELY, f"(?:{words.mode})"
+    yield "to_the_model", LIKELY, f"(?:{words.to_model})"
+    yield "in_secret", MAYBE, f"(?:{words.quiet})"
+    if words.everything_last:
+        yield "override", LIKELY, words.everything_last
+
+
+def _begun(edge: str, verbs: str) -> str:
+    return verbs and f"{edge}(?:{verbs})"
+
+
+def _drop(words: LanguageWords, edge: str) -> str:
+    """Return the verbs of leaving rules aside, with what may say not to before them."""
+    if not words.drop:
+        return ""
+    drop = f"(?:{words.no})?(?:{words.drop})" if words.no else f"(?:{words.drop})"
+    return f"{edge}(?:{drop}|{words.refuse})" if words.refuse else f"{edge}{drop}"
+
+
+def _laws(words: LanguageWords) -> str:
+    laws = f"(?:{words.old}){_gap(words, 2)}(?:{words.law})"
+    if words.since:
+        laws = f"(?:{laws}|(?:{words.law}){_gap(words, 4)}(?:{words.since}))"
+    return laws
+
+
+def _gap(words: LanguageWords, count: int) -> str:
+    """Return what may stand between two parts of a phrase: up to so many words, or letters in their
+    measure where words do not stand apart."""
+    if words.spaced:
+        return f" <{count}>"
+    return rf"[^.。!！\n]{{0,{3 * count + 2}}}"  # noqa: RUF001  # full-width signs
+
+
+def _plain(pattern: str) -> str:
+    """Let a letter with an accent stand for the one without as well, as it is often typed."""
+    written, listed = [], False
+    for letter in pattern:
+        listed = letter == "[" or (listed and letter != "]")
+        base = unicodedata.normalize("NFD", letter)[0]
+        plain = OTHER_LETTERS.get(letter, base if base.isascii() and base.isalpha() else letter)
+        both = letter + plain if listed else f"(?:{letter}|{plain})"
+        written.append(letter if plain == letter else both)
+    return "".join(written)

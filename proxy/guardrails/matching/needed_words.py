@@ -1,0 +1,105 @@
+"""What a text must hold for a pattern to match it: one of some plain strings.
+
+To look for many strings at once is cheap, whatever the patterns are that need them. Of a pattern
+that ``TOKENS`` reads; where it is in doubt it needs less, never more.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proxy.guardrails.matching.match_length import TOKENS
+
+Needed = frozenset[str]  # one of these; empty where nothing need be there
+GAP = "\ufdd0"  # in a string for what stands between words; no text has it
+
+
+def needed(pattern: str, gap: str) -> Needed:
+    """Return strings of which every match of ``pattern`` holds one, in the pattern's own case; none
+    where it may match without. Where the pattern has ``gap`` the strings have ``GAP``."""
+    pattern = pattern.replace(gap, GAP)
+    groups = [_Branches()]
+    for token in TOKENS.finditer(pattern):
+        group = groups[-1]
+        match token.lastgroup:
+            case "opens":
+                groups.append(_Branches())
+            case "closes":
+                groups.pop()
+                groups[-1].add(group.ended())
+            case "other":
+                group.end_branch()
+            case "repeats":
+                group.repeat(
+                    at_least_one=token["repeats"][0] == "+" or (token["least"] or "0") != "0"
+                )
+            case "between" | "flags":
+                pass
+            case _:
+                group.add(_letter(token))
+    return groups[0].ended()
+
+
+def _letter(token: re.Match[str]) -> Needed:
+    text = token["one"] or token["quoted"] or ""
+    escaped = len(text) == 2 and text[0] == "\\" and not text[1].isalnum()
+    plain = token["quoted"] is not None or escaped or (len(text) == 1 and text != ".")
+    text = text[1:] if escaped else text
+    return frozenset((text,)) if plain and text else frozenset()
+
+
+class _Branches:
+    """The branches that have been read of a group, and of this branch the best and the last run."""
+
+    __slots__ = ("best", "branches", "last", "run")
+
+    def __init__(self) -> None:
+        self.branches: list[Needed] = []
+        self.best: Needed = frozenset()
+        self.run = ""  # letters that follow each other
+        self.last: Needed = frozenset()  # what was read last, and is in neither yet
+
+    def add(self, part: Needed) -> None:
+        self._settle()
+        self.last = part
+
+    def repeat(self, *, at_least_one: bool) -> None:
+        """What was read last is there as often as it says: what follows it is no part of a run."""
+        last, self.last = self.last, frozenset()
+        self._break()
+        if at_least_one:
+            self._offer(last)
+
+    def end_branch(self) -> None:
+        self._settle()
+        self._break()
+        self.branches.append(self.best)
+        self.best = frozenset()
+
+    def ended(self) -> Needed:
+        self.end_branch()
+        return frozenset().union(*self.branches) if all(self.branches) else frozenset()
+
+    def _settle(self) -> None:
+        """Take what was read last into the run, now that nothing repeats it."""
+        last, self.last = self.last, frozenset()
+        if len(last) == 1 and len(only := next(iter(last))) == 1:
+            self.run += only
+            return
+        self._break()
+        self._offer(last)
+
+    def _break(self) -> None:
+        if self.run:
+            self._offer(frozenset((self.run,)))
+        self.run = ""
+
+    def _offer(self, strings: Needed) -> None:
+        if strings and _worth(strings) > _worth(self.best):
+            self.best = strings
+
+
+def _worth(strings: Needed) -> tuple[int, int]:
+    """The longer the shortest, the rarer; then the fewer."""
+    shortest = min((len(each.replace(GAP, "").encode()) for each in strings), default=0)
+    return (shortest, sum(GAP in each for each in strings) - len(strings))
