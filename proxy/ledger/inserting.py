@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 
-from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows
+from proxy.ledger.rows import ATTEMPT, CALL, CHARGE, Row, Rows, Value
 
 MAX_PARAMETERS = 30_000
+_STARTED = itemgetter(CHARGE.index("started_ms"))
 
 
 def insert(file: sqlite3.Connection, run: int, rows: Rows) -> int:
@@ -38,10 +40,15 @@ def _insert(
 def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
     """Insert charges, and before them the budgets that the file has not heard of, and since when
     each has charges: a recall must not go through all counters of its budget to know that."""
+    budgets: dict[Row, None] = {}  # many charges are of few of them
+    since: dict[Value, Value] = {}
+    for _, name, scope, started_ms, _ in sorted(rows, key=_STARTED, reverse=True):
+        budgets[name, scope] = None
+        since[name] = started_ms  # the last one is the first of its charges
     file.execute(
-        "INSERT INTO budgets (name, scope) SELECT DISTINCT column2, column3 "  # noqa: S608
-        f"FROM {_values(rows)} WHERE true ON CONFLICT DO NOTHING",
-        _flat(rows),
+        "INSERT INTO budgets (name, scope) SELECT * "  # noqa: S608  # our own names
+        f"FROM {_values([*budgets])} WHERE true ON CONFLICT DO NOTHING",
+        _flat([*budgets]),
     )
     file.execute(
         "INSERT INTO charges (run, seq, budget, started_ms, cost_nano_usd) "  # noqa: S608
@@ -51,11 +58,11 @@ def _charge(file: sqlite3.Connection, run: int, rows: Sequence[Row]) -> None:
         [run, *_flat(rows)],
     )
     file.execute(
-        "INSERT INTO charged_since (name, since_ms) SELECT column2, MIN(column4) "  # noqa: S608
-        f"FROM {_values(rows)} GROUP BY column2 "
+        "INSERT INTO charged_since (name, since_ms) SELECT * "  # noqa: S608  # our own names
+        f"FROM {_values([*since.items()])} WHERE true "
         "ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms "
         "WHERE excluded.since_ms < charged_since.since_ms",
-        _flat(rows),
+        _flat([*since.items()]),
     )
 
 

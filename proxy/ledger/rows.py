@@ -174,7 +174,6 @@ _NOTHING = (None,) * len(TOKENS)
 def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
     """Return the row of a call; its sums are those of its attempts' rows."""
     seq, facts = entry
-    used = [row for row in attempts if row[_SOURCE] != "none"]
     return (
         seq,
         _started_ms(facts),
@@ -195,8 +194,8 @@ def call_row(entry: CallEntry, attempts: list[Row]) -> Row:
         facts.error,
         facts.cache,
         len(attempts),
-        total([count for row in used for count in row[_FIRST:_COUNTED]]),
-        total([row[_COST] for row in used]),
+        _total(attempts, _FIRST, _COUNTED),
+        _total(attempts, _COST, _COST + 1),
     )
 
 
@@ -205,10 +204,18 @@ _FIRST = ATTEMPT.index(TOKENS[0])
 _COUNTED = _FIRST + len(TOKENS)
 
 
-def total(values: Sequence[Value]) -> int | None:
-    """Add up; None as soon as one is unknown, or when there is none."""
-    whole = [value for value in values if type(value) is int]
-    return sum(whole) if whole and len(whole) == len(values) else None
+def _total(attempts: Sequence[Row], first: int, end: int) -> int | None:
+    """Return the sum of these columns of the attempts that have used something; None as soon as one
+    is unknown, or where there is none."""
+    whole: int | None = None
+    for row in attempts:
+        if row[_SOURCE] == "none":
+            continue
+        for value in row[first:end]:
+            if type(value) is not int:
+                return None
+            whole = value if whole is None else whole + value
+    return whole
 
 
 def _word(text: str | None) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 from proxy.ledger.inserting import MAX_PARAMETERS
@@ -41,3 +43,13 @@ def test_what_is_there_already_stays_as_it_is(tmp_path: Path, store: Stores) -> 
     assert sizes == [2, 4, 2]
     [run] = kept(tmp_path / "ledger", "runs")
     assert (run["written"], run["charges"]) == (2, 1)
+
+
+def test_a_budget_has_charges_since_the_first_of_them_began(tmp_path: Path, store: Stores) -> None:
+    kept_in, _ = store(tmp_path / "ledger")
+    for began in ([30, 20, 40], [50, 10], [60]):
+        charges: list[Row] = [(at, "team", "key:one", at, 7) for at in began]
+        kept_in.write(Rows([], [], charges), counted(0))
+
+    with closing(sqlite3.connect(tmp_path / "ledger")) as file:
+        assert [*file.execute("SELECT name, since_ms FROM charged_since")] == [("team", 10)]
