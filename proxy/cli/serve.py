@@ -25,6 +25,12 @@ from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.settings import Address, BadSetting, Settings
 
+GARBAGE = (200_000, 5, 50)
+"""After how many values that stay garbage is looked for among the new ones, after how many of these
+rounds among those of before, and all. A round takes twenty milliseconds, in which nobody is
+answered: calls under way and those that are still told of make up to 50,000 values, which must not
+set one off. Calls leave no garbage that only a round would find."""
+
 
 @click.command()
 @click.option("--policies", type=FOLDER, required=True, help="Folder of policy files.")
@@ -82,7 +88,7 @@ def _settle_memory() -> None:
     walking it again and again is what the slowest calls would wait for. Give back what is free."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*GARBAGE)
     gc.enable()
     release()
 
