@@ -77,10 +77,16 @@ def _check_keys(chosen: Settings, snapshot: Snapshot) -> None:
 
 async def _serve(chosen: Settings) -> None:
     gc.disable()  # what a start makes stays: to look for garbage among it takes a tenth of a start
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGHUP, _nothing)  # it would end a process that is not ready yet
     async with app.running(chosen, check=partial(_check_keys, chosen)) as running:
+        loop.add_signal_handler(signal.SIGHUP, running.watch.hurry)
         _settle_memory()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, running.watch.hurry)
         await until_stopped()
+
+
+def _nothing() -> None:
+    """The folder is being read already, and is watched from then on."""
 
 
 def _settle_memory() -> None:
