@@ -7,6 +7,7 @@ hand, and none is of texts that a guard was trained or calibrated on unless the 
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import re
 import sys
@@ -30,6 +31,7 @@ from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
 TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
+CONTEXTS = Path(__file__).parent / "quality" / "triples.tsv"
 SIZES = (60, 120, 500, 2000, 10**9)
 EXAMPLES = 8  # that a topic is given
 # Of the corpus' folders, those whose language the model has a code for.
@@ -95,8 +97,15 @@ TRUTH = """
 ## grounded and relevant
 
 {count} contexts with a question, an answer, four sentences that follow from the context and four
-that do not (`tools/quality/grounded.yaml`): written by us after the guards were, in one hand, so
-expect less elsewhere.
+that do not (`tools/quality/grounded.yaml`): written by us, in one hand, so expect less elsewhere.
+"""
+SENTENCES = """Of 36 contexts of three sentences, three wrong sentences and three paraphrases each
+(`tools/quality/triples.tsv`), in one hand as well. The ways of telling a negation were mended
+after reading what they missed of these, from 10 of 36, and at last of the contexts above (0.906
+found and 0.094 false alarms before that). What no words tell: who does what to whom, a
+contradiction in other words than the context's ("several people" against "nobody"), what only
+several sentences say together. A `judge` with `check: grounded` asks a model, which understands
+as much as it does.
 """
 
 
@@ -254,11 +263,11 @@ def language_rows(read: dict[str, dict[str, None]]) -> Iterator[list[object]]:
 
 
 def truth() -> Iterator[str]:
-    triples = yaml.safe_load(TRIPLES.read_text("utf-8"))
-    yield TRUTH.format(count=len(triples))
+    asked_of = yaml.safe_load(TRIPLES.read_text("utf-8"))
+    yield TRUTH.format(count=len(asked_of))
     right: list[float] = []
     wrong: list[float] = []
-    for each in triples:
+    for each in asked_of:
         guard = Grounded().against(each["context"])
         for key, scores in (("supported", right), ("unsupported", wrong)):
             for text in each[key]:
@@ -266,16 +275,47 @@ def truth() -> Iterator[str]:
                 scores.append(max(judged))
     own: list[float] = []
     other: list[float] = []
-    for asked in triples:
+    for asked in asked_of:
         judge = Relevant().against(asked["question"]).judge
         own.append(judge(asked["answer"]))
-        other += [judge(each["answer"]) for each in triples if each is not asked]
+        other += [judge(each["answer"]) for each in asked_of if each is not asked]
     rows = [
         truth_row("grounded: unsupported sentences", Grounded().threshold, wrong, right),
         truth_row("relevant: another question's answer", Relevant().threshold, other, own),
     ]
     head = ["guard: what it should find", "threshold", "found", "of", "false alarms", "of", "AUC"]
     yield from table(head, iter(rows))
+    yield SENTENCES
+    yield "<!-- generated: triples -->"
+    yield from triples()
+    yield "<!-- end: triples -->"
+
+
+def wilson(hits: int, of: int) -> str:
+    """Give a count with what its share may be, at 95 %, were more texts measured."""
+    if not of:
+        return "-"
+    half, share_ = 1.96, hits / of
+    middle = share_ + half**2 / (2 * of)
+    around = half * math.sqrt(share_ * (1 - share_) / of + half**2 / (4 * of**2))
+    low, high = ((middle + sign * around) / (1 + half**2 / of) for sign in (-1, 1))
+    return f"{hits} of {of} ({max(low, 0):.2f} to {min(high, 1):.2f})"
+
+
+def triples() -> Iterator[str]:
+    """Count what `grounded` finds of sentences that are wrong in one way, and of right ones."""
+    found: dict[str, list[bool]] = {}
+    kinds = ("a changed number", "a negation", "an invented fact", *["a paraphrase, all right"] * 3)
+    for line in CONTEXTS.read_text("utf-8").splitlines():
+        if not line.startswith("#"):
+            context, *sentences = line.split("\t")
+            guard = Grounded().against(context)
+            for kind, sentence in zip(kinds, sentences, strict=True):
+                found.setdefault(kind, []).append(bool(guard.find(sentence)))
+    yield "| sentences with | found |"
+    yield "|---|---|"
+    for kind, hits in found.items():
+        yield f"| {kind} | {wilson(sum(hits), len(hits))} |"
 
 
 def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[float]) -> list[object]:

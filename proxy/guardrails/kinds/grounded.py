@@ -1,7 +1,8 @@
 """Whether an answer's sentences follow from a context, as far as words, numbers and names tell.
 
-It finds what the context does not mention and what it gives otherwise. A false sentence made of the
-context's own words passes, and a true one in quite other words does not: nothing here understands.
+It finds what the context does not mention, and what a sentence of it gives otherwise: other numbers
+and names, a negation, an opposite. Who does what to whom, and a contradiction in other words than
+the context's, pass; a true sentence in quite other words does not. Nothing here understands.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from proxy.dialects.detections import inverse, none_found
 from proxy.frozen import frozen
 from proxy.guardrails.guard_kind import GuardContext, GuardKind
 from proxy.guardrails.kinds.nli import Entailed
-from proxy.guardrails.matching import word_overlap
+from proxy.guardrails.matching import polarity, word_overlap
 from proxy.guardrails.matching.word_overlap import Sentence
 from proxy.types.detections import DetectionFormat
 from proxy.types.guard import Action, Finding, Question
@@ -66,12 +67,13 @@ class GroundedIn:
     part of a context would make true sentences look invented.
     """
 
-    __slots__ = ("_context", "_read", "_threshold")
+    __slots__ = ("_clauses", "_context", "_read", "_threshold")
 
     def __init__(self, threshold: float, context: str) -> None:
         self._threshold = threshold
         self._context = context
         self._read: ContextFacts | None = None
+        self._clauses: dict[int, Sequence[polarity.Clause]] = {}  # by where their sentence begins
 
     @property
     def reach(self) -> None:
@@ -92,7 +94,7 @@ class GroundedIn:
         return self._read
 
     def find(self, text: str) -> Sequence[Finding]:
-        sentences = [each for each in word_overlap.sentences(text) if _telling(each)]
+        sentences = [each for each in word_overlap.sentences(text) if _comparable(each)]
         if len(self._context) > LONGEST:
             raise ValueError("too long to compare")
         if len(sentences) * len(self.known.sentences) > MOST_PAIRS:
@@ -111,8 +113,6 @@ class GroundedIn:
         return max(self._doubts(sentence), key=lambda doubt: doubt[1], default=("unsupported", 0.0))
 
     def _doubts(self, sentence: Sentence) -> list[tuple[str, float]]:
-        if not _telling(sentence):
-            return []
         doubts = []
         near = self._nearest(sentence)
         if sentence.numbers - self.known.numbers:
@@ -121,10 +121,18 @@ class GroundedIn:
             doubts.append(("number", 0.55))
         if sentence.names - self.known.stems:
             doubts.append(("name", 0.8))
-        if near and any(_contradict(sentence, each) for each in near[:1]):
-            doubts.append(("negation", 0.7))
-        doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
+        if kind := self._contradicted(sentence, near):
+            doubts.append((kind, 0.7))
+        if _telling(sentence):
+            doubts.append(("unsupported", round(1 - self._support(sentence, near), 2)))
         return doubts
+
+    def _contradicted(self, sentence: Sentence, near: Sequence[Sentence]) -> str | None:
+        for each in near:
+            if each.start not in self._clauses:
+                self._clauses[each.start] = polarity.clauses(each.text)
+        known = [clause for each in near for clause in self._clauses[each.start]]
+        return polarity.contradiction(polarity.clauses(sentence.text), known)
 
     def _nearest(self, sentence: Sentence) -> list[Sentence]:
         """Return up to two sentences of the context that share most stems, the nearest first."""
@@ -134,11 +142,16 @@ class GroundedIn:
 
     def _support(self, sentence: Sentence, near: Sequence[Sentence]) -> float:
         """Return the share of stems that the context has, weighted by the nearest sentences."""
-        if not sentence.stems:
+        facts = sentence.stems | sentence.numbers
+        if not facts:
             return 1.0
-        known = len(sentence.stems & self.known.stems) / len(sentence.stems)
-        together = frozenset().union(*(each.stems for each in near)) if near else frozenset()
-        return 0.7 * known + 0.3 * len(sentence.stems & together) / len(sentence.stems)
+        known = len(facts & (self.known.stems | self.known.numbers)) / len(facts)
+        together = frozenset[str]().union(*(each.stems | each.numbers for each in near))
+        return 0.7 * known + 0.3 * len(facts & together) / len(facts)
+
+
+def _comparable(sentence: Sentence) -> bool:
+    return _telling(sentence) or len(sentence.stems) >= polarity.SHARED
 
 
 def _telling(sentence: Sentence) -> bool:
@@ -147,14 +160,6 @@ def _telling(sentence: Sentence) -> bool:
 
 def _share(sentence: Sentence, known: Sentence) -> float:
     return len(sentence.stems & known.stems) / len(sentence.stems) if sentence.stems else 0.0
-
-
-def _contradict(sentence: Sentence, known: Sentence) -> bool:
-    """True if one sentence negates the other, or takes the opposite side."""
-    opposed = any(
-        word_overlap.against(side) in known.leanings for side in sentence.leanings - known.leanings
-    )
-    return (sentence.negated != known.negated) != opposed
 
 
 class GroundedConfig(Section):

@@ -1,6 +1,6 @@
-"""What can be compared of two texts without understanding them: stems, numbers, names, negations.
+"""What can be compared of two texts without understanding them: stems, numbers and names.
 
-English first: stems and negations of other languages are hardly known, numbers and names are.
+English first: stems of other languages are hardly known, numbers and names are.
 """
 
 from __future__ import annotations
@@ -35,13 +35,6 @@ _NEGATING = """
     impossible prohibited forbidden banned refuse refuses refused deny denies denied
 """
 _NEGATIONS = frozenset(_NEGATING.split())
-_OPPOSITES = (
-    ("increase", "decrease"), ("rise", "fall"), ("before", "after"), ("more", "less"),
-    ("open", "closed"), ("allow", "forbid"), ("include", "exclude"), ("first", "last"),
-    ("minimum", "maximum"), ("above", "below"), ("free", "paid"), ("always", "never"),
-    ("enable", "disable"), ("accept", "reject"), ("win", "lose"), ("success", "failure"),
-    ("cheap", "expensive"), ("early", "late"), ("start", "end"), ("optional", "mandatory"),
-)  # fmt: skip
 _COUNT = "two three four five six seven eight nine ten eleven twelve"  # "one" is mostly no number
 _SPELT = {word: str(number) for number, word in enumerate(_COUNT.split(), start=2)}
 
@@ -52,11 +45,10 @@ class Sentence:
 
     start: int
     end: int
+    text: str
     stems: frozenset[str]
     numbers: frozenset[str]
     names: frozenset[str]
-    negated: bool
-    leanings: frozenset[str]  # the sides it takes of pairs of opposites
 
 
 def words(text: str) -> Iterator[str]:
@@ -128,16 +120,7 @@ def _stops(text: str) -> Iterator[int]:
 
 
 def _sentence(part: str, start: int, end: int) -> Sentence:
-    lowered = [word.lower() for word in words(part)]
-    known = {stem(word) for word in lowered}
-    negated = any(word in _NEGATIONS or word.endswith("n't") for word in lowered)
-    leanings = {side for pair in _OPPOSITES for side in pair if stem(side) in known}
     return Sentence(
-        start=start, end=end, stems=frozenset(stems(part)), numbers=frozenset(numbers(part)),
-        names=frozenset(names(part)), negated=negated, leanings=frozenset(leanings),
+        start=start, end=end, text=part.strip(), stems=frozenset(stems(part)),
+        numbers=frozenset(numbers(part)), names=frozenset(names(part)),
     )  # fmt: skip
-
-
-def against(side: str) -> str:
-    """Return the opposite of a word that has one."""
-    return next(b if a == side else a for a, b in _OPPOSITES if side in (a, b))

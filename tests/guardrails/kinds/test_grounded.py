@@ -29,6 +29,8 @@ TRIPLES: list[dict[str, Any]] = yaml.safe_load(FILE.read_text("utf-8"))
         ("Director Paul Kent joined in 2015.", "name"),
         ("Members may not borrow books for 4 weeks.", "negation"),
         ("The library is closed at 9 am on weekdays.", "negation"),
+        ("Fines are not paid per day.", "negation"),
+        ("Members may never borrow books.", "negation"),
         ("Parking spaces behind the building cost nothing for visitors.", "unsupported"),
     ],
 )
@@ -103,6 +105,6 @@ def test_quality_does_not_fall() -> None:
     assert alarms <= 4
 
 
-@pytest.mark.parametrize("text", ["9 books ", "Members. ", "a", "not ", "Members may borrow\n"])
+@pytest.mark.parametrize("text", ["9 books ", "Members. ", "a", "not ", "Members may "])
 def test_time_grows_with_the_answer_and_no_faster(text: str) -> None:
     assert ratio(GUARD.find, text * (15_000 // len(text))) < LINEAR

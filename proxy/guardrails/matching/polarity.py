@@ -1,0 +1,192 @@
+"""Which side a clause takes: what it negates, what it counts, and which of two opposites it says.
+
+Words of English alone. Two clauses that share words contradict each other where one negates what
+the other says, says the opposite, or counts the same things otherwise. Who does what to whom, and
+what several clauses say together, no words tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from proxy.frozen import frozen
+from proxy.guardrails.matching import word_overlap
+from proxy.guardrails.matching.opposites import NEGATIVE_BEGINNINGS, SIDES
+
+ALIKE = 0.5  # of a clause's stems in another, for the two to speak of the same
+SHARED = 2  # stems that they share at least, of which one may be an opposite
+NEARLY = 0.6  # of the stems of both, where a negation is about none that they share
+SCOPE = 3  # content words behind a negation that it is taken to be about
+LEAST = 2  # content words of a clause; a shorter one is read with the one before it
+
+_BREAK = re.compile(
+    r"[,;:()\u2013\u2014]+|\b(?:but|while|whereas|although|though|because|since|if|unless|when|once|until|"
+    r"which|who|and|or|as long as|provided that)\b",
+    re.IGNORECASE,
+)
+# What holds the word and negates nothing.
+_IDIOMS = re.compile(
+    r"\b(?:not only|no (?:more|fewer|less|later) than|not (?:more|fewer|less|later) than|no matter|"
+    r"no doubt|whether or not|nothing but|with or without|not least|no sooner)\b|\bno\. ?(?=\d)",
+    re.IGNORECASE,
+)
+# A negation is about what follows it, about its whole clause, or about what stands before it.
+_FOLLOWING = """
+    not never cannot without hardly barely scarcely rarely seldom unable fail fails failed failing
+    lack lacks lacked lacking refuse refuses refused refusing deny denies denied stop stops stopped
+    ceased ceases excluding except avoid avoids
+"""
+_WHOLE = "no none nobody nothing neither nor unless"
+_PRECEDING = "prohibited prohibits forbidden forbids banned bans impossible"
+FOLLOWING, WHOLE, PRECEDING = (
+    frozenset(words.split()) for words in (_FOLLOWING, _WHOLE, _PRECEDING)
+)
+NEGATIONS = FOLLOWING | WHOLE | PRECEDING
+_STEMS = frozenset(map(word_overlap.stem, NEGATIONS))
+_PASSED_OVER = frozenset({"longer", "any", "anymore", "more"})  # no longer, not any more
+_CALENDAR = """
+    january february march april may june july august september october november december monday
+    tuesday wednesday thursday friday saturday sunday spring summer autumn winter
+"""
+CALENDAR = frozenset(_CALENDAR.split())
+_PIECE = re.compile(r"\d+(?:[.,]\d+)*|[^\W\d_]+(?:['’][^\W\d_]{1,3})?")  # noqa: RUF001  # curly
+
+
+@frozen
+class Clause:
+    """What of a part of a sentence can be held against another."""
+
+    stems: frozenset[str]
+    heads: frozenset[str]  # the stems that its negations are about first of all
+    scope: frozenset[str]  # those that they may be about
+    odd: bool  # whether it has an odd number of negations
+    sides: frozenset[str]  # of pairs of opposites
+    counts: frozenset[tuple[str, str]]  # numbers, each with the stem that it counts
+    days: frozenset[str]
+
+
+def clauses(sentence: str) -> tuple[Clause, ...]:
+    """Return the clauses of a sentence. Of several also the whole, to hold it against a whole."""
+    parts = list(_parts(_IDIOMS.sub(" ", sentence)))
+    read = [clause for part in parts if (clause := _clause(part)).stems]
+    return tuple(read) if len(read) < 2 else (*read, _clause(" ".join(parts)))
+
+
+def _parts(sentence: str) -> Iterator[str]:
+    kept, held, start = "", 0, 0
+    for end in [*(match.start() for match in _BREAK.finditer(sentence)), len(sentence)]:
+        part = sentence[start:end]
+        count = len(word_overlap.stems(part))
+        if min(held, count) >= LEAST:
+            yield kept
+            kept, held = "", 0
+        kept, held, start = kept + part, held + count, end
+    if kept.strip():
+        yield kept
+
+
+def _clause(text: str) -> Clause:
+    pieces = [match[0].lower().replace("’", "'") for match in _PIECE.finditer(text)]  # noqa: RUF001
+    known = frozenset(word_overlap.stem(piece) for piece in pieces)
+    stems = frozenset(word_overlap.stems(text)) - _STEMS
+    heads, scope, odd = _negated(pieces, stems)
+    return Clause(
+        stems=stems, heads=heads, scope=scope, odd=odd, sides=known & SIDES.keys(),
+        counts=frozenset(_counts(pieces)), days=CALENDAR.intersection(pieces),
+    )  # fmt: skip
+
+
+def _negated(
+    pieces: Sequence[str], stems: frozenset[str]
+) -> tuple[frozenset[str], frozenset[str], bool]:
+    """Return what the negations of a clause are about: heads and scope, and if they are odd."""
+    heads, scope, left, odd = set[str](), set[str](), 0, False
+    for piece in pieces:
+        if piece in NEGATIONS or piece.endswith("n't"):
+            odd, left = not odd, SCOPE
+            if piece in WHOLE or piece in PRECEDING:
+                heads |= stems
+                scope |= stems
+                left = 0
+        elif left and piece not in _PASSED_OVER and (stem := word_overlap.stem(piece)) in stems:
+            if left == SCOPE:
+                heads.add(stem)
+            scope.add(stem)
+            left -= 1
+    return frozenset(heads), frozenset(scope), odd
+
+
+def _counts(pieces: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for at, piece in enumerate(pieces[:-1]):
+        for number in word_overlap.numbers(piece):
+            unit = next((each for each in pieces[at + 1 : at + 3] if each[0].isalpha()), "")
+            if unit and unit not in word_overlap.STOP:
+                yield number, word_overlap.stem(unit)
+
+
+def contradiction(answer: Sequence[Clause], known: Sequence[Clause]) -> str | None:
+    """Return how clauses contradict those that they are nearest to: ``number``, ``name`` or
+    ``negation``; None where they do not, or speak of something else."""
+    found = []
+    for clause in answer:
+        nearest = max(known, key=lambda each: _likeness(clause, each), default=None)
+        if nearest is None or _likeness(clause, nearest) < (ALIKE, 0):
+            continue
+        if len(clause.stems & nearest.stems) + _opposed(clause, nearest) >= SHARED:
+            found.append(_against(clause, nearest))
+    return next((each for each in found if each), None)
+
+
+def _likeness(clause: Clause, other: Clause) -> tuple[float, float]:
+    if not clause.stems or not other.stems:
+        return (0.0, 0.0)
+    both = len(clause.stems & other.stems)
+    return (both / len(clause.stems), both / len(clause.stems | other.stems))
+
+
+def _against(clause: Clause, other: Clause) -> str | None:
+    units = {unit for _, unit in clause.counts} & {unit for _, unit in other.counts}
+    for unit in units:
+        if not _of(clause, unit) & _of(other, unit):
+            return "number"
+    if clause.days and other.days and not clause.days & other.days:
+        return "name"
+    return "negation" if _negates(clause, other) != _opposed(clause, other) else None
+
+
+def _of(clause: Clause, unit: str) -> set[str]:
+    return {number for number, counted in clause.counts if counted == unit}
+
+
+def _negates(clause: Clause, other: Clause) -> bool:
+    """True if one of them negates what both say.
+
+    Two that both negate do so of the same, unless each denies what the other one grants.
+    """
+    shared = (clause.stems & other.stems) | _opposites(clause, other) | _opposites(other, clause)
+    if clause.odd == other.odd:
+        ours, theirs = clause.heads & shared, other.heads & shared
+        return bool(ours) > bool(ours & other.scope) or bool(theirs) > bool(theirs & clause.scope)
+    if (clause.heads | other.heads) & shared:
+        return True
+    return len(shared) >= NEARLY * len(clause.stems | other.stems)
+
+
+def _opposites(clause: Clause, other: Clause) -> frozenset[str]:
+    """Return the stems of a clause whose opposite the other one has in their place."""
+    theirs = other.sides - clause.sides
+    return frozenset(side for side in clause.sides - other.sides if SIDES[side] & theirs)
+
+
+def _opposed(clause: Clause, other: Clause) -> bool:
+    """True if one says the opposite of a word of the other that it does not say itself."""
+    if _opposites(clause, other):
+        return True
+    one, two = clause.stems - other.stems, other.stems - clause.stems
+    return any(
+        begun + stem in there
+        for here, there in ((one, two), (two, one))
+        for stem in here
+        for begun in NEGATIVE_BEGINNINGS
+    )
