@@ -56,7 +56,10 @@ class Injection:
     @property
     def may_find(self) -> MayFind | None:
         """The rules' own; the model has something to say of every text."""
-        return None if self.model else prefilter([*_english().sets, *_languages().sets])
+        in_english = None if self.model else prefilter(_english().sets)
+        if in_english is None:
+            return None
+        return lambda lines: in_english(lines) or _languages().may_find(lines)
 
     def prepare(self) -> None:
         """Compile each rule by itself, and read the model where it is asked."""

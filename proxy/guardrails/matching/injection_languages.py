@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import re2
 
@@ -23,8 +23,8 @@ from proxy.guardrails.matching.injection_words import FIRST_LANGUAGES, LanguageW
 from proxy.guardrails.matching.needed_words import GAP, needed
 from proxy.guardrails.matching.phrase_rules import PhraseRule, PhraseRules, encodable
 from proxy.guardrails.matching.phrases import BETWEEN, phrase
-from proxy.guardrails.matching.re2set import PatternSet
-from proxy.types.guard import Finding
+from proxy.guardrails.matching.re2set import PatternSet, prefilter
+from proxy.types.guard import Finding, MayFind
 
 SURE, LIKELY, MAYBE = 0.99, 0.97, 0.9
 ADDRESS = r"(?:https?://[^\s]{1,100}|[\w.+\-]+@[\w.\-]+|[\w\-]+\.(?:com|net|io|org|example|test)\b)"
@@ -51,40 +51,57 @@ class LanguageRules:
 class LanguageBook:
     """Compiles a language when a text first opens it, or all of them beforehand."""
 
-    __slots__ = ("_languages", "_longest", "_openings")
+    __slots__ = ("_languages", "_longest", "_opened", "_openings")
 
     def __init__(self, longest: int) -> None:
         """``longest`` bounds a finding in characters: a longer match is none."""
         self._longest = longest
         self._languages = all_languages()
+        self._opened: list[CompiledLanguage | None] = [None] * len(self._languages)
         self._openings = PatternSet(f"(?i){each.opening}" for each in self._languages)
 
-    @property
-    def sets(self) -> list[PatternSet]:
-        """What tells whether there may be a finding."""
-        return [self._openings]
+    def may_find(self, lines: bytes) -> bool:
+        """False only if none of these lines has a finding. A word that opens a language is mostly
+        one of another: its rules tell."""
+        for index in self._openings.hits(lines):
+            may_hit = (self._opened[index] or self._open(index)).may_hit
+            if may_hit is None or may_hit(lines):
+                return True
+        return False
 
     def prepare(self) -> None:
         """Compile what texts in any of the languages ask for."""
-        for each in self._languages:
-            _compiled(each, self._longest)[0].prepare()
+        for index in range(len(self._languages)):
+            (self._opened[index] or self._open(index)).rules.prepare()
+
+    def _open(self, index: int) -> CompiledLanguage:
+        opened = self._opened[index] = _compiled(self._languages[index], self._longest)
+        return opened
 
     def find(self, text: str) -> Iterator[Finding]:
         text = encodable(text)
         for index in self._openings.hits(text.encode()):
-            rules, unsaid = _compiled(self._languages[index], self._longest)
+            rules, unsaid, _ = self._opened[index] or self._open(index)
             for found in rules.find(text):
                 words = text[found.start : found.end]
                 if found.kind != "rule:override" or not (unsaid and unsaid.search(words)):
                     yield found
 
 
-@lru_cache(maxsize=len(LANGUAGES))
-def _compiled(language: LanguageRules, longest: int) -> tuple[PhraseRules, Any]:
+class CompiledLanguage(NamedTuple):
+    """One language's rules, what unsays a hit, and what tells of lines whether a rule may hit."""
+
+    rules: PhraseRules
+    unsaid: Any
+    may_hit: MayFind | None
+
+
+def _compiled(language: LanguageRules, longest: int) -> CompiledLanguage:
     options = re2.Options()
     options.case_sensitive = False
     unsaid = re2.compile(language.unsaid, options) if language.unsaid else None
-    return PhraseRules(language.rules, longest), unsaid
+    rules = PhraseRules(language.rules, longest)
+    return CompiledLanguage(rules, unsaid, prefilter(rules.sets))
 
 
 @lru_cache(maxsize=1)
