@@ -13,7 +13,8 @@ from multidict import CIMultiDictProxy
 from proxy.dialects import HEADER_PREFIXES, PATHS
 from proxy.edge.bodies import Bodies, BodyShare
 from proxy.edge.parsing import Parsing
-from proxy.edge.server import CHUNKED, Request, Unframed
+from proxy.edge.plain import PlainRequest, Request, Unframed
+from proxy.edge.server import CHUNKED
 from proxy.errors import (
     BadRequest,
     CodingNotSupported,
@@ -61,13 +62,17 @@ def path_of(target: str) -> str:
 class Incoming:
     """One request. ``headers`` are by lower-case name; ``path`` is as it was sent, undecoded."""
 
-    __slots__ = ("_bounds", "_repeated", "_request", "_share", "headers", "path")
+    __slots__ = ("_bounds", "_repeated", "_request", "_share", "_whole", "headers", "path")
 
     def __init__(self, request: web.BaseRequest, bounds: Bounds, share: BodyShare) -> None:
         self._request = request
         self._bounds = bounds
         self._share = share
         self._repeated: str | None = None
+        self._whole: bytes | None = None
+        if isinstance(request, PlainRequest):
+            self.path, self.headers, self._whole = request.target, request.fields, request.whole
+            return
         target = request.raw_path
         self.path = target if target in PATHS else path_of(target)
         given = request.headers
@@ -118,13 +123,15 @@ class Incoming:
         """Return the body if it came with its head, None where there is to be waited for it. Raises
         ``Refused`` for one that is too large, or no plain JSON."""
         self._check_kind()
-        content = self._request.content
-        if "expect" in self.headers or not content.is_eof():
-            return None
-        try:
-            whole = content.read_nowait()
-        except Unframed:
-            raise _unframed() from None
+        whole = self._whole
+        if whole is None:
+            content = self._request.content
+            if "expect" in self.headers or not content.is_eof():
+                return None
+            try:
+                whole = content.read_nowait()
+            except Unframed:
+                raise _unframed() from None
         if len(whole) > self._bounds.body_bytes:
             raise self._too_large()
         self._share.take(len(whole))
