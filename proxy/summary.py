@@ -12,6 +12,7 @@ from proxy.errors import (
     Unauthorized,
     UpstreamDenied,
     UpstreamError,
+    UpstreamFinding,
 )
 from proxy.meter import Meter
 from proxy.record import Record
@@ -92,11 +93,7 @@ def _worked_out(record: Record) -> CallFacts:
         charges=record.charges,
         verdicts=_merged(verdicts) if verdicts else verdicts,
         each_verdict=verdicts,
-        upstream_findings=[
-            (attempt.target.upstream.name, finding)
-            for attempt in attempts
-            for finding in attempt.findings
-        ][:MAX_WORDS],
+        upstream_findings=_findings(attempts),
         cache=record.cache,
         cache_store=plan.cache.store if plan and plan.cache else None,
         other_words=record.other_words,
@@ -109,6 +106,15 @@ def _served(record: Record) -> Attempt:
     if record.serving:
         return next(reversed(record.serving.values()))
     return record.attempts[-1]
+
+
+def _findings(attempts: list[Attempt]) -> list[tuple[str, UpstreamFinding]]:
+    """Return what the guards of upstreams have found, each with the name of its upstream."""
+    found: list[tuple[str, UpstreamFinding]] = []
+    for attempt in attempts:
+        if attempt.findings:
+            found += [(attempt.target.upstream.name, each) for each in attempt.findings]
+    return found[:MAX_WORDS]
 
 
 def _first_token(meters: list[Meter], started: float) -> float | None:

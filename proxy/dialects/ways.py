@@ -82,7 +82,7 @@ def passed_on(
     if not passed.issuperset(body):
         return None
     found = _changed(way, body, model, changes)
-    if found is None or not passed.issuperset(found.fields):
+    if found is None:
         return None
     for name in way.unsure.intersection(body):
         if name in found.fields or body[name] is None:
@@ -143,6 +143,8 @@ def _changed_numbers(way: Way, numbers: AskedNumbers, changes: Changes) -> Chang
     )
     changed = {name: value for name, value in made.items() if name != "model"}
     if made["model"] != model or list(changed)[: len(fields)] != list(fields):
+        return None
+    if not way.passed.issuperset(changed):
         return None
     for name, value in changed.items():
         if name in way.checks and value is not None and way.checks[name](value) is not None:

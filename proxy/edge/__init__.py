@@ -35,8 +35,9 @@ def data_handler(
     """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        with calls.under_way():
-            share = BodyShare(bounds.bodies)
+        task = calls.begin()
+        share = BodyShare(bounds.bodies)
+        try:
             exchange = HttpExchange(request, new_id(), via, bounds, share)
             try:
                 await pipeline.run(exchange)
@@ -45,7 +46,8 @@ def data_handler(
                 return await exchange.answer_bug()
             else:
                 return exchange.outcome
-            finally:
-                share.give_back()
+        finally:
+            share.give_back()
+            calls.end(task)
 
     return handle

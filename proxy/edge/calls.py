@@ -17,17 +17,17 @@ class Calls:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._none: asyncio.Event | None = None  # made once somebody waits for the last call
 
-    def under_way(self) -> Calls:
-        """Count the current task as serving a call while the block runs."""
-        return self
-
-    def __enter__(self) -> None:
+    def begin(self) -> asyncio.Task[Any] | None:
+        """Count the current task as serving a call until its ``end``. Return it."""
         task = asyncio.current_task()
         if task is not None:
             self._tasks.add(task)
+        return task
 
-    def __exit__(self, *ended: object) -> None:
-        self._tasks -= {asyncio.current_task()}
+    def end(self, task: asyncio.Task[Any] | None) -> None:
+        """Count a task no more."""
+        if task is not None:
+            self._tasks.discard(task)
         if self._none is not None and not self._tasks:
             self._none.set()
 

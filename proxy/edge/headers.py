@@ -26,7 +26,7 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
         "x-trace-id": record.ids.trace_id,
         "x-headrace-cache": record.cache,
     }
-    head, plan, call = record.head, record.plan, record.call
+    head, plan = record.head, record.plan
     if head is not None and head.echo:
         headers.update(head.echo)
     if record.revision is not None:
@@ -35,16 +35,20 @@ def of_every_response(record: Record, *, flagged: bool = False) -> dict[str, str
         headers["x-headrace-deployment"] = plan.deployment
     if record.admission is not None:
         headers.update(of_limits(record.admission))
-    warnings = [
-        *record.warnings,
-        *(call.warnings if call is not None else ()),
-        *(head.warnings if head is not None else ()),
-        *(plan.warnings if plan is not None else ()),
-        *((FLAGGED,) if flagged else ()),
-    ]
-    if warnings:
+    if warnings := _warnings(record, flagged=flagged):
         headers["x-headrace-warning"] = "; ".join(warnings)[:MAX_WARNING]
     return headers
+
+
+def _warnings(record: Record, *, flagged: bool) -> list[str]:
+    """Return all that a client is warned of."""
+    warnings: list[str] = list(record.warnings)
+    for warned in (record.call, record.head, record.plan):
+        if warned is not None and warned.warnings:
+            warnings += warned.warnings
+    if flagged:
+        warnings.append(FLAGGED)
+    return warnings
 
 
 def of_refusal(record: Record, error: ProxyError) -> dict[str, str]:

@@ -3,9 +3,10 @@ is kept with one in a ``memo`` is no part of it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from proxy.errors import RefusedByRule
@@ -240,7 +241,8 @@ class Plan:
     may have asked anew what is kept. ``by`` names the rule behind each effect on the whole call.
     ``question_frames`` are what of a question's key is the same for all calls that share the plan,
     by dialect and endpoint, and ``claim_templates`` what of their claims: each is made with the
-    first of them.
+    first of them. ``rules`` are those that apply to any model, and ``shadow_rules`` those in shadow
+    that hold for any, once each.
     """
 
     revision: str
@@ -259,29 +261,26 @@ class Plan:
     may_refresh: bool = False
     guards: Guarding = UNGUARDED
     by: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    shadow_rules: tuple[str, ...] = field(init=False, repr=False, compare=False)
     question_frames: dict[tuple[str, str], bytes] = memo(dict)
     claim_templates: list[ClaimTemplate] = memo(list)
 
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """The rules that apply to any model, once each."""
-        rules: tuple[str, ...] = ()
-        for each in self.model_calls:
-            rules += each.rules
-        return tuple(dict.fromkeys(rules)) if rules else rules
-
-    @property
-    def shadow_rules(self) -> tuple[str, ...]:
-        """The rules in shadow that hold for any model, once each."""
-        rules: tuple[str, ...] = ()
-        for each in self.model_calls:
-            rules += each.shadow_rules
-        return tuple(dict.fromkeys(rules)) if rules else rules
+    def __post_init__(self) -> None:
+        """Note once what each of its calls tells."""
+        object.__setattr__(self, "rules", _once(each.rules for each in self.model_calls))
+        shadow_rules = _once(each.shadow_rules for each in self.model_calls)
+        object.__setattr__(self, "shadow_rules", shadow_rules)
 
     def permit(self) -> None:
         """Raise ``RefusedByRule`` where a rule refuses the call."""
         if self.refusal is not None:
             raise RefusedByRule(self.refusal.message, self.refusal.status)
+
+
+def _once(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return all names, each once, in their order."""
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 @frozen

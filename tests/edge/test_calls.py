@@ -12,9 +12,10 @@ async def test_a_call_that_ends_by_itself_is_waited_for() -> None:
     calls, go = Calls(), asyncio.Event()
 
     async def call() -> str:
-        with calls.under_way():
-            await go.wait()
-            return "done"
+        task = calls.begin()
+        await go.wait()
+        calls.end(task)
+        return "done"
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(call())
@@ -29,13 +30,15 @@ async def test_a_call_that_does_not_end_is_cancelled_and_cleans_up() -> None:
     calls, said = Calls(), []
 
     async def call() -> None:
-        with calls.under_way():
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                await asyncio.sleep(0)
-                said.append("last words")
-                raise
+        task = calls.begin()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            said.append("last words")
+            raise
+        finally:
+            calls.end(task)
 
     async with asyncio.TaskGroup() as group:
         served = group.create_task(call())
