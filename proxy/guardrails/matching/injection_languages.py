@@ -34,6 +34,7 @@ LANGUAGES = (*FIRST_LANGUAGES, *MORE_LANGUAGES, *ASIAN_LANGUAGES)
 EDGES = {"ru": r"(?:^|\PL)", "ar": r"(?:^|\PL)"}
 # As they are typed where keys for them lack.
 OTHER_LETTERS = {"ß": "ss", "ł": "l", "ı": "i"}  # noqa: RUF001  # Turkish
+ACCENTED = re.compile(r"\[[^\]]*\]?|[^\x00-\x7f]")  # or a class, which may have such letters
 
 Rule = tuple[str, float, str]
 
@@ -190,11 +191,20 @@ def _gap(words: LanguageWords, count: int) -> str:
 
 def _plain(pattern: str) -> str:
     """Let a letter with an accent stand for the one without as well, as it is often typed."""
-    written, listed = [], False
-    for letter in pattern:
-        listed = letter == "[" or (listed and letter != "]")
-        base = unicodedata.normalize("NFD", letter)[0]
-        plain = OTHER_LETTERS.get(letter, base if base.isascii() and base.isalpha() else letter)
-        both = letter + plain if listed else f"(?:{letter}|{plain})"
-        written.append(letter if plain == letter else both)
-    return "".join(written)
+    return ACCENTED.sub(_both, pattern)
+
+
+def _both(written: re.Match[str]) -> str:
+    """Return a letter, or the letters of a class, with those that are typed for them."""
+    text = written[0]
+    if text[0] == "[":
+        return text if text.isascii() else "".join(each + _typed(each) for each in text)
+    typed = _typed(text)
+    return f"(?:{text}|{typed})" if typed else text
+
+
+def _typed(letter: str) -> str:
+    """Return what is typed for a letter; nothing where that is the letter itself."""
+    base = unicodedata.normalize("NFD", letter)[0]
+    plain = OTHER_LETTERS.get(letter, base if base.isascii() and base.isalpha() else letter)
+    return "" if plain == letter else plain

@@ -12,6 +12,9 @@ from proxy.guardrails.matching.match_length import TOKENS
 
 Needed = frozenset[str]  # one of these; empty where nothing need be there
 GAP = "\ufdd0"  # in a string for what stands between words; no text has it
+_LETTERS = re.compile(
+    r"(?:[^\\\[\](){}|?*+.^$](?![?*+{]))+"
+)  # which stand for themselves, once each
 
 
 def needed(pattern: str, gap: str) -> Needed:
@@ -19,8 +22,12 @@ def needed(pattern: str, gap: str) -> Needed:
     where it may match without. Where the pattern has ``gap`` the strings have ``GAP``."""
     pattern = pattern.replace(gap, GAP)
     groups = [_Branches()]
-    for token in TOKENS.finditer(pattern):
-        group = groups[-1]
+    place = 0
+    while token := _LETTERS.match(pattern, place) or TOKENS.match(pattern, place):
+        group, place = groups[-1], token.end()
+        if token.re is _LETTERS:
+            group.extend(token[0])
+            continue
         match token.lastgroup:
             case "opens":
                 groups.append(_Branches())
@@ -62,6 +69,12 @@ class _Branches:
     def add(self, part: Needed) -> None:
         self._settle()
         self.last = part
+
+    def extend(self, letters: str) -> None:
+        """Take letters that follow each other."""
+        self._settle()
+        self.run += letters[:-1]
+        self.last = frozenset((letters[-1],))
 
     def repeat(self, *, at_least_one: bool) -> None:
         """What was read last is there as often as it says: what follows it is no part of a run."""
