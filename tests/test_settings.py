@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,9 @@ from proxy.settings import (
     environment,
     from_environment,
     redis_at,
+    without_certificates,
 )
+from proxy.upstream.wire.dialing import trusted
 
 HERE = Address("127.0.0.1", 8080)
 
@@ -281,3 +285,23 @@ def test_what_requests_may_take_is_set() -> None:
     chosen = from_environment(Path("p"), HERE, HERE, said)
 
     assert (chosen.body_bytes, chosen.body_values, chosen.bodies_bytes) == (4, 7, 8)
+
+
+@pytest.mark.parametrize("before", [None, "/nowhere/certificates.pem"])
+def test_openssl_finds_no_certificates_meanwhile_and_those_of_before_afterwards(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    else:
+        monkeypatch.setenv("SSL_CERT_FILE", before)
+    names = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+    environ = {name: os.environ.get(name) for name in names}
+
+    with pytest.raises(ImportError), without_certificates():
+        meanwhile = ssl.create_default_context().cert_store_stats()["x509"]
+        raise ImportError
+
+    assert meanwhile == 0
+    assert {name: os.environ.get(name) for name in names} == environ
+    assert trusted().verify_mode is ssl.CERT_REQUIRED

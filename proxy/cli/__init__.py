@@ -8,6 +8,7 @@ import click
 
 from proxy import __version__
 from proxy.lazy import LazyTable
+from proxy.settings import without_certificates
 
 COMMANDS: LazyTable[click.Command] = LazyTable(
     {
@@ -42,7 +43,8 @@ class Commands(click.Group):
         start would go into walking what has been imported so far."""
         gc.disable()
         try:
-            return COMMANDS.get(cmd_name)
+            with without_certificates():
+                return COMMANDS.get(cmd_name)
         finally:
             gc.enable()
 
