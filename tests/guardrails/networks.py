@@ -1,4 +1,4 @@
-"""Tiny ONNX models, written byte by byte: a weight for each word and label, the highest counts."""
+"""Tiny ONNX models, written byte by byte: a weight for each word and label, pooled over words."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def value(field: int, name: str, kind: int, *dims: str) -> bytes:
     return part(field, part(1, name) + part(2, part(1, count(1, kind) + part(2, shape))))
 
 
-def network(weights: Sequence[Sequence[float]]) -> bytes:
-    """Logits are, for each label, the highest weight of the words that are there."""
+def network(weights: Sequence[Sequence[float]], pool: str = "ReduceMax") -> bytes:
+    """Logits are, for each label, the highest weight of the words that are there, or their mean."""
     graph = (
         node("Gather", ["W", "input_ids"], "each")
-        + node("ReduceMax", ["each"], "logits", ints("axes", 1) + integer("keepdims", 0))
+        + node(pool, ["each"], "logits", ints("axes", 1) + integer("keepdims", 0))
         + part(2, "tiny")
         + tensor("W", weights)
         + value(11, "input_ids", INT64, "batch", "tokens")
@@ -67,7 +67,12 @@ def network(weights: Sequence[Sequence[float]]) -> bytes:
 
 
 def classifier(
-    folder: Path, words: Mapping[str, Sequence[float]], labels: Sequence[str], **config: object
+    folder: Path,
+    words: Mapping[str, Sequence[float]],
+    labels: Sequence[str],
+    *,
+    pool: str = "ReduceMax",
+    **config: object,
 ) -> str:
     """Write a model whose vocabulary are these words, an unknown one first; give its folder."""
     from tokenizers import Tokenizer, models, pre_tokenizers  # noqa: PLC0415  # an extra
@@ -77,7 +82,7 @@ def classifier(
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=next(iter(words))))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "model.onnx").write_bytes(network([*words.values()]))
+    (folder / "model.onnx").write_bytes(network([*words.values()], pool))
     said = {"id2label": {str(index): label for index, label in enumerate(labels)}, **config}
     (folder / "config.json").write_text(json.dumps(said))
     return str(folder)

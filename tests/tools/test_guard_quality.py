@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proxy.guardrails.kinds.nsfw import Nsfw
-from tools import guard_quality
+from tools import confidence, guard_quality
 
 
 def test_the_area_under_the_curve_counts_ties_by_half() -> None:
@@ -22,3 +22,14 @@ def test_grounded_and_relevant_are_as_the_page_says() -> None:
 
     assert [line for line in guard_quality.truth() if line.startswith("|")]
     assert all(line in page for line in guard_quality.truth() if line.startswith("| "))
+
+
+def test_a_count_is_given_with_what_its_share_may_be() -> None:
+    assert confidence.wilson(0, 0) == "-"
+    assert confidence.wilson(0, 100) == "0 of 100 (0.000 to 0.037)"
+    assert confidence.wilson(50, 100) == "50 of 100 (0.404 to 0.596)"
+    assert confidence.wilson(100, 100) == "100 of 100 (0.963 to 1.000)"
+
+
+def test_the_page_was_measured_with_the_rules_that_are_in_force() -> None:
+    assert guard_quality.fingerprint() in guard_quality.PAGE.read_text("utf-8")

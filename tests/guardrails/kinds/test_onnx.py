@@ -141,3 +141,52 @@ async def test_questions_and_answers_go_through_a_model_of_ones_own(
     assert [b"guardrail_blocked" in said for _, said, _ in told] == [True, True]
     assert not [said for _, said, _ in told if b"hip" in said]
     assert fine[0] == 200
+
+
+COMPLAINTS = [
+    "this is a terrible service and i want my money back",
+    "i am angry that nobody answers my mails",
+    "your terrible app lost my order again",
+    "i want a refund as the order never arrived",
+    "nobody helps and i am angry about the delay",
+]
+QUESTIONS = [
+    "when does the shop open on monday",
+    "how can i change my address in the app",
+    "which colours does the lamp come in",
+    "where do i find the manual of the lamp",
+    "can i pay by card when the shop is open",
+]
+UNSEEN = [
+    ("nobody answers and my refund never arrived", True),
+    ("i am angry about the terrible delay", True),
+    ("where is the shop and when can i come", False),
+    ("how do i change the colours in the manual", False),
+]
+
+
+def trained(texts: Sequence[str], marks: Sequence[float]) -> dict[str, list[float]]:
+    """Return weights of words for two labels: a regression on the mean of a text's words."""
+    import numpy as np  # noqa: PLC0415  # an extra
+
+    words = ["?", *sorted({word for text in texts for word in text.split()})]
+    counts = np.array([[text.split().count(word) for word in words] for text in texts], float)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    weights, right = np.zeros(len(words)), np.array(marks)
+    for _ in range(2000):
+        errors = 1 / (1 + np.exp(-shares @ weights)) - right
+        weights -= 5.0 * shares.T @ errors / len(texts)
+    return {word: [0.0, float(weight)] for word, weight in zip(words, weights, strict=True)}
+
+
+async def test_a_model_that_was_trained_and_exported_judges_texts_that_it_never_saw(
+    folder: str, tmp_path: Path
+) -> None:
+    marks = [1.0] * len(COMPLAINTS) + [0.0] * len(QUESTIONS)
+    weights = trained([*COMPLAINTS, *QUESTIONS], marks)
+    exported = classifier(tmp_path / "mine", weights, ["question", "complaint"], pool="ReduceMean")
+    guard = Onnx(exported, {"complaint": 0.5})
+
+    found = await judged(guard, *(text for text, _ in UNSEEN))
+
+    assert [bool(each) for each in found] == [complaint for _, complaint in UNSEEN]
