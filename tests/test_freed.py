@@ -1,7 +1,13 @@
+from __future__ import annotations
+
+import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+
+from proxy.freed import MANY, uncollected
 
 FREES = """
 import ctypes, re
@@ -31,3 +37,45 @@ def test_what_is_free_below_what_is_in_use_goes_back_to_the_system() -> None:
     ran = subprocess.run([sys.executable, "-c", FREES], capture_output=True, text=True, check=True)
 
     assert int(ran.stdout) > 15_000  # KiB
+
+
+@pytest.fixture
+def collecting() -> Iterator[None]:
+    """Collect in the usual rounds, and leave all as it was."""
+    was_enabled = gc.isenabled()
+    gc.enable()
+    yield
+    if not was_enabled:
+        gc.disable()
+
+
+@pytest.mark.usefixtures("collecting")
+@pytest.mark.parametrize(("count", "left_out"), [(MANY // 10, False), (2 * MANY, True)])
+def test_what_is_made_to_stay_is_left_out_of_rounds_where_it_is_much(
+    count: int, left_out: bool
+) -> None:
+    gc.collect()
+    before = gc.get_freeze_count()
+    rounds: list[object] = []
+    gc.callbacks.append(lambda phase, info: rounds.append(phase))
+    try:
+        with uncollected():
+            kept = [[number] for number in range(count)]
+    finally:
+        gc.callbacks.pop()
+
+    assert (len(rounds), gc.isenabled()) == (0, True)
+    assert (gc.get_freeze_count() - before > count) == left_out
+    assert len(kept) == count
+
+
+@pytest.mark.usefixtures("collecting")
+def test_it_goes_on_without_rounds_where_there_were_none() -> None:
+    before = gc.get_freeze_count()
+    gc.disable()
+    with uncollected():
+        kept = [[number] for number in range(2 * MANY)]
+
+    assert not gc.isenabled()
+    assert gc.get_freeze_count() == before
+    assert len(kept) == 2 * MANY

@@ -34,7 +34,7 @@ from proxy.emit.log import CallLog, EventLines, LineWriter
 from proxy.emit.metrics import Metrics
 from proxy.emit.quota import Quota
 from proxy.emit.schemas import SCHEMAS
-from proxy.freed import release
+from proxy.freed import release, uncollected
 from proxy.frozen import frozen
 from proxy.guardrails.engine import Engine
 from proxy.guardrails.run import PolicyGuards
@@ -320,7 +320,8 @@ def _policies(
 def _read(folder: Path, environ: Mapping[str, str] | None) -> Snapshot:
     """Read a folder, and give back the memory that compiling it has taken and freed."""
     try:
-        return read_folder(folder, environ)
+        with uncollected():
+            return read_folder(folder, environ)
     finally:
         release()
 

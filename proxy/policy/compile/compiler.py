@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +15,7 @@ from proxy import usage
 from proxy.dialects import DIALECTS
 from proxy.policy import schema
 from proxy.policy.compile.cache import kept
+from proxy.policy.compile.context import CompileContext
 from proxy.policy.compile.guards import GuardCompiler
 from proxy.policy.compile.limits import LimitCompiler
 from proxy.policy.compile.prices import uncovered
@@ -62,15 +65,17 @@ class _Compiler:
         self.environ = environ
         self.rules = {name: _rule(tag) for name, tag in self.policies.tags.items()}
         self.placed: dict[Path_, Target] = {}
+        self.made: dict[Hashable, VirtualKey] = {}  # of keys that differ in their names alone
         self.asks_table = loaded.brings_prices
 
     def snapshot(self, revision: str) -> Snapshot:
         self.upstreams = {
             name: self.upstream(name, each) for name, each in self.policies.upstreams.items()
         }
-        self.limits = LimitCompiler(self)
-        self.guard_compiler = GuardCompiler(self)
-        self.rule_compiler = RuleCompiler(self)
+        context: CompileContext = weakref.proxy(self)  # in a circle it would be garbage, not gone
+        self.limits = LimitCompiler(context)
+        self.guard_compiler = GuardCompiler(context)
+        self.rule_compiler = RuleCompiler(context)
         deployments = {
             name: self.deployment(name, each) for name, each in self.policies.deployments.items()
         }
@@ -239,22 +244,29 @@ class _Compiler:
     ) -> VirtualKey:
         path: Path_ = ("keys", name)
         self.tags(path, config.tags)
-        reached: dict[str, Reach] = {}
         for index, wanted in enumerate(config.deployments):
-            if wanted in deployments:
-                reached[wanted] = self.reach(name, config, deployments[wanted])
-            else:
+            if wanted not in deployments:
                 self.unknown((*path, "deployments", index), "deployments", "deployment", wanted)
+        may_refresh, may_trace = "refresh" in config.may, "trace" in config.may
+        found = tuple(each for each in config.deployments if each in deployments)
+        alike = (found, frozenset(config.tags.items()), may_refresh, may_trace)
+        like = self.made.get(alike)
+        if like is not None:
+            return replace(like, name=name)
+        reached = {each: self.reach(name, config, deployments[each]) for each in found}
         named = _named(reached)
-        return VirtualKey(
+        key = VirtualKey(
             name=name,
             deployments=MappingProxyType(reached),
             named=MappingProxyType(named),
             listing=tuple(sorted(named)),
             tags=_sorted(config.tags),
-            may_refresh="refresh" in config.may,
-            may_trace="trace" in config.may,
+            may_refresh=may_refresh,
+            may_trace=may_trace,
         )
+        if not any(deployments[each].tells_keys_apart for each in found):
+            self.made[alike] = key
+        return key
 
     def reach(self, key: str, config: schema.KeyConfig, deployment: Deployment) -> Reach:
         tags = _joined(deployment.tags, config.tags)

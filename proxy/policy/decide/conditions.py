@@ -6,7 +6,7 @@ not set, a header that did not come) matches nothing, so only ``not`` holds for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta, tzinfo
 from typing import NamedTuple, Protocol
 
@@ -340,8 +340,22 @@ def missed(condition: Condition, facts: Facts) -> str | None:
 
 def reads(condition: Condition, *kinds: type[Condition]) -> bool:
     """True if it depends on what a condition of one of these kinds looks at."""
+    return any(isinstance(each, kinds) for each in _innermost(condition))
+
+
+def reads_key(condition: Condition) -> bool:
+    """True if it depends on which key calls."""
+    return any(
+        isinstance(each, Of) and FIELDS[each.index] == "key" for each in _innermost(condition)
+    )
+
+
+def _innermost(condition: Condition) -> Iterator[Condition]:
+    """Yield the conditions that it is put together from."""
     if isinstance(condition, All | AtLeastOne):
-        return any(reads(part, *kinds) for part in condition.parts)
-    if isinstance(condition, Not):
-        return reads(condition.part, *kinds)
-    return isinstance(condition, kinds)
+        for part in condition.parts:
+            yield from _innermost(part)
+    elif isinstance(condition, Not):
+        yield from _innermost(condition.part)
+    else:
+        yield condition

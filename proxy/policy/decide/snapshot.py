@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime
 from types import MappingProxyType
 
 from proxy.frozen import frozen, memo
-from proxy.policy.decide.conditions import KnownFacts
+from proxy.policy.decide.conditions import KnownFacts, reads_key
 from proxy.policy.decide.routes import Routes, Sticky
 from proxy.policy.decide.rules import PolicyRules, Rule, RuleChain, compile_chain
 from proxy.policy.files.source import Path_, SourceLocation
@@ -65,6 +65,11 @@ class Deployment:
         for path, first, fallback in (own, *ruled):
             yield from (((*path, "targets", n), target) for n, target in enumerate(first))
             yield from (((*path, "fallback", n), target) for n, target in enumerate(fallback))
+
+    @property
+    def tells_keys_apart(self) -> bool:
+        """Whether a rule depends on which key calls."""
+        return any(reads_key(rule.when) for rule in self.rules)
 
     def reached_by(self, key: str, tags: Mapping[str, str], open_tags: frozenset[str]) -> Reach:
         """Return it as a key reaches it with these tags, and with any value of those that are open

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import json
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from proxy.policy.decide.snapshot import Snapshot
 from proxy.policy.files.source import PolicyError
 from proxy.policy.store import read_folder
+from proxy.types import Json
 
 POLICIES = """
 upstreams:
@@ -107,3 +110,72 @@ def test_the_shipped_policies_are_good() -> None:
     snapshot = read_folder(Path(__file__).parents[3] / "policies", {})
 
     assert sorted(snapshot.deployments) == ["compare", "search-answers", "support-chat"]
+
+
+ALIKE: Json = {
+    "upstreams": {"one": {"dialect": "openai", "base_url": "https://one.test"}},
+    "tags": {"team": ["support", "search"]},
+    "keys": {
+        "first": {"sha256": "1" * 64, "deployments": ["chat", "told"], "tags": {"team": "support"}},
+        "second": {"sha256": "2" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
+        "third": {"sha256": "3" * 64, "deployments": ["chat"], "tags": {"team": "support"}},
+        "search": {"sha256": "4" * 64, "deployments": ["chat"], "tags": {"team": "search"}},
+        "fifth": {"sha256": "5" * 64, "deployments": ["told"], "tags": {"team": "support"}},
+        "sixth": {"sha256": "6" * 64, "deployments": ["told"], "tags": {"team": "support"}},
+        "may": {
+            "sha256": "7" * 64,
+            "deployments": ["chat"],
+            "tags": {"team": "support"},
+            "may": ["refresh"],
+        },
+    },
+    "policies": {
+        "house": {
+            "match": "all",
+            "rules": [{"name": "s", "when": {"tag": {"team": "search"}}, "set": {"seed": 1}}],
+        },
+        "told": {
+            "match": "all",
+            "rules": [{"name": "k", "when": {"any": [{"key": "fifth"}]}, "set": {"seed": 2}}],
+        },
+    },
+    "deployments": {
+        "chat": {"policy": "house", "targets": [{"upstream": "one", "model": "m"}]},
+        "told": {"policy": "told", "targets": [{"upstream": "one", "model": "t"}]},
+    },
+}
+
+
+def test_keys_that_differ_in_their_names_alone_share_what_they_reach(tmp_path: Path) -> None:
+    (tmp_path / "policies.yaml").write_text(json.dumps(ALIKE))
+    keys = read_folder(tmp_path, None).keys
+
+    assert [key.name for key in keys.values()] == list(ALIKE["keys"])
+    assert keys["second"].deployments is keys["third"].deployments
+    assert keys["second"].deployments is not keys["first"].deployments
+    assert (keys["second"].may_refresh, keys["may"].may_refresh) == (False, True)
+    chains = {name: key.deployments["chat"].chain for name, key in list(keys.items())[:4]}
+    assert [name for name, chain in chains.items() if chain is not None] == ["search"]
+    told = {name: keys[name].deployments["told"].chain for name in ("first", "fifth", "sixth")}
+    assert [name for name, chain in told.items() if chain is not None] == ["fifth"]
+
+
+@pytest.mark.parametrize("policies", ["shipped", "own"])
+def test_what_is_read_leaves_nothing_that_only_the_garbage_collector_frees(
+    policies: str, tmp_path: Path
+) -> None:
+    if policies == "own":
+        (tmp_path / "policies.yaml").write_text(json.dumps(ALIKE))
+    folder = Path("policies") if policies == "shipped" else tmp_path
+    read_folder(folder, {})  # what is made once for all
+    gc.collect()
+    gc.disable()
+    try:
+        snapshot = read_folder(folder, {})
+        left = gc.collect()
+        del snapshot
+        after = gc.collect()
+    finally:
+        gc.enable()
+
+    assert (left, after) == (0, 0)
