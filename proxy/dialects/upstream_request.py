@@ -9,7 +9,7 @@ from proxy.dialects.base import Dialect
 from proxy.dialects.parameters import added_by, apply_parameters
 from proxy.dialects.pieces import dump_pieces
 from proxy.dialects.translation import blamed, names_of, translate
-from proxy.dialects.ways import passed_on, target_endpoint, way_of
+from proxy.dialects.ways import changed_fields, passed_on, target_endpoint, way_of
 from proxy.errors import BadField
 from proxy.frozen import frozen
 from proxy.offload import LARGE_BYTES
@@ -74,6 +74,11 @@ def parameters(call: Call, target: Target, changes: Changes) -> Json:
     """Return a call's body as rules have changed it for a target, in OpenAI's form."""
     if not (changes.set or changes.cap):
         return call.body
+    way = target.upstream.ways.get((call.head.dialect, call.head.endpoint, target.endpoint))
+    if way is not None:
+        found = changed_fields(way, call.body, target.model, changes)
+        if found is not None and not (way.takes_zero and 0 in found.fields.values()):
+            return {**call.body, **found.fields}
     to_dialect = DIALECTS[target.upstream.dialect]
     endpoint = target_endpoint(call.head.endpoint, target, to_dialect)
     read, added = added_by(changes, endpoint, target.model)

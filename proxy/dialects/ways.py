@@ -81,7 +81,7 @@ def passed_on(
     passed = way.passed
     if not passed.issuperset(body):
         return None
-    found = _changed(way, body, model, changes)
+    found = changed_fields(way, body, model, changes)
     if found is None:
         return None
     for name in way.unsure.intersection(body):
@@ -100,7 +100,7 @@ def passed_on(
     )
 
 
-def _changed(way: Way, body: Json, model: str, changes: Changes) -> ChangedFields | None:
+def changed_fields(way: Way, body: Json, model: str, changes: Changes) -> ChangedFields | None:
     """Return what becomes of the fields that a body has and that decide it. None where it takes a
     closer look."""
     numbers = _asked_numbers(body, model, changes)
