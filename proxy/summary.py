@@ -161,6 +161,9 @@ def _finish_reasons(meters: list[Meter]) -> list[str]:
 
 
 def _merged(verdicts: Verdicts) -> Verdicts:
+    """Return what guards said, as one where one of them has said the same of several answers."""
+    if len({(stage, result.guard) for stage, result in verdicts}) == len(verdicts):
+        return verdicts
     merged: dict[tuple[object, ...], tuple[Stage, GuardResult]] = {}
     for stage, result in verdicts:
         key = stage, result.guard, result.verdict, result.shadow, result.error

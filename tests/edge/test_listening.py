@@ -21,6 +21,14 @@ async def _answer(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(text="here")
 
 
+async def _who(request: web.BaseRequest) -> web.StreamResponse:
+    """Tell a client its address, and whether what is written to it leaves at once."""
+    assert request.transport is not None
+    connected = request.transport.get_extra_info("socket")
+    at_once = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    return web.Response(text=f"{request.remote} {at_once}")
+
+
 async def _rounds_until_all_are_in() -> int:
     """Return how many rounds the loop of a server takes to take in many who connect together."""
     async with AsyncExitStack() as opened:
@@ -37,6 +45,27 @@ async def _rounds_until_all_are_in() -> int:
 
 def test_who_connects_together_does_not_wait_for_a_round_each() -> None:
     assert uvloop.run(_rounds_until_all_are_in()) <= FEW
+
+
+async def _answers() -> list[bytes]:
+    """Return what a server answers to many who connect and ask together."""
+    async with AsyncExitStack() as opened:
+        at, _ = await listen(opened, HttpServer(_who), Address("127.0.0.1", 0))
+        clients = [
+            opened.enter_context(closing(socket.create_connection((at.host, at.port))))
+            for _ in range(MANY)
+        ]
+        loop = asyncio.get_running_loop()
+        for client in clients:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
+            client.setblocking(False)
+        return [await loop.sock_recv(client, 4096) for client in clients]
+
+
+def test_all_who_connect_together_are_answered_alike() -> None:
+    answers = uvloop.run(_answers())
+
+    assert [answer.rpartition(b"\r\n")[2] for answer in answers] == [b"127.0.0.1 1"] * MANY
 
 
 async def test_nobody_is_let_in_once_it_has_stopped() -> None:
