@@ -126,7 +126,9 @@ after reading what they missed of these, from 10 of 36, and at last of the conte
 found and 0.094 false alarms before that). What no words tell: who does what to whom, a
 contradiction in other words than the context's ("several people" against "nobody"), what only
 several sentences say together. A `judge` with `check: grounded` asks a model, which understands
-as much as it does.
+as much as it does. The demo's, of 135 million parameters, is none for that: asked about the
+first 30 of these sentences it gave 28 answers that were no verdict, and two that found nothing,
+at some 20 s each on one busy core.
 """
 
 
